@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .saved_hooks.policies import increment_version as increment_version
     from .saved_hooks.watching import saved_tensors as saved_tensors
     from .store.job import load_run as load_run
-    from .traced import Trace as Trace
+    from .traces import Trace as Trace
 
 #: Public name -> module and the name in it; ``None``: the module itself.
 _PUBLIC: "dict[str, tuple[str, str | None]]" = {
@@ -44,7 +44,7 @@ _PUBLIC: "dict[str, tuple[str, str | None]]" = {
     "Debugger": ("engine.handle", "Debugger"),
     "Finding": ("records", "Finding"),
     "Replay": ("engine.replay", "Replay"),
-    "Trace": ("traced", "Trace"),
+    "Trace": ("traces", "Trace"),
     "breakpoint_backward": ("engine.attach", "breakpoint_backward"),
     "capture": ("activations.api", "capture"),
     "debug": ("engine.handle", "debug"),
@@ -119,7 +119,7 @@ def unload_ipython_extension(shell: "Any") -> None:
 
 
 def __getattr__(name: str) -> "Any":
-    from .loading import load
+    from .lazy_import import load
 
     if name not in _PUBLIC:
         raise AttributeError(f"module 'backprobe' has no attribute {name!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .packed import Packed, PackedNodes, unpack
+from .packed_calls import Packed, PackedNodes, unpack
 from .records import ACCUMULATE_SEQ, BackwardCall, together
 
 #: Where the gradients of a step were measured: not at all, by its backward call, or by the optimizer that used them

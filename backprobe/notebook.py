@@ -15,14 +15,14 @@ from .commands import Parser
 from .commands.files import write_findings
 from .commands.run import Run, settings_of
 from .errors import BackprobeError
-from .packed import PackedNodes
+from .packed_calls import PackedNodes
 from .records import KINDS, BackwardCall, Finding
 from .terminal import say
 from .view import cells
 
 if TYPE_CHECKING:
     from .observe.live import LiveTrace
-    from .traced import Trace
+    from .traces import Trace
 
 _COVER = re.compile(r"%%backprobe(\s.*)?$", re.DOTALL)
 #: Options of ``backprobe run`` that a cell takes too, but for those of the magic's own.

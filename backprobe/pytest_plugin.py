@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from .observe.live import LiveTrace
     from .records import Finding
-    from .traced import Trace
+    from .traces import Trace
 
 #: What ``fail_on`` may be, the most severe first.
 SEVERITIES = ("error", "warning", "info")
@@ -91,7 +91,7 @@ class Watch:
     def _wrong(self, trace: Trace) -> list[Finding]:
         """The findings that fail the test. An error that the test itself caught is what it expected: without the calls
         that raised it."""
-        from .traced import Trace
+        from .traces import Trace
 
         assert self.wanted.fail_on is not None
         grave = SEVERITIES[: SEVERITIES.index(self.wanted.fail_on) + 1]

@@ -1,5 +1,5 @@
 """What torch says in the errors that we know, and what it calls things: plain text, so that a recorded run is explained
-without torch. ``torchside/facts`` provokes each of these errors on the torch that is installed and compares.
+without torch. ``torch_internals/facts`` provokes each of these errors on the torch that is installed and compares.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from torch._dynamo.utils import counters
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.schedule.settings import budget_of
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 
 
 def _step(model: nn.Module, *size: int, ids: int = 0) -> Step:

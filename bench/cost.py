@@ -24,7 +24,7 @@ from torch import nn
 
 from backprobe.observe.schedule.cost import Took
 from backprobe.observe.session import Session
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 
 Script = Callable[[Callable[[], None]], None]
 _clock = time.process_time

@@ -162,7 +162,7 @@ def cost() -> dict[str, Any]:
     import torch
 
     from backprobe.observe.session import Session, Settings
-    from backprobe.observe.sinks.collect import Collector
+    from backprobe.observe.sinks.memory import Collector
 
     warnings.filterwarnings("ignore", message="Anomaly Detection has been enabled")
     aims = {"transformer": 1.05, "convnet": 1.05, "rnn": 1.10}

@@ -15,7 +15,7 @@ import torch
 from budget import SHAPES
 
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 
 
 def measure(name: str, every: int, seconds: float) -> str:

@@ -17,8 +17,8 @@ from torch import nn
 
 from backprobe.observe.schedule.settings import budget_of
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
-from backprobe.observe.sinks.keep import Keep
+from backprobe.observe.sinks.disk import Keep
+from backprobe.observe.sinks.memory import Collector
 from backprobe.store.writer import Writer
 
 

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from backprobe.findings.alarms import alarms
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 
 WINDOW, SIGMA, AHEAD = 128, 6.0, 100
 SETS = {"own": [*DIVERGING, *HEALTHY], "fresh": FRESH, "second": SECOND}

@@ -33,7 +33,7 @@ from backprobe.observe.processes.part import Part
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.schedule.settings import budget_of
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 
 
 def mlp() -> Step:

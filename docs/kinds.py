@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from backprobe.findings import SEVERITIES, own_questions
+from backprobe.findings import SEVERITIES, own_rules
 
 INDEX = Path(__file__).parents[1] / "backprobe" / "findings" / "pages" / "README.md"
 
 
 def made(text: str) -> str:
     """`text` with its table of kinds as it has to be: the most important first, as findings are told."""
-    known = own_questions()
+    known = own_rules()
     topics = {kind.name: question.topic for question in known.questions for kind in question.kinds}
     rows = ["| kind | what it says | severity |", "| --- | --- | --- |"]
     for kind in sorted(known.kinds, key=lambda kind: SEVERITIES.index(kind.severity)):
         topic = topics[kind.name]
-        says = kind.says if topic is None else f"with `--check {topic.name}`: {kind.says}"
+        says = kind.summary if topic is None else f"with `--check {topic.name}`: {kind.summary}"
         rows.append(f"| [{kind.name}]({kind.name}.md) | {says} | {kind.severity} |")
     return re.sub(r"^\| kind \|.*\n(\|.*\n)*", lambda _: "\n".join(rows) + "\n", text, count=1, flags=re.MULTILINE)
 

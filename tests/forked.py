@@ -85,8 +85,8 @@ def main(jobs: list[dict]) -> None:
     import torch.utils.checkpoint  # noqa: F401
 
     import backprobe.commands.run
-    import backprobe.observe.alarmed
-    import backprobe.observe.changed
+    import backprobe.observe.alarm_dispatcher
+    import backprobe.observe.overrides
     import backprobe.observe.processes.children
     import backprobe.observe.session
     import backprobe.view.terminal  # noqa: F401

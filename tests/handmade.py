@@ -22,7 +22,7 @@ from backprobe.records import (
     Site,
     Step,
 )
-from backprobe.traced import Steps, Trace, TracedStep
+from backprobe.traces import Steps, Trace, TracedStep
 
 NAN, INF = BadValues(2, 0, 8, (8,)), BadValues(0, 1, 8, (8,))
 
@@ -132,7 +132,7 @@ def looked(
 
 
 def kinds(trace: Trace) -> list[str]:
-    """The kinds of what is found, where no question failed."""
+    """The kinds of what is found, where no rule failed."""
     found = [finding.kind for finding in trace.findings]
     assert [unseen for unseen in trace.coverage.unseen if unseen.what == "internal error"] == []
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 from backprobe.records import Finding
 
 PREAMBLE = """

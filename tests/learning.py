@@ -5,7 +5,7 @@ from __future__ import annotations
 from handmade import at, call, kinds, leaf, only, parameter, roles, run
 
 from backprobe.records import BackwardCall, NoGradient, OptimizerSeen
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 STEP = call(run("SumBackward0", 1, op="sum"), leaf("a.weight"))
 DEAD = [parameter("a.weight", alive=False)]

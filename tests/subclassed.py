@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 
 
 class Wrapped(torch.Tensor):

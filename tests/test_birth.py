@@ -12,8 +12,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import backprobe
-from backprobe.observe.backward.birth import birth
-from backprobe.torchside.walk import Plans, walk
+from backprobe.observe.backward.nonfinite_origin import nonfinite_origin
+from backprobe.torch_internals.walk import Plans, walk
 
 NAN, INF = float("nan"), float("inf")
 
@@ -45,7 +45,7 @@ def minus_max(scores):
 def told(loss):
     """Name of the node, how, whether that is certain."""
     graph = walk([loss.grad_fn], Plans())
-    found = birth(graph, [0])
+    found = nonfinite_origin(graph, [0])
     return (graph.plan.names[found.node].removesuffix("Backward0"), found.how, found.sure) if found else None
 
 

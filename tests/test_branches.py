@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backprobe.records import Site
-from backprobe.source.branches import branches_around, condition_of, loop_of, ways_around
+from backprobe.source.control_flow import branch_conditions, branches_around, condition_of, loop_of
 from backprobe.source.frames import Frames
 
 CODE = """\
@@ -66,7 +66,7 @@ def test_what_ends_a_loop_after_the_line_is_a_way_around_it(tmp_path: Path) -> N
     space: dict[str, Any] = {}
     exec(compile(LOOP, str(file), "exec"), space)
     assert frames.is_user(space["generate"].__code__)
-    ways = ways_around(frames, Site(str(file), 2, "exchange", "dist.all_gather(out, t)"))
+    ways = branch_conditions(frames, Site(str(file), 2, "exchange", "dist.all_gather(out, t)"))
     assert [(way.line, way.text) for way in ways] == [(11, "break")]
     assert [head.line for way in ways if (head := condition_of(way)) is not None] == [10]
 
@@ -144,7 +144,7 @@ def test_ways_around_a_line(tmp_path: Path) -> None:
             return [str(file)]
 
     def ways(line: int) -> list[int]:
-        return [site.line for site in ways_around(Files(), Site(str(file), line, ""))]  # type: ignore[arg-type]
+        return [site.line for site in branch_conditions(Files(), Site(str(file), line, ""))]  # type: ignore[arg-type]
 
     lines = WAYS.splitlines()
     at = {line.strip(): n for n, line in enumerate(lines, 1)}
@@ -200,7 +200,7 @@ def test_a_loop_that_puts_in_order_is_told_where_nothing_decides_whether(tmp_pat
     frames: Any = Files()
 
     def ways(text: str) -> list[int]:
-        return [site.line for site in ways_around(frames, Site(str(file), at[text], ""))]
+        return [site.line for site in branch_conditions(frames, Site(str(file), at[text], ""))]
 
     assert ways("dist.all_reduce(p.grad, group=group)") == [
         at["for _, net, group in sorted(zip(scores, nets, groups)):"]

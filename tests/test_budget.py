@@ -21,20 +21,20 @@ from torch.overrides import TorchFunctionMode
 import backprobe
 from backprobe.errors import BackprobeError
 from backprobe.graphs.plan import ACCUMULATE, Plan
-from backprobe.observe.backward.assumed import alike
-from backprobe.observe.backward.inferred import culprit
+from backprobe.observe.backward.layout_matching import alike
+from backprobe.observe.backward.line_inference import first_bad_node
 from backprobe.observe.forward.oplog import UNKNOWN, OpLog
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.schedule.budget import Budget
 from backprobe.observe.schedule.settings import budget_of
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 from backprobe.records import Watched
-from backprobe.source.first_runs import SHOWS, FirstRuns
 from backprobe.source.frames import Frames
-from backprobe.source.lines import base_of, operations_on, writes_on
-from backprobe.torchside import engine_calls
-from backprobe.traced import Trace
+from backprobe.source.line_ops import base_of, operations_on, writes_on
+from backprobe.source.new_lines import SHOWS, FirstRuns
+from backprobe.torch_internals import engine_calls
+from backprobe.traces import Trace
 
 # What decides
 
@@ -231,11 +231,11 @@ def test_the_node_follows_from_which_leaves_are_bad() -> None:
     names = ["AddBackward0", "SqrtBackward0", "MulBackward0", "LogBackward0", *[ACCUMULATE] * 3]
     plan = Plan(names, [2, 1, 2, 1, 0, 0, 0], [1, 3, 2, 4, 5, 6], [0] * 6)
     order = [0, 1, 2, 3, 4, 5, 6]
-    assert culprit(plan, order, {4: True, 5: True, 6: False}, set(), set()) == 1
-    assert culprit(plan, order, {4: False, 5: False, 6: True}, set(), set()) == 3
-    assert culprit(plan, order, {4: False, 5: True, 6: False}, set(), set()) == 2
-    assert culprit(plan, order, {4: False, 5: False, 6: False}, set(), set()) is None
-    assert culprit(plan, order, {4: True, 5: True, 6: False}, set(), {2}) == 2  # it was not there before
+    assert first_bad_node(plan, order, {4: True, 5: True, 6: False}, set(), set()) == 1
+    assert first_bad_node(plan, order, {4: False, 5: False, 6: True}, set(), set()) == 3
+    assert first_bad_node(plan, order, {4: False, 5: True, 6: False}, set(), set()) == 2
+    assert first_bad_node(plan, order, {4: False, 5: False, 6: False}, set(), set()) is None
+    assert first_bad_node(plan, order, {4: True, 5: True, 6: False}, set(), {2}) == 2  # it was not there before
 
 
 # Steps that are not recorded

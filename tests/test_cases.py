@@ -14,7 +14,7 @@ import pytest
 import torch
 from forked import found_in
 
-from backprobe.findings import own_questions
+from backprobe.findings import own_rules
 
 HERE = Path(__file__).parent
 CASES = {path.stem: path for path in sorted((HERE.parent / "examples").glob("*/*.py"))}
@@ -42,7 +42,7 @@ def lines_of(text: str, marker: str) -> set[int]:
 
 def test_every_kind_has_an_example() -> None:
     shown = {expectation(path.read_text())["kind"] for path in CASES.values()}
-    assert shown - {None} == {kind.name for kind in own_questions().kinds}
+    assert shown - {None} == {kind.name for kind in own_rules().kinds}
 
 
 @pytest.fixture(scope="module")

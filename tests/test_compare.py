@@ -18,7 +18,7 @@ from backprobe.commands.compare import judge_of
 from backprobe.comparing.compared import compare
 from backprobe.comparing.estimate import distance
 from backprobe.comparing.files import read_tape, tape_folder
-from backprobe.exact.prints import digest, plain, print_of, values_of
+from backprobe.float64.fingerprints import digest, plain, print_of, values_of
 from backprobe.records import Tape
 
 
@@ -251,14 +251,14 @@ def test_wrong_use_is_told(args, said, capsys, monkeypatch, tmp_path) -> None:
     [("dtype=int8", "no dtype of floats"), ("seed=x", "whole number"), ("wat=1", "no change 'wat'")],
 )
 def test_a_change_that_is_none_is_told(given, said) -> None:
-    from backprobe.observe.changed import change
+    from backprobe.observe.overrides import change
 
     with pytest.raises(backprobe.BackprobeError, match=said):
         change([given])
 
 
 def test_changes_are_undone() -> None:
-    from backprobe.observe.changed import change
+    from backprobe.observe.overrides import change
 
     before = torch.manual_seed, nn.Module.__call__
     model, x = nn.Linear(3, 2), torch.randn(4, 3)

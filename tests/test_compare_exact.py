@@ -14,10 +14,10 @@ from backprobe.comparing.blame import WRONG
 from backprobe.comparing.compared import Compared, compare
 from backprobe.comparing.files import read_tape, tape_folder
 from backprobe.comparing.itself import departs
-from backprobe.exact.alone import Alone
-from backprobe.exact.ops import Opaque, function
-from backprobe.exact.prints import print_of, values_of
-from backprobe.observe.tape.arguments import as_json
+from backprobe.float64.fingerprints import print_of, values_of
+from backprobe.float64.ops import Opaque, function
+from backprobe.float64.single_op import Alone
+from backprobe.observe.op_record.arguments import as_json
 from backprobe.records import Applied, Judged, Print, Taken, Tape, TapeOp
 
 

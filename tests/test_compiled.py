@@ -17,7 +17,7 @@ from torch import nn
 import backprobe
 from backprobe.records import Unseen
 from backprobe.report.document import document
-from backprobe.torchside import compiled_graphs
+from backprobe.torch_internals import compiled_graphs
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 BACKENDS = ("eager", "aot_eager")

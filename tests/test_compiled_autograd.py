@@ -12,7 +12,7 @@ from compiling import forget
 from torch import nn
 
 import backprobe
-from backprobe.torchside import private
+from backprobe.torch_internals import private
 
 dynamo = pytest.importorskip("torch._dynamo")
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]

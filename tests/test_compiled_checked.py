@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import backprobe
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
-from backprobe.torchside import private
+from backprobe.observe.sinks.memory import Collector
+from backprobe.torch_internals import private
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 
@@ -205,7 +205,7 @@ def test_regions_that_are_left_out_are_counted(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_region_that_memory_is_short_for_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backprobe.torchside.compiled_checked.free_memory", lambda args: 1000.0)
+    monkeypatch.setattr("backprobe.torch_internals.compiled_checked.free_memory", lambda args: 1000.0)
     _, trace = of_halves()
     assert trace.findings == [] and not_checked(trace) == [(2, "each needs more memory than is free")]
 

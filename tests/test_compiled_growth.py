@@ -14,11 +14,11 @@ from handmade import call, leaf, run
 from torch import nn
 
 import backprobe
-from backprobe.findings.opened import opened
+from backprobe.findings.expanded_regions import opened
 from backprobe.observe.trackers import compiled_norms as kept
 from backprobe.records import RegionRun
-from backprobe.torchside import compiled_norms
-from backprobe.torchside.compiled_norms import _bytes
+from backprobe.torch_internals import compiled_norms
+from backprobe.torch_internals.compiled_norms import _bytes
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backprobe.commands import main
-from backprobe.findings import own_questions
+from backprobe.findings import own_rules
 
 BASH = shutil.which("bash")
 
@@ -43,7 +43,7 @@ def test_bash_completes_commands_options_values_kinds_and_files(tmp_path, capsys
     assert {"--findings", "--fail-on", "--format"} <= completed(tmp_path, text, "run", "--f")
     assert completed(tmp_path, text, "run", "--level", "n") == {"nodes"}
     assert completed(tmp_path, text, "run", "--log-to", "t") == {"tensorboard", "trackio"}
-    kinds = {kind.name for kind in own_questions().kinds}
+    kinds = {kind.name for kind in own_rules().kinds}
     assert completed(tmp_path, text, "explain", "") >= kinds | {"skill"}
     assert completed(tmp_path, text, "completion", "") >= {"bash", "fish", "zsh"}
     (tmp_path / "train.py").write_text("")

@@ -15,7 +15,7 @@ from backprobe.observe.own_time import Often, OwnTime
 from backprobe.observe.schedule import cost
 from backprobe.observe.schedule.cost import ENOUGH, Cost, Slowed, Took
 from backprobe.process_clock import Moment, Startup
-from backprobe.torchside import overheads
+from backprobe.torch_internals import overheads
 from backprobe.view.overhead import overhead
 
 

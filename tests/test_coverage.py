@@ -16,7 +16,7 @@ import pytest
 import backprobe
 from backprobe.records import Facts, Finding, RankSeen, Stopped, Unseen, Watched
 from backprobe.report.document import document
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 from backprobe.view.parts import headline, verdict
 
 ENDED: dict[str, Any] = {"started": 1.0, "ended": 2.0, "steps": 3, "backwards": 3, "pid": 10, "machine": "far"}

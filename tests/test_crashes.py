@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backprobe.observe.forward import eye
+from backprobe.observe.forward import torch_call_recorder
 from backprobe.store import CRASH
 from backprobe.store.crashes import read_crash
 
@@ -25,7 +25,7 @@ C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
         (
             [
                 ("<frozen posixpath>", "realpath"),
-                (eye.__file__, "__torch_function__"),
+                (torch_call_recorder.__file__, "__torch_function__"),
                 ("/x/site-packages/torch/_library/autograd.py", "autograd_impl"),
                 ("/x/site-packages/torch/_ops.py", "__call__"),
                 ("/x/site-packages/torch/distributed/_functional_collectives.py", "all_gather_single"),

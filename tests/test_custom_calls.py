@@ -10,8 +10,8 @@ import torch
 
 import backprobe
 from backprobe.source.frames import variables
-from backprobe.torchside import places
-from backprobe.torchside.custom_calls import CustomCalls
+from backprobe.torch_internals import code_objects
+from backprobe.torch_internals.custom_calls import CustomCalls
 
 CALLS = CustomCalls(variables)
 NOTED: list = []
@@ -21,7 +21,7 @@ NOTED: list = []
 def apply(request, monkeypatch) -> None:
     """On a torch whose ``Function.apply`` is Python also as if it were not: its frame is passed over then."""
     if request.param == "not Python":
-        monkeypatch.setattr(places, "FUNCTION_APPLY", None)
+        monkeypatch.setattr(code_objects, "FUNCTION_APPLY", None)
 
 
 def note(*_) -> None:
@@ -31,7 +31,7 @@ def note(*_) -> None:
 
 
 def caller(frame) -> str:
-    while frame.f_back.f_code.co_filename.startswith(places.TORCH):
+    while frame.f_back.f_code.co_filename.startswith(code_objects.TORCH):
         frame = frame.f_back
     return frame.f_back.f_code.co_name
 

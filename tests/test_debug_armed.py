@@ -11,7 +11,7 @@ from torch import nn
 import backprobe
 from backprobe.engine.control import Control
 from backprobe.engine.provenance import Forward
-from backprobe.observe.backward.watch import Watch
+from backprobe.observe.backward.node_hook_set import NodeHookSet
 
 
 def hooks_while_running(monkeypatch, **where) -> tuple[int, int]:
@@ -35,7 +35,7 @@ def test_one_hook_a_node_and_no_recorder(where, monkeypatch, capsys) -> None:
     def recorded(*given) -> None:
         raise AssertionError("a recorder was put on the graph")
 
-    monkeypatch.setattr(Watch, "start", recorded)
+    monkeypatch.setattr(NodeHookSet, "start", recorded)
     hooks, nodes = hooks_while_running(monkeypatch, **where)
     assert hooks == nodes
     assert capsys.readouterr().err.count("cannot stop in this backward") == 1

@@ -10,7 +10,7 @@ from watching import same
 import backprobe
 from backprobe import BackprobeError
 from backprobe.engine.difference import bitwise_equal
-from backprobe.torchside import modes
+from backprobe.torch_internals import modes
 
 
 def native(model, x, **kwargs):

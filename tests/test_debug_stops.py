@@ -18,7 +18,7 @@ from watching import same
 import backprobe
 from backprobe import BackprobeError
 from backprobe.engine.options import breakpoint_from, parsed
-from backprobe.torchside import modes
+from backprobe.torch_internals import modes
 
 
 def train(model: nn.Module, steps: int = 3) -> list:

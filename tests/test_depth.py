@@ -12,8 +12,8 @@ from torch import nn
 from watching import watched
 
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
-from backprobe.torchside.depth import NONE, Room
+from backprobe.observe.sinks.memory import Collector
+from backprobe.torch_internals.recursion_limit import NONE, Room
 
 
 class Tree(nn.Module):

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from backprobe.desync import Held, held, last_in_common, listed, said, slipped, told
+from backprobe.collective_desync import Held, held, last_in_common, listed, said, slipped, told
 from backprobe.records import Collective, Facts, RankSeen, RankWait, Site
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 WAIT, OTHER, END = (
     Site("/a/train.py", 10, "work"),

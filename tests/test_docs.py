@@ -12,7 +12,7 @@ import pytest
 from forked import found_in
 from some import some
 
-from backprobe.findings import own_questions
+from backprobe.findings import own_rules
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -21,9 +21,9 @@ PAGES = {path.stem: path.read_text() for path in sorted(FINDINGS.glob("*.md")) i
 INDEX = (FINDINGS / "README.md").read_text()
 HEADINGS = ["What it says", "Why it matters", "Example", "Instead", "Known limits"]
 MARK = "# <-- here"
-KINDS = [kind.name for kind in own_questions().kinds]
+KINDS = [kind.name for kind in own_rules().kinds]
 #: Kinds that are looked for when they are asked for: the topic.
-ASK = {kind.name: one.topic.name for one in own_questions().questions if one.topic for kind in one.kinds}
+ASK = {kind.name: one.topic.name for one in own_rules().rules if one.topic for kind in one.kinds}
 
 
 def sections(text: str) -> dict[str, str]:

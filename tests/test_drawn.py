@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backprobe.records import Site
-from backprobe.source.drawn import drawn_before
+from backprobe.source.rng_calls import drawn_before
 
 SCRIPT = """\
 import random

@@ -184,7 +184,7 @@ class Nested(nn.Module):
 
 def leaves(value):
     from backprobe.editing.swap import spelled
-    from backprobe.torchside import structure
+    from backprobe.torch_internals import structure
 
     return {path: one for path, one in structure.leaves(value, spelled=spelled) if isinstance(one, torch.Tensor)}
 

@@ -9,7 +9,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 import backprobe
-from backprobe.torchside.entry_points import BY_FUNCTION, BY_KIND, as_list
+from backprobe.torch_internals.entry_points import BY_FUNCTION, BY_KIND, as_list
 
 x = torch.ones(2, requires_grad=True)
 loss = (x * 2).sum()

@@ -15,7 +15,7 @@ from watching import same, watched
 
 from backprobe.observe.events import EVENTS, MOST, Events, Tracker
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 from backprobe.observe.trackers import trackers
 
 

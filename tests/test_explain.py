@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backprobe.commands import main
-from backprobe.findings import own_questions, pages
-from backprobe.findings.bounded import MOST, as_json
+from backprobe.findings import own_rules, pages
+from backprobe.findings.json_size import MOST, as_json
 from backprobe.records import Finding, FindingSite, Site
 from backprobe.view.github import workflow_commands
 
@@ -29,7 +29,7 @@ model = torch.nn.Linear(2, 1)
 
 
 def test_every_kind_has_a_page_and_every_page_a_kind() -> None:
-    assert pages.kinds() == sorted(kind.name for kind in own_questions().kinds)
+    assert pages.kinds() == sorted(kind.name for kind in own_rules().kinds)
 
 
 @pytest.mark.parametrize("kind", pages.kinds())
@@ -49,7 +49,7 @@ def test_the_skill_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["explain", "skill"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("---\nname: backprobe\n")
-    topics = {topic.name for topic in own_questions().topics}
+    topics = {topic.name for topic in own_rules().topics}
     assert set(re.findall(r"--check (\w+)", text)) <= topics
     for command in re.findall(r"`backprobe (\w+)", text):
         with pytest.raises(SystemExit, match="0"):

@@ -8,7 +8,7 @@ from learning import OPTIMIZER, STEP, one_finding
 
 from backprobe.findings.alarms import Monitor
 from backprobe.records import Measured
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 
 def run() -> Trace:

@@ -11,7 +11,7 @@ import pytest
 from handmade import at, call, leaf, parameter, run, traced
 
 from backprobe.records import Cut, OptimizerSeen, Parameter, StoppedLearning
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 MANY = 400
 UNREACHED = {"reached": 0, "alive": False, "calls": 0}

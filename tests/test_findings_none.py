@@ -9,7 +9,7 @@ from handmade import at, call, kinds, leaf, only, parameter, raised, roles, run,
 from learning import OFF, STEP, lost, one_finding, reached
 
 from backprobe.records import BackwardCall, Cut, NoGradient, StoppedLearning
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 NO_GRAPH = call(raised=raised("element 0 of tensors does not require grad and does not have a grad_fn", None))
 NONLEAF = NoGradient("nonleaf", at(21), None, "", "x", 3, at(20))

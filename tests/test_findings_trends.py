@@ -9,7 +9,7 @@ from handmade import at, bad_root, call, kinds, leaf, only, parameter, roles, ru
 from learning import DEAD, OFF, flat, one_finding, reached
 
 from backprobe.records import BackwardCall, RankSeen, RankWait
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 
 def deep(norms: list[float], names: list[str] | None = None, **more) -> BackwardCall:

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from watching import watched
 
-from backprobe.torchside import private
-from backprobe.torchside.machine import uncollected
-from backprobe.torchside.measure import BATCH, Norms
-from backprobe.torchside.norms import norm
+from backprobe.torch_internals import private
+from backprobe.torch_internals.machine import uncollected
+from backprobe.torch_internals.measure import BATCH, Norms
+from backprobe.torch_internals.norms import norm
 
 SCALES = (1.0, 1e-22, 0.0, 1e-8, 1e-40, 1e15, math.inf, math.nan)
 

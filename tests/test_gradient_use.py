@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 
 Step = Callable[[nn.Module, torch.optim.Optimizer, int], None]
 

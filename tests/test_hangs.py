@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from backprobe.observe.trackers.waiting import Waiting
-from backprobe.torchside import places
+from backprobe.observe.trackers.collective_wait import Waiting
+from backprobe.torch_internals import code_objects
 
 SCRIPT = """
 import datetime, os, sys, time
@@ -126,6 +126,6 @@ def test_a_module_that_is_imported_is_no_collective() -> None:
 
     waiting, seen = Waiting(Frames()), []  # type: ignore[arg-type]
     scope: dict[str, Any] = {"sys": sys, "look": lambda frame: seen.append(waiting._where(frame)[1])}
-    exec(compile(MODULE, f"{places.COLLECTIVES}a_module.py", "exec"), scope)
+    exec(compile(MODULE, f"{code_objects.COLLECTIVES}a_module.py", "exec"), scope)
     scope["all_reduce"]()
     assert seen == ["", "all_reduce"]

@@ -14,7 +14,7 @@ from some import some
 
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 
 #: A script's writes that no optimizer made: in a step whose ops were not noted they are never certain.
 BY_HAND = frozenset(

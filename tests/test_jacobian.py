@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
-from backprobe.torchside import retain_grad
+from backprobe.torch_internals import retain_grad
 
 
 def rows(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from backprobe.report.document import document
 from backprobe.store.job import load_run
 from backprobe.store.parts import claim, read_parts, write_seen
 from backprobe.store.writer import Writer
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 from backprobe.view.parts import headline, report, verdict
 from backprobe.view.terminal import write
 
@@ -233,7 +233,7 @@ def test_a_question_that_fails_is_said_of_the_whole_run(tmp_path: Path, monkeypa
     monkeypatch.setattr("backprobe.findings.ranks.held", fails)
     trace = backprobe.load_run(tmp_path)
     notes = [one.note for one in trace.facts.unseen if one.what == "internal error"]
-    assert "the question backprobe.findings.ranks.failed failed: AttributeError: no such thing" in notes
+    assert "the rule backprobe.findings.ranks.failed failed: AttributeError: no such thing" in notes
     assert "Nothing wrong" not in verdict(trace).text
 
 

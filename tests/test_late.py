@@ -14,10 +14,10 @@ from scripts import line_of, run
 from torch import nn
 
 import backprobe
-from backprobe.observe.backward.assumed import from_names, from_neighbours
+from backprobe.observe.backward.layout_matching import from_names, from_neighbours
 from backprobe.records import Site
-from backprobe.source.puts import assigned_in, changes_of, gives
-from backprobe.source.upstream import singular_before
+from backprobe.source.assignments import assigned_in, changes_of, gives
+from backprobe.source.dataflow import singular_before
 
 STEPS, WHEN = 80, 40
 

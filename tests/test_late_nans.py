@@ -16,7 +16,7 @@ import backprobe
 from backprobe.observe import session as sessions
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.session import Settings
-from backprobe.source.first_runs import SHOWS
+from backprobe.source.new_lines import SHOWS
 
 #: Scripts whose line is not named: who mends one takes it off the list.
 MISSED: frozenset[tuple[str, str]] = frozenset()

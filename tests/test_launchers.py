@@ -361,7 +361,7 @@ def test_ranks_join_one_folder_and_a_later_job_does_not(tmp_path: Path) -> None:
 
     from backprobe.errors import BackprobeError
     from backprobe.observe.processes.identity import identity
-    from backprobe.observe.processes.joining import join
+    from backprobe.observe.processes.rendezvous import join
 
     def who(rank: int, **more: str) -> Any:
         return identity({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "8", "MASTER_PORT": "1", **more})

@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from watching import watched
 
 import backprobe as bp
-from backprobe.kept.reading import Reading
 from backprobe.observe.session import Settings
 from backprobe.records import Facts, SavedBytes, SavedEntry, SavedMemory, SavedModule, SavedMoment, SavedUnknown, Site
+from backprobe.saved_memory.reading import Reading
 from backprobe.store.codec import Decoder
 from backprobe.store.facts import facts_from, facts_plain
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 from models import GPT
@@ -139,7 +139,7 @@ def test_sizes_worked_out_by_hand(tmp_path):
 
 
 def test_nothing_is_read_where_nobody_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr("backprobe.kept.reading.read", lambda *a: pytest.fail("read"))
+    monkeypatch.setattr("backprobe.saved_memory.reading.read", lambda *a: pytest.fail("read"))
     _, found, _ = run(tmp_path, "nn.Linear(2, 1)(torch.ones(1, 2)).exp().sum().backward()")
     assert found == []
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import backprobe
-from backprobe.torchside.module_hooks import ModuleHooks
+from backprobe.torch_internals.module_hooks import ModuleHooks
 
 
 def numbers() -> list[list[int]]:

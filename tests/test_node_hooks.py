@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.autograd import function
 
-from backprobe.torchside import node_hooks
-from backprobe.torchside.node_hooks import NodeHooks
+from backprobe.torch_internals import node_hooks
+from backprobe.torch_internals.node_hooks import NodeHooks
 
 
 @pytest.fixture(params=["ours", "torch's"], autouse=True)

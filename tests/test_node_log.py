@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from backprobe.observe.trackers.nodelog import lines
+from backprobe.observe.trackers.node_log import lines
 from backprobe.records import BackwardCall, BadValues, GradStat, Node, NodeRun, Raised, Root, Site
 
 SCRIPT = """

@@ -14,7 +14,7 @@ from watching import watched
 from backprobe.observe.session import Settings
 from backprobe.observe.statistics import noise
 from backprobe.observe.statistics.noise import RATE, estimates
-from backprobe.traced import Statistics
+from backprobe.traces import Statistics
 
 
 def seen(script: Callable[[], None], every: int = 1) -> Statistics:

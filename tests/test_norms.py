@@ -17,8 +17,8 @@ from backprobe.activations.table import row_of
 from backprobe.observe.schedule import samples
 from backprobe.observe.trackers.tensors import seen
 from backprobe.records import FreeParameter, together
-from backprobe.torchside import norms
-from backprobe.torchside.measure import BATCH, Norms, joint_norm
+from backprobe.torch_internals import norms
+from backprobe.torch_internals.measure import BATCH, Norms, joint_norm
 
 DTYPES = {
     torch.float32: (45, 38, 2e-6),
@@ -120,7 +120,7 @@ def test_where_the_tensor_is_gone_when_its_norm_is_read(given_tensors):
 
 @pytest.mark.parametrize("value", [0.0, 8e-24, 1e-3, 8e21, math.inf, math.nan])
 def test_a_large_one_that_is_gone(value, monkeypatch):
-    monkeypatch.setattr("backprobe.torchside.measure.SOON", 4)
+    monkeypatch.setattr("backprobe.torch_internals.measure.SOON", 4)
     found, tensor = Norms(), torch.full((10,), value)
     found.values = [0.0]
     found.later(0, tensor)

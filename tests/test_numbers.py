@@ -26,7 +26,7 @@ from backprobe.records import ModuleCall, ParameterStat, SavedMemory
 from backprobe.report.document import document
 from backprobe.store.reader import open_run
 from backprobe.text import number
-from backprobe.traced import Trace, TracedStep
+from backprobe.traces import Trace, TracedStep
 from backprobe.view.parts import report
 from backprobe.view.terminal import write
 

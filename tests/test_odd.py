@@ -19,7 +19,7 @@ import backprobe
 from backprobe.observe.events import ALL
 from backprobe.observe.session import Settings
 from backprobe.report.document import document, packed
-from backprobe.torchside import modes
+from backprobe.torch_internals import modes
 from backprobe.view.parts import report
 from backprobe.view.terminal import write
 
@@ -402,10 +402,10 @@ def test_scripted_parameters_are_edited_and_named() -> None:
 
 def test_what_always_fails_does_not_end_the_watching_of_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """One call in two fails inside us, for longer than watching goes on where all of them do."""
-    from backprobe.observe.backward import outcome
+    from backprobe.observe.backward import call_record_builder
 
     calls, mistaken = 0, Mistaken()
-    record = outcome.root_record
+    record = call_record_builder.root_record
 
     def failing(root: Any, node: Any) -> Any:
         nonlocal calls
@@ -414,7 +414,7 @@ def test_what_always_fails_does_not_end_the_watching_of_the_rest(monkeypatch: py
             raise ZeroDivisionError("planted")
         return record(root, node)
 
-    monkeypatch.setattr(outcome, "root_record", failing)
+    monkeypatch.setattr(call_record_builder, "root_record", failing)
     session, collector = watched()
     session.start()
     try:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from backprobe.records import Facts, Finding, RankSeen, Replica, Replicas, ReplicaState, Site
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 HERE, SLOW = Site("train.py", 10, "train"), Site("train.py", 20, "load")
 STEPS = range(20)

@@ -15,9 +15,9 @@ from torch import nn
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.schedule.budget import Budget
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
-from backprobe.source.first_runs import SHOWS
-from backprobe.torchside import engine_calls
+from backprobe.observe.sinks.memory import Collector
+from backprobe.source.new_lines import SHOWS
+from backprobe.torch_internals import engine_calls
 
 
 @pytest.fixture(autouse=True)

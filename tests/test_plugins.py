@@ -29,7 +29,7 @@ print("as alone", sys.argv[1:])
 """
 
 BROKEN = """
-from backprobe.findings import Kind, question
+from backprobe.findings import Kind, rule
 from backprobe.records import Finding
 
 def kind(name, **more):
@@ -41,59 +41,59 @@ def finding(kind, **more):
 def plain(trace):
     return []
 
-@question(kind("none-grad"))
+@rule(kind("none-grad"))
 def taken(trace):
     return []
 
-@question(kind("mine", after=None, rank=530))
+@rule(kind("mine", after=None, rank=530))
 def rank_taken(trace):
     return []
 
-@question(kind("mine", after="a-kind-that-is-not"))
+@rule(kind("mine", after="a-kind-that-is-not"))
 def after_nothing(trace):
     return []
 
-@question(kind("mine"), silences=("a-kind-that-is-not",))
+@rule(kind("mine"), silences=("a-kind-that-is-not",))
 def silences_nothing(trace):
     return []
 
-@question(kind("raises"))
+@rule(kind("raises"))
 def raises(trace):
     raise ValueError("no answer\\nat all")
 
-@question(kind("raises-each"), each_call=True)
+@rule(kind("raises-each"), each_call=True)
 def raises_each(call, facts):
     raise KeyError(call.index)
 
-@question(kind("other"))
+@rule(kind("other"))
 def other_kind(trace):
     return [finding("none-grad")]
 
-@question(kind("no-severity"))
+@rule(kind("no-severity"))
 def no_severity(trace):
     return [finding("no-severity", severity="bad")]
 
-@question(kind("no-finding"))
+@rule(kind("no-finding"))
 def no_finding(trace):
     return ["something is wrong"]
 
-@question(kind("no-text"))
+@rule(kind("no-text"))
 def no_text(trace):
     return [finding("no-text", title=7)]
 
-@question(kind("lists"))
+@rule(kind("lists"))
 def lists(trace):
     return [finding("lists", parameters=["weight"])]
 
-@question(kind("odd-keys"))
+@rule(kind("odd-keys"))
 def odd_keys(trace):
     return [finding("odd-keys", evidence={(1, 2): 3})]
 
-@question(kind("exits"))
+@rule(kind("exits"))
 def exits(trace):
     raise SystemExit(9)
 
-@question(kind("works"))
+@rule(kind("works"))
 def works(trace):
     return [finding("works", evidence={"object": object})]
 
@@ -128,7 +128,7 @@ WHY = {
     "no_text": "TypeError: its texts have to be of type str, its step an int or None",
     "odd_keys": "TypeError: keys must be str, int, float, bool or None, not tuple",
     "other_kind": "ValueError: it gave a finding of kind 'none-grad', which it does not state",
-    "plain": "TypeError: it is a function, not a question: decorate it with backprobe.findings.question",
+    "plain": "TypeError: it is a function, not a rule: decorate it with backprobe.findings.rule",
     "raises": "ValueError: no answer at all",
     "raises_each": "KeyError: 0",
     "rank_taken": "ValueError: mine has the rank 530 of zero-grad",
@@ -142,9 +142,9 @@ SINKS_WHY = {
 }
 NEEDS_TORCH = """
 import torch
-from backprobe.findings import Kind, question
+from backprobe.findings import Kind, rule
 
-@question(Kind("needs-torch", "info", "for a test", after="zero-grad"))
+@rule(Kind("needs-torch", "info", "for a test", after="zero-grad"))
 def asks(trace):
     return [] if torch.ones(1) else []
 """
@@ -230,7 +230,7 @@ def test_runs_are_read_without_torch_beside_a_plugin_that_needs_it(installed: Pa
         "import sys\n"
         "sys.modules['torch'] = None\n"
         "import backprobe\n"
-        "from backprobe.traced import Trace\n"
+        "from backprobe.traces import Trace\n"
         "read = backprobe.load_run('run')\n"
         "assert [f.kind for f in read.findings] == ['loss-jumped'] and not read.coverage.unseen\n"
         "again = Trace(read.steps, read.facts)\n"  # as of a run that was cut off, which has no findings yet
@@ -253,7 +253,7 @@ def test_a_topic_of_a_plugin_can_be_asked_for(installed: Path) -> None:
         "from backprobe.commands import main\n"
         "from backprobe.commands.run import Run\n"
         "from backprobe.records import Facts, Step\n"
-        "from backprobe.traced import Trace, TracedStep\n"
+        "from backprobe.traces import Trace, TracedStep\n"
         "parser = argparse.ArgumentParser()\n"
         "Run().arguments(parser)\n"
         "topics = tuple(parser.parse_args(['--check', 'losses', 'train.py']).check)\n"

@@ -34,7 +34,7 @@ from backprobe.report import columns
 from backprobe.source.excerpts import sources
 from backprobe.source.frames import Frames
 from backprobe.store import FILE
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 SECRET = "hunter2-correct-horse"
 

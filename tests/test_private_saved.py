@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from backprobe.torchside import backward_by_name, checkpoints, saved_by_nodes, saved_by_unpacking
+from backprobe.torch_internals import backward_by_name, checkpoints, saved_by_nodes, saved_by_unpacking
 
 
 class Product(torch.autograd.Function):

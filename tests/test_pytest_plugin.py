@@ -127,7 +127,7 @@ def test_a_test_that_fails_has_the_findings_beside_its_error(tmp_path: Path) -> 
     code, said = suite(tmp_path, text, "--backprobe")
     assert code == 1 and "1 failed, 1 skipped" in said, said
     assert "Captured backprobe call" in said and "> " in said and "inplace  error, certain" in said
-    assert "observe/forward/eye.py" not in said and "pytest_plugin.py" not in said, said
+    assert "observe/forward/torch_call_recorder.py" not in said and "pytest_plugin.py" not in said, said
 
 
 def test_markers_say_what_has_to_hold(tmp_path: Path) -> None:

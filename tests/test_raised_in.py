@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backprobe.observe.processes.ending import raised_in
+from backprobe.observe.processes.termination import raised_in
 
 
 class Bootstrapped:

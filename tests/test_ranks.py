@@ -15,7 +15,7 @@ import pytest
 from backprobe.coverage import missing
 from backprobe.observe.trackers.ranks import ended_waits
 from backprobe.records import Facts, Finding, FindingSite, RankSeen, RankWait, Site
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 WAIT, OTHER, END = Site("train.py", 10, "work"), Site("train.py", 20, "work"), Site("train.py", 30, "work")
 

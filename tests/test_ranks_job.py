@@ -21,7 +21,7 @@ from backprobe.records import (
     Step,
 )
 from backprobe.store.sharded import Whole, sharded
-from backprobe.traced import Trace, TracedStep
+from backprobe.traces import Trace, TracedStep
 
 HERE, WRITES = Site("train.py", 10, "train"), Site("train.py", 20, "train")
 DDP = (Replica("up", (4, 4), "ddp"), Replica("down", (4, 4), "ddp"))

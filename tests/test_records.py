@@ -20,7 +20,7 @@ from backprobe.records import KINDS, Aside, Cut, Facts, Finding, ModuleCall, Par
 from backprobe.records import registry as known
 from backprobe.store import FILE
 from backprobe.store.codec import Decoder, checksum, from_plain, squeeze, to_plain
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ SHOW = "import sys; from backprobe.commands import main; sys.exit(main(['show', 
 MAKE = """
 from plugged import Tone
 from backprobe.records import Facts
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 Trace((), Facts(seen=(Tone("encoder", 440.0),))).save("run")
 """
 

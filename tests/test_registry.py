@@ -20,11 +20,11 @@ from handmade import at, call, kinds, leaf, only, run, traced
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backprobe.findings import SEVERITIES, SPOILED, Kind, Topic, explain, own_questions, question
+from backprobe.findings import GRADIENTS_INVALID, SEVERITIES, Kind, Topic, explain, own_rules, rule
 from backprobe.findings.levels import ALARMS
 from backprobe.findings.registry import register
 from backprobe.records import BackwardCall, Facts, Finding, FindingSite, RankSeen
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 TESTS = (
     test_findings_calls,
@@ -39,7 +39,7 @@ STEP = call(run("SumBackward0", 1, op="sum"), leaf("weight"))
 
 
 def test_every_kind_has_a_test_on_records() -> None:
-    assert sorted(kind for tests in TESTS for kind in tests.FIRES) == sorted(k.name for k in own_questions().kinds)
+    assert sorted(kind for tests in TESTS for kind in tests.FIRES) == sorted(k.name for k in own_rules().kinds)
 
 
 def test_findings_are_tested_without_torch() -> None:
@@ -53,17 +53,17 @@ def test_findings_are_tested_without_torch() -> None:
 
 def test_a_file_in_the_folder_is_all_that_a_finding_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_steps.py").write_text(
-        "from backprobe.findings.questions import MEANT, Kind, question\n"
+        "from backprobe.findings.rules import MEANT, Kind, rule\n"
         "from backprobe.records import Finding\n"
         "\n"
-        "@question(Kind('slow-step', 'info', 'a step took long', rank=MEANT + 50))\n"
+        "@rule(Kind('slow-step', 'info', 'a step took long', rank=MEANT + 50))\n"
         "def slow_steps(trace):\n"
         "    return [Finding('slow-step', 'info', 'slow', 'certain') for s in trace.steps if s.seconds > 60]\n"
     )
     findings = importlib.import_module("backprobe.findings")
     monkeypatch.setattr(findings, "__path__", [*findings.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, "backprobe.findings.slow_steps", raising=False)
-    known = own_questions.__wrapped__()
+    known = own_rules.__wrapped__()
     assert [k.name for k in known.kinds][-1] == "slow-step"
     slow = traced(STEP)
     slow.steps = [dataclasses.replace(s, record=dataclasses.replace(s.record, seconds=99.0)) for s in slow.steps]
@@ -73,51 +73,51 @@ def test_a_file_in_the_folder_is_all_that_a_finding_needs(tmp_path: Path, monkey
     sys.modules.pop("backprobe.findings.slow_steps")
 
 
-# What questions state
+# What rules state
 
 
 def plain(name: str, severity: str = "info", rank: int | None = None, **more):
-    """A question that gives one finding of its kind, named after its title."""
+    """A rule that gives one finding of its kind, named after its title."""
 
-    @question(Kind(name, severity, name, rank=ord(name) if rank is None else rank), **more)
+    @rule(Kind(name, severity, name, rank=ord(name) if rank is None else rank), **more)
     def answer(*_: object) -> list[Finding]:
         return [Finding(name, severity, name, "certain")]
 
     return answer
 
 
-def said(*questions, trace: Trace | None = None) -> list[str]:
-    found, failed = explain(trace or traced(STEP), register(questions))
+def said(*rules, trace: Trace | None = None) -> list[str]:
+    found, failed = explain(trace or traced(STEP), register(rules))
     assert failed == []
     return [finding.kind for finding in found]
 
 
 @pytest.mark.parametrize(
-    ("questions", "why"),
+    ("rules", "why"),
     [
-        ([question()(list)], "list states no kind"),
+        ([rule()(list)], "list states no kind"),
         ([plain("a"), plain("a", rank=2)], "the kind a is stated twice"),
         ([plain("a", rank=1), plain("b", rank=1)], "b has the rank 1 of a"),
         ([plain("a", silences=("b",))], "answer names b, which is no kind"),
         ([plain("a", silenced_by=("b",))], "answer names b, which is no kind"),
         ([plain("a", also=("b",))], "answer names b, which is no kind"),
-        ([question(Kind("a", "info", "", after="b"))(list)], "a comes after b, which has no place"),
+        ([rule(Kind("a", "info", "", after="b"))(list)], "a comes after b, which has no place"),
         (
-            [question(Kind("a", "info", "", after="b"), Kind("b", "info", "", after="a"))(list)],
+            [rule(Kind("a", "info", "", after="b"), Kind("b", "info", "", after="a"))(list)],
             "a comes after b, which has no place",
         ),
     ],
 )
-def test_what_does_not_hold_is_said(questions: list, why: str) -> None:
+def test_what_does_not_hold_is_said(rules: list, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        register(questions)
+        register(rules)
 
 
 def test_a_question_may_give_findings_of_a_kind_that_another_states() -> None:
-    other = question(also=("a",))(lambda trace: [Finding("a", "info", "elsewhere", "certain")])
+    other = rule(also=("a",))(lambda trace: [Finding("a", "info", "elsewhere", "certain")])
     assert said(plain("a"), other) == ["a"]  # one finding: both are of no module and line
     with pytest.raises(ValueError, match="states no kind"):
-        register([plain("a"), question()(list)])
+        register([plain("a"), rule()(list)])
 
 
 def test_a_kind_states_a_severity_and_one_place() -> None:
@@ -129,19 +129,17 @@ def test_a_kind_states_a_severity_and_one_place() -> None:
 
 
 def test_kinds_that_come_after_another_follow_it() -> None:
-    after = [
-        question(Kind(name, "info", "", after=before))(list) for name, before in (("d", "b"), ("c", "b"), ("e", "c"))
-    ]
+    after = [rule(Kind(name, "info", "", after=before))(list) for name, before in (("d", "b"), ("c", "b"), ("e", "c"))]
     known = register([plain("a", rank=1), plain("z", rank=3), plain("b", rank=2), *after])
     assert [kind.name for kind in known.kinds] == ["a", "b", "c", "e", "d", "z"]
 
 
 def test_topics_are_asked_for() -> None:
     topic = Topic("looks", "what it looks for")
-    questions = [plain("a", topic=topic, rank=2), plain("b", topic=topic, rank=1), plain("c", rank=3)]
-    assert said(*questions) == ["c"]
-    assert said(*questions, trace=traced(STEP, ask="looks")) == ["b", "a", "c"]
-    assert register(questions).topics == [topic]
+    rules = [plain("a", topic=topic, rank=2), plain("b", topic=topic, rank=1), plain("c", rank=3)]
+    assert said(*rules) == ["c"]
+    assert said(*rules, trace=traced(STEP, ask="looks")) == ["b", "a", "c"]
+    assert register(rules).topics == [topic]
 
 
 def test_a_question_can_silence_and_be_silenced() -> None:
@@ -149,10 +147,10 @@ def test_a_question_can_silence_and_be_silenced() -> None:
     assert said(b, a) == ["a", "b"]
     assert said(plain("a", silences=("b",)), b) == said(a, plain("b", silenced_by=("a",))) == ["a"]
     # An error found in another process spoils gradients too.
-    spoiled = plain("c", silenced_by=(SPOILED,))
+    spoiled = plain("c", silenced_by=(GRADIENTS_INVALID,))
     assert said(spoiled) == ["c"]
-    assert said(plain("a", "error", spoils=True), spoiled) == ["a"]
-    assert said(plain("a", "warning", spoils=True), spoiled) == ["a", "c"]
+    assert said(plain("a", "error", invalidates_gradients=True), spoiled) == ["a"]
+    assert said(plain("a", "warning", invalidates_gradients=True), spoiled) == ["a", "c"]
     assert said(plain("a", "error"), spoiled) == ["a", "c"]
     child = RankSeen(1, 2, findings=(Finding("x", "error", "x", "certain"),))
     assert said(spoiled, trace=traced(STEP, seen=[child])) == ["x"]
@@ -160,7 +158,7 @@ def test_a_question_can_silence_and_be_silenced() -> None:
 
 def test_questions_of_each_call_silence_within_it() -> None:
     def each(name: str, rank: int, only_call: int, **more):
-        @question(Kind(name, "info", name, rank=rank), each_call=True, **more)
+        @rule(Kind(name, "info", name, rank=rank), each_call=True, **more)
         def answer(call: BackwardCall, facts: Facts) -> list[Finding]:
             where = (FindingSite("cause", at(call.index)),)
             return [Finding(name, "info", name, "certain", sites=where)] if call.index >= only_call else []
@@ -170,12 +168,12 @@ def test_questions_of_each_call_silence_within_it() -> None:
     trace = traced(STEP, dataclasses.replace(STEP, index=1, step=1))
     found, _ = explain(trace, register([each("a", 1, 1, silences=("b",)), each("b", 2, 0)]))
     assert [(f.kind, f.sites[0].site.line) for f in found] == [("a", 1), ("b", 0)]
-    # A question of the whole run silences all calls.
+    # A rule of the whole run silences all calls.
     assert said(plain("c", silences=("b",)), each("b", 2, 0), trace=trace) == ["c"]
 
 
 def test_a_question_of_ours_that_fails_is_said_and_costs_no_other() -> None:
-    @question(Kind("bad", "info", "", rank=1))
+    @rule(Kind("bad", "info", "", rank=1))
     def fails(trace: Trace) -> list[Finding]:
         raise IndexError("list index out of range")
 
@@ -189,7 +187,7 @@ def test_a_question_of_ours_that_fails_is_said_and_costs_no_other() -> None:
 
 FINDINGS = st.builds(
     Finding,
-    kind=st.sampled_from([kind.name for kind in own_questions().kinds]),
+    kind=st.sampled_from([kind.name for kind in own_rules().kinds]),
     severity=st.sampled_from(SEVERITIES),
     title=st.integers(0, 99).map(str),
     confidence=st.just("certain"),
@@ -204,18 +202,18 @@ FINDINGS = st.builds(
 @given(st.lists(FINDINGS, max_size=12))
 def test_the_most_important_first_and_each_once(given: list[Finding]) -> None:
     """Against the plain way: the first of those with kind, module, main line and parameters the same, sorted."""
-    known = register([question(*own_questions().kinds)(lambda trace: given)])
+    known = register([rule(*own_rules().kinds)(lambda trace: given)])
     found, _ = explain(traced(STEP), known)
     first: dict[object, Finding] = {}
     for one in given:
         first.setdefault((one.kind, one.module, one.sites[:1], one.parameters), one)
-    names = [kind.name for kind in own_questions().kinds]
+    names = [kind.name for kind in own_rules().kinds]
     assert found == sorted(first.values(), key=lambda one: (SEVERITIES.index(one.severity), names.index(one.kind)))
 
 
 def test_the_kinds_are_told_in_this_order() -> None:
     """From one process each, in the opposite order."""
-    names = [kind.name for kind in own_questions().kinds]
+    names = [kind.name for kind in own_rules().kinds]
     assert (names[0], names[-1]) == ("nonfinite-forward", "vanishing-gradient")
     silenced = ("backward-error", "rank-desync", *ALARMS)  # by others that are given
     given = [Finding(name, "warning", "", "certain") for name in names if name not in silenced]

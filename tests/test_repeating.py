@@ -20,7 +20,7 @@ from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.schedule.budget import Budget
 from backprobe.observe.session import Session, Settings
 from backprobe.records import GradStat
-from backprobe.source.first_runs import SHOWS
+from backprobe.source.new_lines import SHOWS
 
 # What decides
 

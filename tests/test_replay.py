@@ -21,7 +21,7 @@ import backprobe
 from backprobe import BackprobeError
 from backprobe.engine.difference import bitwise_equal
 from backprobe.graphs.order import ReadyQueue
-from backprobe.torchside import modes
+from backprobe.torch_internals import modes
 
 
 @pytest.mark.parametrize("again", [None, "plain"])

@@ -13,7 +13,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import backprobe
 from backprobe.engine.difference import bitwise_equal
-from backprobe.torchside import isolation
+from backprobe.torch_internals import isolation
 
 #: Operators of which no sample has a dense output with a graph, with the reason. All others are replayed.
 NO_GRAPH = {

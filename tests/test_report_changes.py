@@ -22,7 +22,7 @@ from backprobe.report.changes import change
 from backprobe.report.columns import CODES, column
 from backprobe.report.serve import KEPT, Source
 from backprobe.store.writer import Writer
-from backprobe.traced import TracedStep
+from backprobe.traces import TracedStep
 
 #: Documents, how they changed, and what came of it: the page's own tests put these in too.
 EXAMPLES = Path(__file__).parents[1] / "page" / "src" / "testing" / "changes.json"

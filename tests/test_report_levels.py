@@ -21,7 +21,7 @@ from backprobe.report.document import document
 from backprobe.report.levels import MOST, ROOM
 from backprobe.report.serve import Source
 from backprobe.store.writer import Writer
-from backprobe.traced import Steps, Trace
+from backprobe.traces import Steps, Trace
 
 
 def numbers(column) -> list[float]:

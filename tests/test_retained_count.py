@@ -12,7 +12,7 @@ from torch import nn
 
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 from backprobe.records import Retained
 
 STEPS = 130

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from watching import watched
 
 from backprobe.observe.session import Settings
-from backprobe.traced import Statistics
+from backprobe.traces import Statistics
 
 TOKENS, WIDTH, EXPERTS = 24, 8, 6
 

@@ -28,7 +28,7 @@ from backprobe.store.crashes import read_crash
 from backprobe.store.job import load_run
 from backprobe.store.parts import JOB, PARTS, claim, locked, read_job, read_parts, unwatched, write_seen
 from backprobe.store.settled import needs_room
-from backprobe.traced import Steps, Trace, TracedStep
+from backprobe.traces import Steps, Trace, TracedStep
 from backprobe.view.parts import report
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="symbolic links and modes of POSIX")

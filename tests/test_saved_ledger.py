@@ -20,10 +20,10 @@ from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
 from backprobe import BackprobeError, offload
-from backprobe.kept.reading import Reading
 from backprobe.records import SavedEntry, SavedMoment, SavedPlaced, SavedUnknown
 from backprobe.saved_hooks.ledger import Ledger
 from backprobe.saved_hooks.trial import Allocations
+from backprobe.saved_memory.reading import Reading
 
 torch.set_num_threads(1)
 

@@ -11,7 +11,7 @@ import torch
 
 import backprobe
 from backprobe.records import Replicas
-from backprobe.source.puts import key_given, scheduler_stepped, writes_to
+from backprobe.source.assignments import key_given, scheduler_stepped, writes_to
 
 SCHEDULES = {
     "plateau": "schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(opt)\nopt.step()\nschedule.step(loss)\n",

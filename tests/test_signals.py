@@ -22,12 +22,12 @@ from backprobe import trace
 from backprobe.observe import session as sessions
 from backprobe.observe.forward.modules import ModuleWatch
 from backprobe.observe.forward.oplog import OpLog
-from backprobe.observe.forward.values import Values
+from backprobe.observe.forward.values import ForwardValues
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.schedule.steps import StepWatch
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
-from backprobe.source.first_runs import FirstRuns
+from backprobe.observe.sinks.memory import Collector
+from backprobe.source.new_lines import FirstRuns
 from backprobe.source.tracebacks import of_handler
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no such signals")
@@ -110,8 +110,8 @@ def test_a_frame_that_is_passed_on_is_no_signal() -> None:
         (FirstRuns, "look", 1e-9),
         (StepWatch, "_begins", None),
         (StepWatch, "finish", None),
-        (Values, "op_made", None),
-        (Values, "flush", None),
+        (ForwardValues, "op_made", None),
+        (ForwardValues, "flush", None),
         (ModuleWatch, "new_step", None),
         (Collector, "backward", None),
     ],

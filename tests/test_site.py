@@ -11,7 +11,7 @@ import pytest
 
 import backprobe
 from backprobe.commands import _COMMANDS
-from backprobe.findings import own_questions
+from backprobe.findings import own_rules
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = runpy.run_path(str(ROOT / "docs" / "site.py"))
@@ -20,7 +20,7 @@ CONFIG = (ROOT / "mkdocs.yml").read_text()
 
 
 def test_every_kind_has_a_page() -> None:
-    kinds = {kind.name for kind in own_questions().kinds}
+    kinds = {kind.name for kind in own_rules().kinds}
     assert {page[len("findings/") : -len(".md")] for page in PAGES if page.startswith("findings/")} == {*kinds, "index"}
 
 

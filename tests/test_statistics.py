@@ -17,11 +17,11 @@ from torch.nn import functional as F
 from watching import watched
 
 import backprobe
-from backprobe.observe.backward.recorded import Recorded
+from backprobe.observe.backward.pending_call_record import PendingCallRecord
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.memory import Collector
 from backprobe.records import Measured
-from backprobe.traced import Statistics
+from backprobe.traces import Statistics
 
 
 def model() -> nn.Sequential:
@@ -416,7 +416,7 @@ def test_the_steps_after_an_alarm_are_recorded() -> None:
     recorded: list[int] = []
 
     class Heeds(Collector):
-        def backward(self, call: Recorded) -> None:
+        def backward(self, call: PendingCallRecord) -> None:
             super().backward(call)
             recorded.append(call.step)
 

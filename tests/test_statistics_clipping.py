@@ -11,7 +11,7 @@ from torch import nn
 from watching import watched
 
 from backprobe.observe.session import Settings
-from backprobe.traced import Statistics
+from backprobe.traces import Statistics
 
 
 def model() -> nn.Sequential:

@@ -15,7 +15,7 @@ from backprobe.observe.session import Settings
 from backprobe.observe.statistics.numbers import FEW, MANY, Numbers, every, zeros
 from backprobe.observe.statistics.outputs import TOGETHER
 from backprobe.observe.statistics.parameters import Parameters
-from backprobe.traced import Statistics
+from backprobe.traces import Statistics
 
 
 class Odd(nn.Module):

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from backprobe.findings.alarms import Alarm
-from backprobe.observe.processes import joining, signals, stopping
+from backprobe.observe.processes import rendezvous, signals, stopping
+from backprobe.observe.processes.child_config import ChildConfig
 from backprobe.observe.processes.identity import Identity
-from backprobe.observe.processes.told import Told
 from backprobe.observe.schedule.settings import Settings
 
 ALARM = Alarm(
@@ -25,9 +25,9 @@ ALARM = Alarm(
 )
 
 
-def told(folder: Path, first: int, ticks: int | None) -> Told:
+def told(folder: Path, first: int, ticks: int | None) -> ChildConfig:
     folder.mkdir(exist_ok=True)
-    return Told(folder, Settings(), (), 0, first=first, first_ticks=ticks)
+    return ChildConfig(folder, Settings(), (), 0, first=first, first_ticks=ticks)
 
 
 def test_the_first_of_several_alarms_stops_the_run(
@@ -67,16 +67,16 @@ def test_a_folder_for_ranks_that_somebody_else_has_made_is_not_used(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     me = Identity(rank=0, world=2, job="a job")
-    made = joining.temporary(me)
-    assert made.stat().st_mode & 0o777 == 0o700 and joining.temporary(me) == made
+    made = rendezvous.temporary(me)
+    assert made.stat().st_mode & 0o777 == 0o700 and rendezvous.temporary(me) == made
     made.chmod(0o755)
     with pytest.raises(PermissionError, match="is not a folder of this user's alone"):
-        joining.temporary(me)
+        rendezvous.temporary(me)
     made.rmdir()
     (tmp_path / "mine").mkdir(mode=0o700)
     made.symlink_to(tmp_path / "mine")
     with pytest.raises(PermissionError, match="is not a folder of this user's alone"):
-        joining.temporary(me)
+        rendezvous.temporary(me)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

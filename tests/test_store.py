@@ -19,7 +19,7 @@ from torch import nn
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.packed import pack, unpack
+from backprobe.packed_calls import pack, unpack
 from backprobe.records import BadOp, BadValues, GradStat, Node, NodeRun, Site, TensorStat
 from backprobe.store.codec import from_plain, to_plain
 from backprobe.store.reader import open_run
@@ -158,7 +158,7 @@ def test_disk_use_is_bounded_and_findings_stay(tmp_path: Path) -> None:
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     from backprobe.observe.session import Session, Settings
-    from backprobe.observe.sinks.keep import Keep
+    from backprobe.observe.sinks.disk import Keep
 
     class Sink:
         def __init__(self, keep):

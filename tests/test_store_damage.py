@@ -18,7 +18,7 @@ import backprobe
 from backprobe import BackprobeError
 from backprobe.store import FILE, FORMAT
 from backprobe.store.reader import open_run
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 
 RUNS = Path(__file__).parent / "runs"
 FORMATS = [RUNS / f"format-{n}" for n in range(1, FORMAT + 1)]

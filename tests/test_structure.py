@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from backprobe.torchside.structure import leaves, mapped, parts, tensors_in
+from backprobe.torch_internals.structure import leaves, mapped, parts, tensors_in
 
 a, b, c = torch.zeros(1), torch.ones(1), torch.full((1,), 2.0)
 Pair = namedtuple("Pair", "left right")

@@ -34,7 +34,7 @@ from backprobe.records import (
 from backprobe.store.writer import save
 from backprobe.terminal import console, say
 from backprobe.text import text_table, without_controls
-from backprobe.traced import Trace, TracedStep
+from backprobe.traces import Trace, TracedStep
 from backprobe.tracking.alerts import Alert
 from backprobe.view.github import workflow_commands
 

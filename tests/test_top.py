@@ -25,9 +25,9 @@ from backprobe.records import Measured, Step
 from backprobe.store.job import going_on
 from backprobe.store.reader import open_run
 from backprobe.store.writer import Writer
-from backprobe.traced import Trace
+from backprobe.traces import Trace
+from backprobe.view.outliers import Levels
 from backprobe.view.spark import BLOCKS, SIGNS, spark
-from backprobe.view.standing import Levels
 from backprobe.view.top import Frame, Said, Watch, drawn, duration
 
 NAMES = ("update_ratio|a.weight", "stable_rank|a.weight", "update_ratio|a.bias", "activation_rms|a", "activation_rms|b")

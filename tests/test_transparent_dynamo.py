@@ -23,7 +23,7 @@ from watching import same
 
 import backprobe as bp
 from backprobe.records import RegionRun
-from backprobe.torchside import compiled_graphs, dynamo_activity, private
+from backprobe.torch_internals import compiled_graphs, dynamo_activity, private
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 

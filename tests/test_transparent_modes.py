@@ -14,9 +14,9 @@ from torch.overrides import has_torch_function
 from watching import Calls, same, watched
 
 import backprobe
-from backprobe.observe.forward.eye import Eye
+from backprobe.observe.forward.torch_call_recorder import TorchCallRecorder
 from backprobe.observe.session import Settings
-from backprobe.torchside.mode_queries import queries_modes
+from backprobe.torch_internals.mode_queries import queries_modes
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 
@@ -155,7 +155,7 @@ def test_the_stack_is_as_it_was_whatever_a_forward_does() -> None:
         try:
             with inner:
                 on = torch.overrides._get_current_function_mode_stack()
-                assert [type(mode) for mode in on] == [Calls, Eye, Inner]
+                assert [type(mode) for mode in on] == [Calls, TorchCallRecorder, Inner]
                 for error in (ValueError, KeyboardInterrupt):
                     with contextlib.suppress(error), torch.no_grad():
                         Fails(error)(torch.ones(2))

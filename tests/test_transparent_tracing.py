@@ -21,7 +21,7 @@ from watching import Ops, same, watched
 
 import backprobe as bp
 from backprobe.observe.session import Settings
-from backprobe.torchside import modes, private
+from backprobe.torch_internals import modes, private
 
 Case = Callable[[], Any]
 CASES: dict[str, Case] = {}

@@ -16,19 +16,19 @@ from torch import nn
 from torch.profiler import profile
 from watching import Calls, Ops
 
-from backprobe.observe.backward import between
-from backprobe.observe.backward.between import Between
+from backprobe.observe.backward import node_count_history
 from backprobe.observe.backward.calls import loss_value
+from backprobe.observe.backward.node_count_history import NodeCountHistory
 from backprobe.observe.events import Events
 from backprobe.observe.forward.modules import ModuleWatch
 from backprobe.observe.forward.write_inference import WrittenTensor, inferred_write
 from backprobe.observe.forward.writes import SeenMutation, WriteLog
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.collect import Collector
-from backprobe.source import first_runs
-from backprobe.source.first_runs import SHOWS, FirstRuns
+from backprobe.observe.sinks.memory import Collector
+from backprobe.source import new_lines
 from backprobe.source.frames import Frames
+from backprobe.source.new_lines import SHOWS, FirstRuns
 
 
 @pytest.fixture(autouse=True)
@@ -187,15 +187,15 @@ def test_a_look_for_new_lines_that_fails_is_a_fault_of_ours(monkeypatch: pytest.
 
 
 def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    sizes, now = Between(), 0
-    monkeypatch.setattr(between, "SIZES", 10)
-    monkeypatch.setattr(between.private, "next_sequence_nr", lambda: now)
+    sizes, now = NodeCountHistory(), 0
+    monkeypatch.setattr(node_count_history, "SIZES", 10)
+    monkeypatch.setattr(node_count_history.private, "next_sequence_nr", lambda: now)
     for i in range(3000):
         now += i
         sizes.as_many()
         sizes.over()
-    assert len(sizes.sizes) == 10 and len(sizes.bounds) <= 2 * between.PAST
-    monkeypatch.setattr(first_runs, "MOST", 30)
+    assert len(sizes.sizes) == 10 and len(sizes.bounds) <= 2 * node_count_history.PAST
+    monkeypatch.setattr(new_lines, "MOST", 30)
     frames = Frames((str(tmp_path),))
     runs = FirstRuns(frames)
     for i in range(100):

@@ -11,7 +11,7 @@ from watching import watched
 
 import backprobe
 from backprobe.records import RankSeen, RankWait, Unreduced
-from backprobe.source.defined import choices
+from backprobe.source.definitions import choices
 from backprobe.torch_texts import UNREDUCED
 
 NODES = (run("SumBackward0", 1, op="sum", line=13), leaf("weight"))

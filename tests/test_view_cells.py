@@ -11,7 +11,7 @@ from torch import nn
 
 import backprobe
 from backprobe.records import Finding, FindingSite, Site, Unseen
-from backprobe.traced import Trace
+from backprobe.traces import Trace
 from backprobe.view.cells import MOST, table
 
 

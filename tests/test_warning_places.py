@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from watching import watched
 
 from backprobe.observe.session import Settings
-from backprobe.source.stand_ins import STAND_IN
+from backprobe.source.caller_frames import STAND_IN
 
 
 def broadcast() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..records import Site
-from ..torchside import modes, references
+from ..torch_internals import modes, references
 from .grads import NOT_WHOLE, GradRecord, follow_view, watch
 from .options import Treatment
 

@@ -11,7 +11,7 @@ from torch import nn
 from ..errors import BackprobeError
 from ..select import Choice, Selection
 from ..source.roots import clean_path
-from ..torchside.structure import leaves
+from ..torch_internals.structure import leaves
 
 #: What a module returns besides tensors and says nothing about them.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)

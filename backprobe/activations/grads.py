@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from ..torch_internals import modes, references
+from ..torch_internals.autograd_engine import gradient_edge
 from ..torch_texts import COPY_SLICES
-from ..torchside import modes, references
-from ..torchside.autograd_engine import gradient_edge
 from .options import Treatment
 
 #: Why a gradient cannot be told.

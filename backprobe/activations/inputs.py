@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError
-from ..torchside.structure import mapped
+from ..torch_internals.structure import mapped
 
 
 def prepared(model: nn.Module, inputs: Any, preprocess: Callable[..., Any] | None) -> Any:

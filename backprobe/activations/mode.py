@@ -19,7 +19,7 @@ from ..errors import BackprobeError
 from ..observe.forward.writes import kind_of, targets
 from ..records import Site
 from ..source.frames import Frames
-from ..torchside import autograd_engine, modes
+from ..torch_internals import autograd_engine, modes
 from .captured import ByMemory
 from .chosen import named_tensors
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..torchside import modes
+from ..torch_internals import modes
 
 try:
     from matplotlib.colors import Normalize

@@ -15,8 +15,8 @@ from ..records import Site
 from ..records.places import at_line, lasting
 from ..source.frames import Frames
 from ..source.roots import clean_path
-from ..torchside import autograd_engine, compiled_regions, modes
-from ..torchside.uncompiled import keep_out
+from ..torch_internals import autograd_engine, compiled_regions, modes
+from ..torch_internals.uncompiled import disable_dynamo
 from .captured import ByMemory, Captured, Entry
 from .chosen import named_tensors
 from .files import TensorFiles
@@ -54,7 +54,7 @@ class Recorder:
             self._mode.look_at(Frames(_source_folders(model)), lines, self._op)
 
     def start(self) -> None:
-        keep_out()
+        disable_dynamo()
         try:
             for name, module in self._chosen.items():
                 self._hook(name, module)

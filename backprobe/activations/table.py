@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ..text import few, number, shape
-from ..torchside import modes
-from ..torchside.norms import norm
+from ..torch_internals import modes
+from ..torch_internals.norms import norm
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..view.terminal import write
 from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
-    from ..observe.benching import Alternate
+    from ..observe.overhead import Alternate
     from ..observe.program import Program
     from ..observe.session import Session
 
@@ -62,7 +62,7 @@ class _Comparing:
     def begin(self, program: Program) -> None: ...
 
     def attach(self, own: tuple[str, ...], script_s: float) -> Session:
-        from ..observe.benching import Alternate
+        from ..observe.overhead import Alternate
         from ..observe.session import Session
 
         self.alternate = Alternate(list(_TOOLS))

@@ -13,7 +13,7 @@ from ..comparing.align import Names
 from ..comparing.compared import Compared, Judge
 from ..comparing.sides import Side
 from ..errors import BackprobeError
-from ..loading import load
+from ..lazy_import import load
 from ..records import Judged, Tape
 from ..terminal import say
 from ..text import size

@@ -53,9 +53,9 @@ def _told(action: argparse.Action, file: object) -> None:
     if action.choices is not None:
         return
     if action.dest == "kind":
-        from ..findings import own_questions
+        from ..findings import own_rules
 
-        action.choices = ["skill", *sorted(kind.name for kind in own_questions().kinds)]
+        action.choices = ["skill", *sorted(kind.name for kind in own_rules().kinds)]
     elif action.dest == "to":
         from ..tracking.writers import WRITERS
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..engine.options import breakpoint_from
 from ..observe.launch import launch
 from ..observe.schedule.settings import Settings
-from ..observe.sinks.collect import Collector
+from ..observe.sinks.memory import Collector
 from ..terminal import say
 from ..text import raised
 from .script import script_arguments, script_of

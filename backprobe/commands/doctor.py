@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..terminal import say
 
 if TYPE_CHECKING:
-    from ..torchside.facts.registry import Checked
+    from ..torch_internals.facts.registry import Checked
 
 #: Variables that change what torch does.
 _VARIABLES = (
@@ -48,13 +48,13 @@ class Doctor:
             "facts": [],
         }
         try:
-            from ..torchside.machine import machine
+            from ..torch_internals.machine import machine
         except (ImportError, OSError) as error:
             found["problem"] = _without_homes(f"torch cannot be imported: {type(error).__name__}: {error}")
             if isinstance(error, ModuleNotFoundError) and error.name == "torch":
                 found["problem"] = "torch is not installed: kept runs can be shown, and nothing can be watched"
         else:
-            from ..torchside.facts import check_all
+            from ..torch_internals.facts import check_all
 
             found["torch"] = machine()
             found["facts"] = [_as_dict(one) for one in check_all()]

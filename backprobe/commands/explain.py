@@ -26,17 +26,17 @@ class Explain:
         if options.kind is not None:
             _write(pages.skill() if options.kind == "skill" else pages.page(options.kind))
             return 0
-        from ..findings import SEVERITIES, all_questions
+        from ..findings import SEVERITIES, all_rules
         from ..view.parts import Table
         from ..view.terminal import write
 
-        known = all_questions()
-        topics = {kind.name: question.topic for question in known.questions for kind in question.kinds}
+        known = all_rules()
+        topics = {kind.name: rule.topic for rule in known.rules for kind in rule.kinds}
         rows = []
         for kind in sorted(known.kinds, key=lambda kind: SEVERITIES.index(kind.severity)):
             topic = topics[kind.name]
             rows.append(
-                [kind.name, kind.severity, kind.says if topic is None else f"{kind.says} (--check {topic.name})"]
+                [kind.name, kind.severity, kind.summary if topic is None else f"{kind.summary} (--check {topic.name})"]
             )
         write([Table(("kind", "severity", "what it says"), rows, words=True)], sys.stdout)
         return 0

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ..errors import BackprobeError
 from ..files import replace_text
-from ..findings.bounded import as_json
+from ..findings.json_size import as_json
 from ..privacy import masked, masked_source, private
 from ..store import PRIVATE
 from ..store.job import is_run, written
-from ..traced import Trace
+from ..traces import Trace
 
 #: The folder under the working one that runs are kept in.
 RUNS = "backprobe-runs"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..errors import BackprobeError
 from ..files import replace_text
-from ..findings import SEVERITIES, all_questions, own_questions
+from ..findings import SEVERITIES, all_rules, own_rules
 from ..findings.levels import ALARMS
 from ..observe.changes import check
 from ..observe.launch import launch
@@ -118,7 +118,7 @@ class Run:
             default=[],
             type=_topic,
             metavar="TOPIC",
-            help=f"look for more: {', '.join(f'{t.name} ({t.about})' for t in own_questions().topics)}; plugins may "
+            help=f"look for more: {', '.join(f'{t.name} ({t.description})' for t in own_rules().topics)}; plugins may "
             "have topics of their own",
         )
         parser.add_argument(
@@ -237,7 +237,7 @@ def _installed(options: argparse.Namespace) -> None:
 
 
 def _topic(text: str) -> str:
-    names = [topic.name for topic in all_questions().topics]
+    names = [topic.name for topic in all_rules().topics]
     if text not in names:
         raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(map(repr, names))})")
     return text

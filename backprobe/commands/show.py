@@ -37,7 +37,7 @@ class Show:
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..findings.bounded import MOST, as_json
+        from ..findings.json_size import MOST, as_json
         from ..store.job import load_run
         from ..view.github import workflow_commands
         from ..view.parts import report

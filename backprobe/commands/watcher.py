@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BackprobeError, StorageError, add_note
 from ..observe import wall_clock
 from ..observe.alarm_functions import named
+from ..observe.processes.child_config import ChildConfig
 from ..observe.processes.child_launch import ChildLaunch
-from ..observe.processes.ending import Terminated, left_by
 from ..observe.processes.identity import identity
-from ..observe.processes.joining import join, temporary
+from ..observe.processes.rendezvous import join, temporary
 from ..observe.processes.signals import start_ticks
-from ..observe.processes.told import Told
-from ..observe.sinks.collect import Collector
-from ..observe.sinks.keep import Keep
-from ..observe.sinks.plugged import Plugged, about
-from ..observe.sinks.telling import Telling
-from ..observe.sinks.tracked import Tracked
+from ..observe.processes.termination import Terminated, left_by
+from ..observe.sinks.disk import Keep
+from ..observe.sinks.fanout import Telling
+from ..observe.sinks.memory import Collector
+from ..observe.sinks.plugin import Plugged, about
+from ..observe.sinks.tracker import Tracked
 from ..privacy import masked_arguments
 from ..process_clock import Moment, Startup
 from ..records import Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
@@ -39,7 +39,7 @@ from ..store.reader import open_run
 from ..store.writer import Writer, amend, cannot_write
 from ..terminal import say
 from ..text import raised
-from ..traced import Trace
+from ..traces import Trace
 from ..view.github import workflow_commands
 from ..view.overhead import overhead
 from ..view.parts import Part as ReportPart
@@ -49,8 +49,8 @@ from .files import RUNS, new_run, write_findings
 
 if TYPE_CHECKING:
     from ..findings.levels import Alarm
-    from ..observe.alarmed import Alarmed
-    from ..observe.backward.recorded import Recorded
+    from ..observe.alarm_dispatcher import AlarmDispatcher
+    from ..observe.backward.pending_call_record import PendingCallRecord
     from ..observe.processes.children import Children
     from ..observe.processes.part import Part
     from ..observe.program import Program
@@ -86,7 +86,7 @@ class Watcher:
         self._terminated = Terminated(self._killed)
         self._stay: Callable[[], None] = lambda: None
         self.findings: list[Finding] = []
-        self._alarmed: Alarmed | None = None
+        self._alarmed: AlarmDispatcher | None = None
         #: Watching ended before the script did, or could not begin.
         self.stopped = False
         self._failure: Unseen | None = None
@@ -123,9 +123,9 @@ class Watcher:
             self._stay = left_by(self._leaves)
             self._save_seen(over=False)  # for one that is killed
 
-    def _told(self, folder: Path) -> Told:
+    def _told(self, folder: Path) -> ChildConfig:
         options = self.options
-        told = Told(
+        told = ChildConfig(
             *(folder, self.settings, (self._own,), options.max_run_mb << 20),
             stop_on=tuple(options.stop_on),
             on_alarm=options.on_alarm or "",
@@ -142,8 +142,8 @@ class Watcher:
         return self._place is not None
 
     def attach(self, own: tuple[str, ...], script_s: float) -> Session:
-        from ..observe.alarmed import Alarmed
-        from ..observe.changed import change
+        from ..observe.alarm_dispatcher import AlarmDispatcher
+        from ..observe.overrides import change
         from ..observe.processes.children import Children
         from ..observe.processes.part import Part
         from ..observe.session import Session
@@ -152,7 +152,7 @@ class Watcher:
         self._undo = change(self.options.override)
         self._session = session = Session(self, self.settings, own)
         session.scene.whole = True
-        self._alarmed = Alarmed(self._alarm, self._on_alarm)
+        self._alarmed = AlarmDispatcher(self._alarm, self._on_alarm)
         self._alarmed.begin(session)
         if self.keep is not None:
             session.scene.record_to = self._place or self.folder
@@ -240,7 +240,7 @@ class Watcher:
         if not self.options.quiet:
             say(f"backprobe: the run is not kept: {error}", sys.stderr)
 
-    def backward(self, recorded: Recorded) -> None:
+    def backward(self, recorded: PendingCallRecord) -> None:
         if self._part is not None:
             self._part.backward(recorded)
         self._sinks.backward(recorded)
@@ -252,7 +252,7 @@ class Watcher:
 
     def _alarm(self, alarm: Alarm) -> None:
         if self._tracked is not None:
-            from ..observe.alarmed import said
+            from ..observe.alarm_dispatcher import said
 
             self._tracked.alarm(alarm.kind, said(alarm), alarm.step)
         if alarm.kind in self.options.stop_on and self._children is not None:

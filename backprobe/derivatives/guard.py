@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from ..torchside import modes
-from ..torchside.isolation import Isolation
+from ..torch_internals import modes
+from ..torch_internals.isolation import Isolation
 
 
 class Guard:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..torchside.structure import leaves, mapped
+from ..torch_internals.structure import leaves, mapped
 
 #: A tensor, or tensors in tuples, lists and mappings, to any depth.
 Tree = Any

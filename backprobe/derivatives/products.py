@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..errors import BackprobeError
-from ..torchside.modes import aside
-from ..torchside.private import run_engine
+from ..torch_internals.modes import aside
+from ..torch_internals.private import run_engine
 from .named import Named
 from .reasons import check, no_second_derivative, not_connected, translated, unreached
 

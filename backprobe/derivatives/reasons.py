@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
+from ..torch_internals.autograd_engine import gradient_edge
+from ..torch_internals.walk import Plans, walk
 from ..torch_texts import (
     ATTENTION,
     DONATED,
@@ -20,8 +22,6 @@ from ..torch_texts import (
     ONCE,
     REENTRANT,
 )
-from ..torchside.autograd_engine import gradient_edge
-from ..torchside.walk import Plans, walk
 from .named import Named
 
 #: How many tensors or graph ends a message names.

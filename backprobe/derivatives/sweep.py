@@ -11,7 +11,7 @@ import torch
 from ..errors import BackprobeError, UnknownName
 from ..select import near, quoted
 from ..text import without_controls
-from ..torchside.autograd_engine import gradient_edge
+from ..torch_internals.autograd_engine import gradient_edge
 from .dense import chunk_of, refuse_complex, units
 from .flat import Flat, Frame, generator_of
 from .guard import Guard

@@ -14,8 +14,8 @@ from torch import nn
 from ..errors import BackprobeError
 from ..select import Selection, described
 from ..text import without_controls
-from ..torchside import compiled_regions
-from ..torchside.entry_points import node_of
+from ..torch_internals import compiled_regions
+from ..torch_internals.entry_points import node_of
 from .backwards import CallCounter
 from .log import Application, EditPlace, Log, Unused
 from .modules import ModuleHooks

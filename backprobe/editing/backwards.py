@@ -17,9 +17,9 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from ..records import ACCUMULATE_SEQ
-from ..torchside import autograd_engine, backward_by_name, modes
-from ..torchside.entry_points import BY_FUNCTION, node_of
-from ..torchside.uncompiled import keep_out
+from ..torch_internals import autograd_engine, backward_by_name, modes
+from ..torch_internals.entry_points import BY_FUNCTION, node_of
+from ..torch_internals.uncompiled import disable_dynamo
 
 #: Numbers kept: more backward calls than this are not going on at once.
 _KEPT = 256
@@ -43,7 +43,7 @@ class CallCounter(TorchFunctionMode):
         self._fresh: list[int] = []
 
     def start(self) -> None:
-        keep_out()
+        disable_dynamo()
         self.active = True
         self.__enter__()
         backward_by_name.show(self)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..text import without_controls
-from ..torchside import modes, norms
+from ..torch_internals import modes, norms
 
 
 @dataclass(frozen=True)

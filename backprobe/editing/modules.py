@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from ..source.roots import clean_path
-from ..torchside import compiled_regions, modes
-from ..torchside.structure import leaves
+from ..torch_internals import compiled_regions, modes
+from ..torch_internals.structure import leaves
 from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
 from .rules import Chain, Rule

@@ -24,7 +24,7 @@ from torch import nn
 
 from ..errors import BackprobeError, add_note
 from ..select import Choice, Selection, nothing_chosen
-from ..torchside import autograd_engine, references
+from ..torch_internals import autograd_engine, references
 from .rules import name_of
 
 

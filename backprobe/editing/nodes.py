@@ -19,9 +19,9 @@ import torch
 from torch import nn
 
 from ..select import Choice, Selection, described
-from ..torchside import autograd_engine, modes
-from ..torchside.entry_points import node_of
-from ..torchside.walk import Plans, walk
+from ..torch_internals import autograd_engine, modes
+from ..torch_internals.entry_points import node_of
+from ..torch_internals.walk import Plans, walk
 from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
 from .rules import Chain, Rule

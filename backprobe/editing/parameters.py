@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ..source.roots import clean_path
-from ..torchside import references
+from ..torch_internals import references
 from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
 from .rules import Chain, Rule

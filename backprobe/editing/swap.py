@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..torchside.structure import DEPTH, Part, parts
+from ..torch_internals.structure import DEPTH, Part, parts
 
 
 def spelled(part: Part) -> str:

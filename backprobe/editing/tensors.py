@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
+from ..torch_internals import references
 from ..torch_texts import COPY_SLICES
-from ..torchside import references
 from .rules import Chain
 
 #: Views noted and not yet dropped: the oldest go first.

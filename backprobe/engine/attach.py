@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ..errors import BackprobeError
-from ..observe.backward.special import DebuggedCall
+from ..observe.backward.intercepted_functions import DebuggedCall
 from ..observe.session import Session, Settings
-from ..observe.sinks.collect import Collector
+from ..observe.sinks.memory import Collector
 from ..terminal import say
-from ..torchside import private
+from ..torch_internals import private
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint
 from .control import run
 from .options import BreakpointOptions, breakpoint_from
-from .pilot import Pilot
 from .prompt import Prompt
 from .provenance import Forward
 from .resume import ABORT, CONTINUE, FINISH, Resume, step_from
 from .stop import Stop
+from .stop_controller import StopController
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -57,7 +57,7 @@ class Stops:
         retain: bool = False,
     ) -> None:
         self.session, self._collector, self._ctrl_c, self._retain = session, collector, ctrl_c, retain
-        self.pilot = Pilot(ask, resume)
+        self.pilot = StopController(ask, resume)
         self.pilot.around_python = self._around_python
         self.pilot.within = session.recomputing
         self.pilot.on_begin = self._check

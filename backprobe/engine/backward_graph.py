@@ -11,11 +11,11 @@ import torch
 
 from ..errors import BackprobeError
 from ..graphs.plan import ACCUMULATE, engine_order
-from ..observe.backward.birth import Birth, birth
+from ..observe.backward.nonfinite_origin import NonFiniteOrigin, nonfinite_origin
 from ..records import ACCUMULATE_SEQ
 from ..text import without_controls
-from ..torchside.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
-from ..torchside.walk import LiveGraph, Plans, walk
+from ..torch_internals.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
+from ..torch_internals.walk import LiveGraph, Plans, walk
 from .provenance import NOWHERE, Forward, Found, Provenance
 
 
@@ -200,10 +200,10 @@ class BackwardGraph:
     def edges(self, i: int) -> list[tuple[int, int] | None]:
         return self.plan.edges(i)
 
-    def birth(self, i: int) -> Birth | None:
+    def nonfinite_origin(self, i: int) -> NonFiniteOrigin | None:
         """Where the forward first had a value that is not finite, of those that node `i` keeps; ``None`` if that cannot
         be told. Nodes that have run keep nothing any more."""
-        return None if self._walked is None else birth(self._walked, [i])
+        return None if self._walked is None else nonfinite_origin(self._walked, [i])
 
     def release(self) -> None:
         """Let go of the graph."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ..source.frames import variables
-from ..torchside.measure import shape_of
+from ..torch_internals.measure import shape_of
 from . import values
 from .breakpoints import Breakpoint
 from .stop import Stop

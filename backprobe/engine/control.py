@@ -28,18 +28,18 @@ from typing import Any
 
 from ..graphs.plan import VIEW_NODES
 from ..records import ACCUMULATE_SEQ
-from ..torchside import places, private
-from ..torchside.depth import STEPPED, Room
+from ..torch_internals import code_objects, private
+from ..torch_internals.recursion_limit import STEPPED, Room
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint, NamedNodes
+from .condition_prefilter import ConditionPrefilter, look_of
 from .nested import runs_python
-from .pilot import Pilot
 from .provenance import Forward
 from .resume import CONTINUE
 from .rewind import Journal, Rewind
-from .sieve import Sieve, look_of
 from .single import hooks_of
 from .stop import Stop
+from .stop_controller import StopController
 
 _task = private.graph_task
 #: Nodes that give out what came in, or its memory in another shape.
@@ -52,7 +52,7 @@ Explain = Callable[[BaseException, Sequence[int]], Sequence[str]]
 class Control:
     """The hooks on one backward call."""
 
-    def __init__(self, pilot: Pilot, graph: BackwardGraph, explain: Explain | None = None) -> None:
+    def __init__(self, pilot: StopController, graph: BackwardGraph, explain: Explain | None = None) -> None:
         self.pilot, self.graph, self.explain = pilot, graph, explain
         self.running: int | None = None
         self._incoming: Any = None
@@ -80,7 +80,7 @@ class Control:
         #: Of the latter those that give out what comes in, in another shape: what the look before them rules out needs
         #: none after them, and no hook.
         self._reshaping: set[int] = set()
-        self._sieve = Sieve(())
+        self._sieve = ConditionPrefilter(())
         self._sifts = not graph.create_graph and not private.in_mode()
 
     def attach(self) -> None:
@@ -132,7 +132,7 @@ class Control:
         if sifted:
             others = {hook.args[0] for hook in self._hooks.beside}
             still = (i for i in self._sifted_after if names[i] in _STILL and i not in others)
-            self._sieve = Sieve(sifted, frozenset(still))
+            self._sieve = ConditionPrefilter(sifted, frozenset(still))
 
     def _nodes(self, points: Sequence[Breakpoint], before: bool) -> set[int]:
         """The nodes before (after) which one of `points` can stop."""
@@ -260,7 +260,7 @@ class Control:
 
 
 def run(
-    pilot: Pilot,
+    pilot: StopController,
     kind: str,
     args: Any,
     kwargs: Any,
@@ -314,7 +314,7 @@ def run(
         graph.release()
 
 
-def _again(pilot: Pilot, control: Control, error: BaseException) -> bool:
+def _again(pilot: StopController, control: Control, error: BaseException) -> bool:
     """Whether a call that has ended with `error` is to begin again, to go back in it."""
     if isinstance(error, Rewind):
         return control.graph.depth == 1
@@ -333,9 +333,9 @@ def _again(pilot: Pilot, control: Control, error: BaseException) -> bool:
 def raised_by_another(node: Any, error: BaseException) -> bool:
     """Whether `error` came from a hook after `node` had run; see Note [Whose error]."""
     frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-    engine = max((k for k, code in enumerate(frames) if code is places.ENGINE_CALL), default=len(frames))
+    engine = max((k for k, code in enumerate(frames) if code is code_objects.ENGINE_CALL), default=len(frames))
     inside = frames[engine + 1 :]
-    if not inside or any(places.is_handler(code) for code in inside):
+    if not inside or any(code_objects.is_handler(code) for code in inside):
         return False
     hooks = [*hooks_of(node, node.register_hook).values()]
     if node._sequence_nr() == ACCUMULATE_SEQ:

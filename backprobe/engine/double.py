@@ -19,8 +19,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import BackprobeError
-from ..torchside import private
-from ..torchside.structure import mapped, tensors_in
+from ..torch_internals import private
+from ..torch_internals.structure import mapped, tensors_in
 
 _WIDE = {
     torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..graphs.order import Schedule
-from ..torchside import private
+from ..torch_internals import private
 from .backward_graph import BackwardGraph
 
 

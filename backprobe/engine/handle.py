@@ -28,17 +28,17 @@ from typing import Any
 from torch import nn
 
 from ..errors import BackprobeError
-from ..observe.forward.eye import Eye
-from ..torchside import private
-from ..torchside.entry_points import BY_FUNCTION, BY_KIND
+from ..observe.forward.torch_call_recorder import TorchCallRecorder
+from ..torch_internals import private
+from ..torch_internals.entry_points import BY_FUNCTION, BY_KIND
 from .backward_graph import call_kind
 from .control import run
 from .nested import Passing
-from .pilot import BackwardAborted, Pilot
 from .provenance import Forward, forward_of
 from .resume import ABORT, CONTINUE, FINISH, Resume
 from .steering import Steering
 from .stop import Stop
+from .stop_controller import BackwardAborted, StopController
 
 #: Seconds that a handle which is dropped waits for its thread to end.
 _PATIENCE = 5.0
@@ -47,7 +47,7 @@ _PATIENCE = 5.0
 class _Nested(Passing):
     """On while a node runs that may call backward itself."""
 
-    def __init__(self, pilot: Pilot, forward: Forward) -> None:
+    def __init__(self, pilot: StopController, forward: Forward) -> None:
         super().__init__()
         self._pilot, self._forward = pilot, forward
 
@@ -85,7 +85,7 @@ class _Command:
 class _Engine:
     """The second thread: one backward call, and the hand-over at stops; see Note [One of two threads runs]."""
 
-    def __init__(self, pilot: Pilot, call: Callable[[], Any], count: bool) -> None:
+    def __init__(self, pilot: StopController, call: Callable[[], Any], count: bool) -> None:
         self.pilot = pilot
         pilot.on_stop = self._stopped
         self._call: Callable[[], Any] | None = call
@@ -122,7 +122,7 @@ class _Engine:
         state, call = self._state, self._call
         assert state is not None and call is not None
         # Sessions belong to the caller's thread, and would mix two backwards up.
-        state.modes = [mode for mode in state.modes if not isinstance(mode, Eye)]
+        state.modes = [mode for mode in state.modes if not isinstance(mode, TorchCallRecorder)]
         if self._counter:
             private.skip_sequence_numbers(self._counter - private.next_sequence_nr())
         state.put()
@@ -214,7 +214,7 @@ class Debugger(Steering):
     As a context manager it goes to the end when the block ends, or aborts the backward when the block raises.
     """
 
-    def __init__(self, pilot: Pilot, engine: _Engine) -> None:
+    def __init__(self, pilot: StopController, engine: _Engine) -> None:
         super().__init__(pilot)
         self._engine = engine
         self._raised: BaseException | None = None
@@ -387,7 +387,7 @@ def debug(
         raise BackprobeError("backprobe.debug cannot run inside a torch.func transform: use breakpoint_backward there")
     with private.unseen():
         forward = forward_of(model, trace, threading.get_ident())
-    pilot = Pilot(_go_on, Resume("step", 1))
+    pilot = StopController(_go_on, Resume("step", 1))
     function = BY_KIND[kind].function
     given = (tensors, *args)
     nested = _Nested(pilot, forward)

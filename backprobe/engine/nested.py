@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..observe.forward.eye import Eye
+from ..observe.forward.torch_call_recorder import TorchCallRecorder
 from ..records import ACCUMULATE_SEQ
-from ..torchside import private
-from ..torchside.entry_points import BY_FUNCTION, node_of
-from ..torchside.walk import Plans, walk
+from ..torch_internals import private
+from ..torch_internals.entry_points import BY_FUNCTION, node_of
+from ..torch_internals.walk import Plans, walk
 
 
 class Passing(TorchFunctionMode):
@@ -88,7 +88,7 @@ class Inner(TorchFunctionMode):
         for _ in stack:
             private.pop_function_mode()
         for mode in stack:
-            if not isinstance(mode, (Eye, Passing)):
+            if not isinstance(mode, (TorchCallRecorder, Passing)):
                 private.push_function_mode(mode)
         try:
             with private.seen(), self:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..torchside import private
+from ..torch_internals import private
 from . import html
 from .backward_graph import BackwardGraph, NodeInfo
 from .calling import call_node_wide

@@ -14,14 +14,15 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from ..errors import BackprobeError
-from ..observe.forward.eye import Eye
 from ..observe.forward.leaves import Leaves
 from ..observe.forward.modules import ModuleWatch
 from ..observe.forward.oplog import Entry
 from ..observe.forward.origins import line_and_op, makers
+from ..observe.forward.torch_call_recorder import TorchCallRecorder
 from ..records import ACCUMULATE_SEQ, Site
 from ..source.frames import Frames
-from ..torchside import places, private
+from ..torch_internals import code_objects as places
+from ..torch_internals import private
 
 #: What to say where nothing is known.
 UNKNOWN = (
@@ -79,7 +80,7 @@ class Forward:
 
     def __init__(
         self,
-        eye: Eye | None,
+        eye: TorchCallRecorder | None,
         modules: ModuleWatch,
         leaves: Leaves,
         frames: Frames,
@@ -178,7 +179,11 @@ def forward_of(model: nn.Module | None, trace: Any, thread: int) -> Forward:
             f"trace is a {type(trace).__name__} that did not watch anything; give the trace of "
             "'with backprobe.trace(model) as trace:' around the forward"
         )
-    eyes = [session.eye] if session is not None else [m for m in private.function_modes() if isinstance(m, Eye)]
+    eyes = (
+        [session.eye]
+        if session is not None
+        else [m for m in private.function_modes() if isinstance(m, TorchCallRecorder)]
+    )
     eye = next((e for e in reversed(eyes) if e.thread == thread), None)
     if eye is not None:
         modules, frames = eye.modules, eye.frames

@@ -20,12 +20,11 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError
-from ..torchside import private
-from ..torchside.isolation import Isolation
+from ..torch_internals import private
+from ..torch_internals.isolation import Isolation
 from .breakpoints import NamedNodes
 from .graph_task import GraphTask
 from .parity import Parity, compared, engine_run, rounding
-from .pilot import Pilot
 from .provenance import forward_of
 from .rerun import check_dtype
 from .results import accumulate, gradients, until
@@ -35,6 +34,7 @@ from .runner import ReplayedNode, Runner
 from .start import Start
 from .steering import Steering
 from .stop import Stop
+from .stop_controller import StopController
 
 
 class Replay(Steering):
@@ -46,7 +46,7 @@ class Replay(Steering):
     """
 
     def __init__(self, start: Start, rules: Mapping[str, Rule], dtype: torch.dtype | None) -> None:
-        super().__init__(Pilot(lambda stop: CONTINUE, CONTINUE))
+        super().__init__(StopController(lambda stop: CONTINUE, CONTINUE))
         self._start, self._graph = start, start.graph
         self._pilot.on_stop = lambda stop: CONTINUE
         self._named = NamedNodes(start.graph)

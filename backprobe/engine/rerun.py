@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..torchside.isolation import Isolation
+from ..torch_internals.isolation import Isolation
 from . import html
 from .backward_graph import NodeInfo
 from .difference import bitwise_equal, combined, difference

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..torchside import private
+from ..torch_internals import private
 from .graph_task import summed
 from .runner import ReplayedNode
 from .single import hooks_of

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..torchside import private
-from ..torchside.isolation import RandomState
+from ..torch_internals import private
+from ..torch_internals.isolation import RandomState
 from .backward_graph import BackwardGraph
 
 

@@ -14,7 +14,7 @@ import torch
 
 from ..errors import BackprobeError
 from ..records import ACCUMULATE_SEQ
-from ..torchside import private
+from ..torch_internals import private
 from .backward_graph import BackwardGraph, NodeInfo
 from .breakpoints import Breakpoint
 from .options import breakpoint_from

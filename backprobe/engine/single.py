@@ -27,8 +27,8 @@ from torch.autograd.graph import GradientEdge
 
 from ..errors import BackprobeError
 from ..records import ACCUMULATE_SEQ
+from ..torch_internals import private
 from ..torch_texts import FREED
-from ..torchside import private
 from .backward_graph import NodeInfo
 from .calling import call_node, call_node_wide
 from .difference import bitwise_equal

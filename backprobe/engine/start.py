@@ -9,8 +9,8 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 from ..errors import BackprobeError
-from ..torchside import private
-from ..torchside.entry_points import as_list
+from ..torch_internals import private
+from ..torch_internals.entry_points import as_list
 from .backward_graph import BackwardGraph
 from .calling import fitted_to
 from .provenance import Forward

@@ -11,10 +11,10 @@ from . import html
 from .backward_graph import NodeInfo
 from .breakpoints import Breakpoint
 from .options import BreakpointOptions, breakpoint_from
-from .pilot import Pilot
 from .rerun import Rerun
 from .resume import CONTINUE, Resume, step_from
 from .stop import Replacement, Stop
+from .stop_controller import StopController
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Steering(ABC):
     """Steps, breakpoints, and the stop that is there."""
 
-    def __init__(self, pilot: Pilot) -> None:
+    def __init__(self, pilot: StopController) -> None:
         self._pilot = pilot
 
     @abstractmethod

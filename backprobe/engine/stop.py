@@ -10,7 +10,7 @@ import torch
 
 from ..errors import BackprobeError
 from ..records import Site
-from ..torchside import places, private
+from ..torch_internals import code_objects, private
 from . import html, show
 from .backward_graph import BackwardGraph, NodeInfo
 from .breakpoints import Breakpoint
@@ -258,7 +258,7 @@ def inside(error: BaseException) -> TracebackType | None:
     """The part of an error's traceback that is inside the engine."""
     found, frame = None, error.__traceback__
     while frame is not None:
-        if frame.tb_frame.f_code is places.ENGINE_CALL:
+        if frame.tb_frame.f_code is code_objects.ENGINE_CALL:
             found = frame.tb_next
         frame = frame.tb_next
     return found

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..torchside import private
-from ..torchside.measure import dtype_name, shape_of
+from ..torch_internals import private
+from ..torch_internals.measure import dtype_name, shape_of
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def _made_in_forward(stop: Stop) -> list[Line]:
     if not bad:
         return []
     found: list[Line] = [[(f"  saved {name}  ", "bold"), (summary(tensor), _BAD)] for name, tensor in bad]
-    born = stop.backward.birth(stop.index)
+    born = stop.backward.nonfinite_origin(stop.index)
     if born is None:
         found.append([("  the forward made it: which op did is not known, because no node keeps what went in", "dim")])
         return found

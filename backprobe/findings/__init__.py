@@ -1,17 +1,17 @@
-"""From a trace to findings: pure functions of records, one file a question. Never imports torch."""
+"""From a trace to findings: pure functions of records, one file per rule. Never imports torch."""
 
-from .explaining import explain
-from .questions import SEVERITIES, SPOILED, Kind, Question, Topic, question
-from .registry import all_questions, own_questions
+from .engine import explain
+from .registry import all_rules, own_rules
+from .rules import GRADIENTS_INVALID, SEVERITIES, Kind, Rule, Topic, rule
 
 __all__ = [
+    "GRADIENTS_INVALID",
     "SEVERITIES",
-    "SPOILED",
     "Kind",
-    "Question",
+    "Rule",
     "Topic",
-    "all_questions",
+    "all_rules",
     "explain",
-    "own_questions",
-    "question",
+    "own_rules",
+    "rule",
 ]

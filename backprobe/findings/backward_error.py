@@ -6,16 +6,16 @@ import re
 
 from ..records import BackwardCall, Facts, Finding, FindingSite, NodeRun, RegionDiffers, Site, StaleRead
 from ..torch_texts import DONATED, NO_SECOND, NOT_SCALAR, READY_TWICE
-from .questions import GENERAL, Kind, question
+from .rules import GENERAL, Kind, rule
 
 #: The operation that computes a first derivative and has none of its own.
 _NO_DERIVATIVE = re.compile(r"derivative for aten::(\w+)_backward\w* is not implemented")
 
 
-@question(
+@rule(
     Kind("backward-error", "error", "a node raised an exception while the backward ran", rank=GENERAL),
     each_call=True,
-    spoils=True,
+    invalidates_gradients=True,
     silenced_by=("inplace", "second-backward", "wrong-backward-shape"),
 )
 def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, Recomputed, RegionDiffers, RegionGradient
 from ..text import few
-from .questions import DIFFERS, HOOKS, Kind, Topic, question, sites_of
+from .rules import DIFFERS, HOOKS, Kind, Topic, rule, sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
 _SAME = "What a checkpointed function does must depend on its arguments, its parameters and torch's random state only"
@@ -50,7 +50,7 @@ _ADVICE = {
 _COUNTS = re.compile(r"saved during (?:forward|recomputation): (\d+)")
 
 
-@question(
+@rule(
     Kind(
         "checkpoint-mismatch",
         "warning",
@@ -98,7 +98,7 @@ def _mismatches(trace: Trace) -> list[Finding]:
     return found
 
 
-@question(
+@rule(
     Kind("checkpoint-gradient-differs", "warning", "a checkpoint changes gradients", after="checkpoint-mismatch"),
     topic=Topic("checkpoints", "gradients of checkpointed regions against the same without"),
 )
@@ -200,7 +200,7 @@ def _title(seen: RegionDiffers) -> str:
     )
 
 
-@question(
+@rule(
     Kind(
         "checkpoint-side-effect",
         "warning",

@@ -8,23 +8,23 @@ from ..records import BackwardCall, Finding, Site
 from ..text import few
 from ..torch_texts import READY_TWICE, READY_TWICE_NAME, REENTRANT_NODE
 from .growth import common_module
-from .questions import WRONG, Kind, question, sites_of
+from .rules import WRONG, Kind, rule, sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 #: Lines of checkpoints that are named.
 MOST = 3
 
 
-@question(
+@rule(
     Kind(
         "ddp-ready-twice",
         "error",
         "two backward calls of an iteration reach the same data-parallel parameters",
         rank=WRONG + 40,
     ),
-    spoils=True,
+    invalidates_gradients=True,
 )
 def ready_twice(trace: Trace) -> list[Finding]:
     found = []

@@ -20,10 +20,10 @@ from ..coverage import ranks_text
 from ..records import Finding, FindingSite, RankSeen, Replica, Replicas, ReplicaState, Site
 from ..text import few
 from ..torch_texts import READY_TWICE, UNREDUCED
-from .questions import WRONG, Kind, question
+from .rules import WRONG, Kind, rule
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 _TENSOR_PARALLEL = (
     "Of a tensor that is replicated every rank of the mesh works out the gradient by itself: from other inputs it is "
@@ -44,9 +44,9 @@ class _Drift:
     states: tuple[ReplicaState, ...]
 
 
-@question(
+@rule(
     Kind("rank-drift", "error", "weights that should be the same on all ranks are not", rank=WRONG + 55),
-    spoils=True,
+    invalidates_gradients=True,
 )
 def drift(trace: Trace) -> list[Finding]:
     """The first step in which replicas differ, and why as far as that can be told."""

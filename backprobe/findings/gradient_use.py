@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, GradientUse
-from .questions import LEARNING, Kind, question, sites_of
+from .rules import LEARNING, Kind, rule, sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 #: By what happens: title, advice.
 _UNUSED = {
@@ -25,7 +25,7 @@ _UNUSED = {
 }
 
 
-@question(
+@rule(
     Kind(
         "gradient-not-cleared",
         "warning",
@@ -52,7 +52,7 @@ def not_cleared(trace: Trace) -> list[Finding]:
     ]
 
 
-@question(
+@rule(
     Kind(
         "gradient-not-used",
         "warning",

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import few, number
-from .carried import carriers
-from .opened import Opened
-from .questions import LEARNING, MEANT, SPOILED, Kind, question
+from .expanded_regions import Opened
+from .gradient_chains import carriers
+from .rules import GRADIENTS_INVALID, LEARNING, MEANT, Kind, rule
 from .spikes import largest_of, looked_at, norm_of, spiked
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 #: First layer's gradient against the last one's.
 VANISHED, EXPLODED = 1e-5, 1e4
@@ -55,7 +55,7 @@ class _Layer:
         self.run, self.parameter, self.norm = run, parameter, norm
 
 
-@question(
+@rule(
     Kind(
         "exploding-gradient",
         "warning",
@@ -63,7 +63,7 @@ class _Layer:
         rank=LEARNING + 20,
     ),
     Kind("vanishing-gradient", "warning", "the gradient shrinks by a factor at each layer", rank=MEANT),
-    silenced_by=(SPOILED,),
+    silenced_by=(GRADIENTS_INVALID,),
 )
 def growth(trace: Trace) -> list[Finding]:
     """At most one finding: what the first calls that show a trend all agree on."""

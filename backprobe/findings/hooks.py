@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, HookSeen, StaleRead
 from ..text import few
-from .questions import HOOKS, WRONG, Kind, question, sites_of
+from .rules import HOOKS, WRONG, Kind, rule, sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
-@question(
+@rule(
     Kind(
         "hook-inplace-conflict",
         "error",
@@ -31,7 +31,7 @@ def hooks(trace: Trace) -> list[Finding]:
     return [_finding(seen) for seen in trace.facts.of(HookSeen)]
 
 
-@question(Kind("hook-order", "warning", "a hook reads `.grad` before the backward has written it", rank=HOOKS + 20))
+@rule(Kind("hook-order", "warning", "a hook reads `.grad` before the backward has written it", rank=HOOKS + 20))
 def hook_order(trace: Trace) -> list[Finding]:
     found = []
     together: dict[object, list[StaleRead]] = {}

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import BackwardCall, Facts, Finding, RefusedToCompile, Site
-from .questions import WRONG, Kind, question, sites_of
+from .rules import WRONG, Kind, rule, sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
-@question(
+@rule(
     Kind("inplace", "error", "an operation changed a tensor in place that the backward needed", rank=WRONG),
     each_call=True,
-    spoils=True,
+    invalidates_gradients=True,
 )
 def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
     change, raised = call.mutation, call.raised
@@ -55,7 +55,7 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
     ]
 
 
-@question(also=("inplace",), spoils=True)
+@rule(also=("inplace",), invalidates_gradients=True)
 def refused(trace: Trace) -> list[Finding]:
     """The same inside what ``torch.compile`` was to compile: there the compiler meets it, before anything has run."""
     return [

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ..records import Finding, FindingSite, OptimizerSeen
 from ..text import number
 from .alarms import ALARMS, AT_ONCE, BEGIN, GROWN, LONG, OF_PARAMETERS, UPDATE, WHOLE, Alarm, Monitor, alarms
-from .questions import LEARNING, SPOILED, Kind, Topic, question
+from .rules import GRADIENTS_INVALID, LEARNING, Kind, Topic, rule
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 __all__ = ["ALARMS", "Alarm", "Monitor", "alarms", "finding_of"]
 
@@ -52,7 +52,7 @@ _ADVICE = {
 }
 
 
-@question(
+@rule(
     Kind("update-too-large", "warning", "updates are a large part of the weights, for many steps", rank=LEARNING + 12),
     Kind("divergence-ahead", "warning", "a level grows that ends in a divergence", after="update-too-large"),
     Kind("loss-spike", "warning", "the loss jumps far above what it was, and stays there", after="divergence-ahead"),
@@ -61,7 +61,7 @@ _ADVICE = {
     Kind("dead-units", "warning", "almost all units of a layer are zero for the whole batch", after="rank-collapse"),
     Kind("saturated-units", "warning", "almost all of a tanh or sigmoid is at its bounds", after="dead-units"),
     Kind("update-too-small", "warning", "updates are too small to move a weight", after="saturated-units"),
-    silenced_by=(SPOILED, "exploding-gradient"),
+    silenced_by=(GRADIENTS_INVALID, "exploding-gradient"),
     topic=Topic("levels", "levels that say that a run will diverge, or trains badly", whole_script=True),
 )
 def levels(trace: Trace) -> list[Finding]:

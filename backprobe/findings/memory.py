@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..records import Finding, FindingSite, SavedBytes, SavedMemory, SavedModule, Site
 from ..text import size
-from .questions import MEMORY, Kind, Topic, question
+from .rules import MEMORY, Kind, Topic, rule
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 #: Rows of a table in the evidence.
 ROWS = 30
@@ -30,7 +30,7 @@ _KEYS: dict[str, Callable[[SavedBytes], str]] = {
 }
 
 
-@question(
+@rule(
     Kind("saved-memory", "info", "which lines keep the bytes for backward", rank=MEMORY + 20),
     topic=Topic("memory", "who keeps the bytes for backward"),
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, NoGradient
-from .questions import GENERAL, LEARNING, Kind, question, sites_of
+from .rules import GENERAL, LEARNING, Kind, rule, sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
-@question(Kind("grad-mode-disabled", "error", "gradient mode was off while the loss was computed", rank=GENERAL + 10))
+@rule(Kind("grad-mode-disabled", "error", "gradient mode was off while the loss was computed", rank=GENERAL + 10))
 def grad_mode_disabled(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(NoGradient):
@@ -39,7 +39,7 @@ def grad_mode_disabled(trace: Trace) -> list[Finding]:
     return found
 
 
-@question(Kind("nonleaf-grad", "warning", "`.grad` was read from a tensor that is not a leaf", rank=LEARNING + 50))
+@rule(Kind("nonleaf-grad", "warning", "`.grad` was read from a tensor that is not a leaf", rank=LEARNING + 50))
 def nonleaf_grads(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(NoGradient):

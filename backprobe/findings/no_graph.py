@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..records import ACCUMULATE_SEQ, BackwardCall, Cut, Finding, FindingSite, NoGradient, Parameter, Site
 from ..text import few
 from ..torch_texts import NO_GRAPH, UNUSED
-from .questions import sites_of
+from .rules import sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 _ADVICE = (
     "Compute the loss from tensors that keep their graph (no argmax, comparison, detach, item or numpy on the way), "

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from ..records import COLLECTIVES, Cut, Finding, FindingSite, GivenToCompiled, Parameter, Site
 from ..text import few, plural
-from .ended import reached_no_more
+from .end_of_run import reached_no_more
 from .growth import common_module
 from .no_graph import checkpoint_lost, defined_sites, without_graph
-from .questions import LEARNING, Kind, question
+from .rules import LEARNING, Kind, rule
 from .stopped import given_nothing, never_given, stopped, unreduced
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
-@question(Kind("none-grad", "warning", "parameters got no gradient in any backward call", rank=LEARNING + 40))
+@rule(Kind("none-grad", "warning", "parameters got no gradient in any backward call", rank=LEARNING + 40))
 def none_grads(trace: Trace) -> list[Finding]:
     """One finding for each reason.
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ..graphs.plan import CALM, VIEW_NODES
 from ..records import BackwardCall, BadOp, BadValues, Born, Finding, GradientHook, InferredLine, Inside, Spoilt
 from ..torch_texts import COMPILED
-from .bad_origin import meant, origin_of, others_of, when_made
-from .bad_told import (
+from .corruption import hooked_finding, spoilt_finding
+from .nonfinite_messages import (
     is_half,
     nan_or_inf,
     told_backward,
@@ -22,11 +22,11 @@ from .bad_told import (
     told_unseen,
     with_inferred_line,
 )
-from .questions import VALUES, Kind, question
-from .spoilt import hooked_finding, spoilt_finding
+from .nonfinite_provenance import meant, origin_of, others_of, when_made
+from .rules import VALUES, Kind, rule
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 #: Steps in a row that a loss scaler may skip before it is no longer its search for a scale.
 SCALER_STEPS = 20
@@ -34,7 +34,7 @@ SCALER_STEPS = 20
 MOST, FEW = 3, 20
 
 
-@question(
+@rule(
     Kind(
         "nonfinite-forward",
         "error",
@@ -47,7 +47,7 @@ MOST, FEW = 3, 20
         "the forward was finite; the backward of an operation made NaN or Inf",
         rank=VALUES + 10,
     ),
-    spoils=True,
+    invalidates_gradients=True,
 )
 def nonfinites(trace: Trace) -> list[Finding]:
     """The first bad value of a run, and later ones that came after everything had been finite again.

@@ -9,13 +9,13 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..desync import listed, name
+from ..collective_desync import listed, name
 from ..records import Finding, FindingSite, RankSeen, Replicas, Site
 from ..text import counted, number
-from .questions import MEANT, SPOILED, Kind, question
+from .rules import GRADIENTS_INVALID, MEANT, Kind, rule
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 #: How many spreads away is far; steps that are needed to say so.
 SIGMAS, LEAST = 6.0, 8
@@ -26,11 +26,11 @@ SPREAD, LARGER, ONCE = 0.2, 5.0, 20.0
 SHARE, MOSTLY, LATE, LOST, ROUNDS = 0.25, 0.9, 0.02, 1.0, 16
 
 
-@question(
+@rule(
     Kind(
         "rank-outlier", "warning", "one rank's gradients or its pace are far from those of the others", rank=MEANT - 5
     ),
-    silenced_by=(SPOILED,),
+    silenced_by=(GRADIENTS_INVALID,),
 )
 def outliers(trace: Trace) -> list[Finding]:
     """Where all ranks came to their end."""

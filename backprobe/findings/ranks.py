@@ -7,14 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..collective_desync import CRASHED, Held, Other, apart, held, last_in_common, listed, name, told, what
 from ..coverage import NOT_HERE, missing, ranks_text
-from ..desync import CRASHED, Held, Other, apart, held, last_in_common, listed, name, told, what
 from ..records import Finding, FindingSite, RankSeen
 from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS, INTERRUPTED
-from .questions import WRONG, Kind, question
+from .rules import WRONG, Kind, rule
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
 def of_children(trace: Trace) -> list[Finding]:
@@ -98,9 +98,9 @@ def in_time(found: Sequence[Finding]) -> list[Finding]:
     return [one for at, old in zip(places, found, strict=True) if (one := next(kept, None) if at else old) is not None]
 
 
-@question(
+@rule(
     Kind("rank-failed", "error", "a rank raised, exited or was killed, and the others cannot go on", rank=WRONG + 48),
-    spoils=True,
+    invalidates_gradients=True,
     silences=("rank-desync",),  # who waits then, waits for one that is gone
 )
 def failed(trace: Trace) -> list[Finding]:
@@ -169,9 +169,9 @@ def _by_itself(seen: RankSeen) -> bool:
     return bool(seen.error or seen.code) and not seen.signal if seen.over else not seen.alive
 
 
-@question(
+@rule(
     Kind("rank-desync", "error", "a process of a distributed run waits for one that does not come", rank=WRONG + 50),
-    spoils=True,
+    invalidates_gradients=True,
     silences=("backward-error",),  # the error that a collective raised
 )
 def desync(trace: Trace) -> list[Finding]:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from ..records import CompiledRegion, Finding, Recompiled
 from ..text import counted
-from .questions import HOOKS, Kind, question, sites_of
+from .rules import HOOKS, Kind, rule, sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 #: In so many different steps a function was compiled again: shapes that vary are met by two or three.
 OFTEN = 4
 
 
-@question(
+@rule(
     Kind(
         "recompiled-often",
         "warning",

@@ -1,6 +1,6 @@
-"""The questions that are asked: one or several in each file of this folder, and those of plugins.
+"""The rules that are asked: one or several in each file of this folder, and those of plugins.
 
-Nobody lists them. A file is imported because it is there; what ``question`` decorates in it is asked.
+Nobody lists them. A file is imported because it is there; what ``rule`` decorates in it is asked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..plugins import failure, load
 from ..records import Unseen
-from .questions import SPOILED, Kind, Question, Topic
+from .rules import GRADIENTS_INVALID, Kind, Rule, Topic
 
 #: The entry points of plugins that ask.
 GROUP = "backprobe.findings"
@@ -29,7 +29,7 @@ class Registry:
     :ivar failed: plugins that could not be taken in.
     """
 
-    questions: tuple[Question[Any], ...]
+    rules: tuple[Rule[Any], ...]
     order: Mapping[str, int]
     in_call: Mapping[str, frozenset[str]]
     in_run: Mapping[str, frozenset[str]]
@@ -38,77 +38,75 @@ class Registry:
     @property
     def kinds(self) -> list[Kind]:
         """By their order."""
-        return sorted((k for q in self.questions for k in q.kinds), key=lambda k: self.order[k.name])
+        return sorted((k for q in self.rules for k in q.kinds), key=lambda k: self.order[k.name])
 
     @property
     def topics(self) -> list[Topic]:
         """What can be asked for, each once."""
-        ranked = sorted((q for q in self.questions if q.topic), key=lambda q: min(self.order[k.name] for k in q.kinds))
+        ranked = sorted((q for q in self.rules if q.topic), key=lambda q: min(self.order[k.name] for k in q.kinds))
         found: dict[str, Topic] = {}
-        for question in ranked:
-            assert question.topic is not None
-            found.setdefault(question.topic.name, question.topic)
+        for rule in ranked:
+            assert rule.topic is not None
+            found.setdefault(rule.topic.name, rule.topic)
         return list(found.values())
 
 
 @cache
-def own_questions() -> Registry:
-    """Our own questions, from the files of this folder."""
+def own_rules() -> Registry:
+    """Our own rules, from the files of this folder."""
     package = __name__.rpartition(".")[0]
     names = sorted(found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__))
-    questions: list[Question[Any]] = []
+    rules: list[Rule[Any]] = []
     for name in names:
         module = importlib.import_module(f"{package}.{name}")
-        made = (value for value in vars(module).values() if isinstance(value, Question))
-        questions += (question for question in made if question.answer.__module__ == module.__name__)
-    return register(questions)
+        made = (value for value in vars(module).values() if isinstance(value, Rule))
+        rules += (rule for rule in made if rule.answer.__module__ == module.__name__)
+    return register(rules)
 
 
 @cache
-def all_questions() -> Registry:
-    """Our own questions and those of plugins. A plugin that cannot be loaded, or whose kinds are taken, is left out."""
-    known = own_questions()
+def all_rules() -> Registry:
+    """Our own rules and those of plugins. A plugin that cannot be loaded, or whose kinds are taken, is left out."""
+    known = own_rules()
     loaded, failed = load(GROUP)
     left_out = list(failed)
     for name, value in loaded:
         try:
-            if not isinstance(value, Question):
-                raise TypeError(
-                    f"it is a {type(value).__name__}, not a question: decorate it with backprobe.findings.question"
-                )
-            known = register([*known.questions, replace(value, plugin=name)])
+            if not isinstance(value, Rule):
+                raise TypeError(f"it is a {type(value).__name__}, not a rule: decorate it with backprobe.findings.rule")
+            known = register([*known.rules, replace(value, plugin=name)])
         except Exception as error:
             left_out.append(failure(name, GROUP, error))
     return replace(known, failed=tuple(left_out))
 
 
-def register(questions: Sequence[Question[Any]]) -> Registry:
-    """`questions` as a registry.
+def register(rules: Sequence[Rule[Any]]) -> Registry:
+    """`rules` as a registry.
 
-    :raises ValueError: a kind or a rank is stated twice, a question states no kind, or one names a kind that there is
+    :raises ValueError: a kind or a rank is stated twice, a rule states no kind, or one names a kind that there is
         not.
     """
-    for question in questions:
-        if not question.kinds and not question.also:
-            raise ValueError(f"{question.name} states no kind")
-    order = _order([kind for question in questions for kind in question.kinds])
-    each = {kind.name: question.each_call for question in questions for kind in question.kinds}
+    for rule in rules:
+        if not rule.kinds and not rule.also:
+            raise ValueError(f"{rule.name} states no kind")
+    order = _order([kind for rule in rules for kind in rule.kinds])
+    each = {kind.name: rule.each_call for rule in rules for kind in rule.kinds}
     in_call: dict[str, set[str]] = {}
     in_run: dict[str, set[str]] = {}
-    for question in questions:
-        mine = [kind.name for kind in question.kinds]
-        causes = [name for name in question.silenced_by if name != SPOILED]
-        _known(question, order, (*question.silences, *causes, *question.also))
-        pairs = [*((name, k) for name in mine for k in question.silences), *((k, n) for n in mine for k in causes)]
+    for rule in rules:
+        mine = [kind.name for kind in rule.kinds]
+        causes = [name for name in rule.silenced_by if name != GRADIENTS_INVALID]
+        _known(rule, order, (*rule.silences, *causes, *rule.also))
+        pairs = [*((name, k) for name in mine for k in rule.silences), *((k, n) for n in mine for k in causes)]
         for cause, effect in pairs:
             (in_call if each[cause] and each[effect] else in_run).setdefault(effect, set()).add(cause)
-    return Registry(tuple(questions), order, _frozen(in_call), _frozen(in_run))
+    return Registry(tuple(rules), order, _frozen(in_call), _frozen(in_run))
 
 
-def _known(question: Question[Any], order: Mapping[str, int], names: Iterable[str]) -> None:
+def _known(rule: Rule[Any], order: Mapping[str, int], names: Iterable[str]) -> None:
     for name in names:
         if name not in order:
-            raise ValueError(f"{question.name} names {name}, which is no kind")
+            raise ValueError(f"{rule.name} names {name}, which is no kind")
 
 
 def _frozen(found: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:

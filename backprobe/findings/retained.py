@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, Retained
-from .questions import MEMORY, Kind, question
+from .rules import MEMORY, Kind, rule
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
-@question(
+@rule(
     Kind("graph-retained", "warning", "graphs of earlier steps stay alive, and the line that keeps them", rank=MEMORY)
 )
 def retained(trace: Trace) -> list[Finding]:

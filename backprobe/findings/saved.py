@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, GradientCycle, SilentWrite
-from .questions import MEMORY, WRONG, Kind, question, sites_of
+from .rules import MEMORY, WRONG, Kind, rule, sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
-@question(
+@rule(
     Kind(
         "silent-mutation",
         "error",
@@ -56,7 +56,7 @@ def silent_mutations(trace: Trace) -> list[Finding]:
     return found
 
 
-@question(Kind("reference-cycle", "warning", "parameters and gradients keep each other alive", rank=MEMORY + 10))
+@rule(Kind("reference-cycle", "warning", "parameters and gradients keep each other alive", rank=MEMORY + 10))
 def cycles(trace: Trace) -> list[Finding]:
     return [
         Finding(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..records import BackwardCall, Facts, Finding, Inside
-from .questions import WRONG, Kind, question, sites_of
+from .rules import WRONG, Kind, rule, sites_of
 
 
-@question(
+@rule(
     Kind("second-backward", "error", "a backward call met a graph that an earlier one had freed", rank=WRONG + 20),
     each_call=True,
-    spoils=True,
+    invalidates_gradients=True,
 )
 def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
     reuse, raised = call.reuse, call.raised

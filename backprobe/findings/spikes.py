@@ -15,7 +15,7 @@ from statistics import median
 
 from ..records import BackwardCall, Finding, NodeRun, Site
 from ..text import number
-from .questions import sites_of
+from .rules import sites_of
 
 #: A parameter's gradient against that of the loss and the median of the others; what one op multiplies.
 BEYOND, FACTOR = 1e6, 1e5

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ..records import BackwardCall, Cut, Finding, NodeRun, Parameter, Site, StoppedLearning, Unreduced
 from ..text import few
 from ..torch_texts import COMPILED
-from .ended import AT_THE_END, given_none, latest_recorded, left_out
+from .end_of_run import AT_THE_END, given_none, latest_recorded, left_out
 from .growth import common_module
-from .questions import sites_of
+from .rules import sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 _ADVICE = {
     "frozen": "Turn requires_grad on again for all that was frozen, or freeze and thaw in one place that remembers "

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from ..records import Finding, FindingSite, OptimizerSeen, Parameter, StoppedLearning, Stray
 from ..text import few
 from .growth import common_module
-from .questions import LEARNING, Kind, question, sites_of
+from .rules import LEARNING, Kind, rule, sites_of
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
-@question(
+@rule(
     Kind(
         "unregistered-parameter",
         "warning",
@@ -51,7 +51,7 @@ def unregistered(trace: Trace) -> list[Finding]:
     return found
 
 
-@question(
+@rule(
     Kind(
         "parameter-not-in-optimizer",
         "warning",

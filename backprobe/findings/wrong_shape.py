@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..records import BackwardCall, Facts, Finding
 from ..torch_texts import WRONG_NAME, WRONG_NUMBER, WRONG_SHAPE
-from .questions import WRONG, Kind, question, sites_of
+from .rules import WRONG, Kind, rule, sites_of
 
 
-@question(
+@rule(
     Kind(
         "wrong-backward-shape",
         "error",
@@ -15,7 +15,7 @@ from .questions import WRONG, Kind, question, sites_of
         rank=WRONG + 30,
     ),
     each_call=True,
-    spoils=True,
+    invalidates_gradients=True,
 )
 def wrong_shape(call: BackwardCall, facts: Facts) -> list[Finding]:
     raised = call.raised

@@ -11,11 +11,11 @@ from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, Inside, NodeRun, Site
 from ..text import few
 from ..torch_texts import COMPILED
-from .ended import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, learned
-from .questions import LEARNING, SPOILED, Kind, question
+from .end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, learned
+from .rules import GRADIENTS_INVALID, LEARNING, Kind, rule
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 _Key = tuple[str, "Site | None", "str | None"]
 
@@ -48,9 +48,9 @@ _ADDED: dict[str, tuple[int, ...]] = {
 }
 
 
-@question(
+@rule(
     Kind("zero-grad", "warning", "parameters got exact zeros in every backward call", rank=LEARNING + 30),
-    silenced_by=(SPOILED,),
+    silenced_by=(GRADIENTS_INVALID,),
 )
 def zero_grads(trace: Trace) -> list[Finding]:
     """One finding for each op whose backward gives zeros.

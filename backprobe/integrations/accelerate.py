@@ -12,7 +12,7 @@ from .watching import Options, Watching
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ..traced import Trace
+    from ..traces import Trace
 
 
 class watch:

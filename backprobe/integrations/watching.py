@@ -23,12 +23,12 @@ from ..view.parts import report
 from ..view.terminal import write
 
 if TYPE_CHECKING:
-    from ..observe.alarmed import Alarmed
-    from ..observe.backward.recorded import Recorded
+    from ..observe.alarm_dispatcher import AlarmDispatcher
+    from ..observe.backward.pending_call_record import PendingCallRecord
     from ..observe.live import LiveTrace
     from ..observe.session import Session, Sink
-    from ..observe.sinks.keep import Keep
-    from ..traced import Trace
+    from ..observe.sinks.disk import Keep
+    from ..traces import Trace
 
 
 class Options(TypedDict, total=False):
@@ -91,7 +91,7 @@ class Watching:
         self._layers = selector(list(_names(self._options["layers"]))) if self._options["layers"] else None
         self._log = log
         self._live: LiveTrace | None = None
-        self._alarmed: Alarmed | None = None
+        self._alarmed: AlarmDispatcher | None = None
         self._keep: Keep | None = None
         self._folder: Path | None = None
         self._rank: int | None = None
@@ -110,18 +110,18 @@ class Watching:
 
         :raises BackprobeError: the run cannot be kept where that was asked for, or there is no such level or topic.
         """
-        from ..observe.alarmed import Alarmed
+        from ..observe.alarm_dispatcher import AlarmDispatcher
         from ..observe.live import LiveTrace
         from ..observe.processes.identity import identity
-        from ..observe.sinks.keep import Keep
-        from ..observe.sinks.plugged import about
+        from ..observe.sinks.disk import Keep
+        from ..observe.sinks.plugin import about
         from ..store.writer import Writer
 
         self.end()
         settings = self._settings()
         me = identity(os.environ)
         self._rank = me.rank if (me.world or 1) > 1 else None
-        self._alarmed = Alarmed(self._alarm, self._options["on_alarm"])
+        self._alarmed = AlarmDispatcher(self._alarm, self._options["on_alarm"])
         self.alarms, self.stop, self._numbers = [], False, {}
         self._folder, self._keep = self._place(name), None
         if self._folder is not None:
@@ -157,7 +157,7 @@ class Watching:
 
     def end(self, error: BaseException | None = None) -> Trace | None:
         """The training is over: what was found is said, and kept."""
-        from ..observe.sinks.telling import FAILURES, LOST, lost
+        from ..observe.sinks.fanout import FAILURES, LOST, lost
 
         live, self._live = self._live, None
         if live is None:
@@ -188,7 +188,7 @@ class Watching:
 
     # As a sink.
 
-    def backward(self, recorded: Recorded) -> None:
+    def backward(self, recorded: PendingCallRecord) -> None:
         """Nothing is asked of single calls."""
 
     def step(self, step: Step, session: Session) -> None:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ..records import Step
-    from ..source.frames import Spot
-    from ..source.roots import Where
-    from .backward.calls import Running
-    from .backward.recorded import Recorded
-    from .forward.eye import Op
+    from ..source.frames import CodeLocation
+    from ..source.roots import ModuleCallRef
+    from .backward.calls import ActiveBackward
+    from .backward.pending_call_record import PendingCallRecord
     from .forward.oplog import Entry
-    from .scene import Scene
+    from .forward.torch_call_recorder import Op
     from .schedule.settings import Settings
+    from .tracker_context import TrackerContext
 
 Heard = tuple[Callable[..., Any], ...]
 #: Faults in a row after which a listener is told nothing any more.
@@ -41,7 +41,7 @@ class Tracker:
     its own. ``records`` and ``unseen`` are asked when a run is read.
     """
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         """A session makes one of each tracker that is wanted."""
 
     @classmethod
@@ -115,19 +115,19 @@ class Tracker:
     def stateful_enters(self, module: nn.Module) -> None:
         """A module with buffers is called, also in a recomputation."""
 
-    def stateful_left(self, module: nn.Module, where: Where) -> None:
+    def stateful_left(self, module: nn.Module, where: ModuleCallRef) -> None:
         """A module with buffers returned in a recomputation."""
 
-    def module_left(self, module: nn.Module, where: Where, output: Any) -> None:
+    def module_left(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
         """A module returned `output` in the forward."""
 
     def first_output(self, output: Any) -> None:
         """The first module to return in the call of an outermost one gave `output`, with gradient mode on."""
 
-    def hooked_left(self, module: nn.Module, where: Where, output: Any, nodes: int) -> None:
+    def hooked_left(self, module: nn.Module, where: ModuleCallRef, output: Any, nodes: int) -> None:
         """A module with backward hooks returned `output`, having made `nodes` nodes."""
 
-    def stray_module(self, module: nn.Module, parent: Where, spot: Spot | None) -> None:
+    def stray_module(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
         """A module was called inside `parent`, and no outermost module holds it."""
 
     def stray_leaf(self, tensor: Any) -> None:
@@ -157,7 +157,7 @@ class Tracker:
     def recomputation_stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
         """The op that a recomputation ends with was called: it gives nothing."""
 
-    def region_begins(self, spot: Spot | None, frame: Any, where: Where | None) -> None:
+    def region_begins(self, spot: CodeLocation | None, frame: Any, where: ModuleCallRef | None) -> None:
         """A checkpointed region, called at `spot`, runs for the first time; `frame` is inside it."""
 
     def about_to_write(self) -> None:
@@ -191,7 +191,7 @@ class Tracker:
         """`frame` puts a hook on a tensor that has a node."""
 
     def region_called(self, call: Any) -> None:
-        """A compiled region was called whose results have a graph: a ``RegionCall`` of ``torchside``."""
+        """A compiled region was called whose results have a graph: a ``RegionCall`` of ``torch_internals``."""
 
     def grad_mode_set(self, on: bool, frame: Any) -> None:
         """Gradient mode is about to be set at `frame`."""
@@ -201,42 +201,42 @@ class Tracker:
     def backward_begins(self) -> None:
         """A backward call begins."""
 
-    def graph_known(self, running: Running, frame: Any) -> None:
+    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
         """The graph of a call that `frame` made is known."""
 
-    def backward_starts(self, running: Running) -> None:
+    def backward_starts(self, running: ActiveBackward) -> None:
         """The hooks of a call are about to be put on its nodes."""
 
-    def node_ran(self, running: Running, node: int, grad_inputs: Any, grad_outputs: Any) -> None:
+    def node_ran(self, running: ActiveBackward, node: int, grad_inputs: Any, grad_outputs: Any) -> None:
         """A node that computes has run. Told in the engine's thread."""
 
-    def backward_ended(self, running: Running) -> None:
+    def backward_ended(self, running: ActiveBackward) -> None:
         """A call is over, or did not begin after all: take off what is yours."""
 
-    def backward_ran(self, running: Running) -> None:
+    def backward_ran(self, running: ActiveBackward) -> None:
         """A call is over, and is about to become a record."""
 
-    def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
+    def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
         """An outermost backward call from `roots` that adds gradients is about to be made at `spot`, and is not
         recorded."""
 
     def root_passes(self, root: Any) -> None:
         """One of many backward calls of steps that pass is about to be made from `root`."""
 
-    def call_over(self, spot: Spot | None) -> None:
+    def call_over(self, spot: CodeLocation | None) -> None:
         """One that was only counted is over, and gave gradients."""
 
-    def calls_passed(self, spot: Spot | None, count: int) -> None:
+    def calls_passed(self, spot: CodeLocation | None, count: int) -> None:
         """So many outermost backward calls were made at `spot` that add gradients, in steps that pass; ``None``: it is
         not known where."""
 
     def call_spoilt(self, what: str) -> None:
         """An outermost backward call that is not recorded went wrong, or is about to: `what`."""
 
-    def backward_over(self, running: Running, recorded: Recorded) -> None:
+    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """A call is over, and this is its record."""
 
-    def backward_repeated(self, running: Running, recorded: Recorded) -> None:
+    def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """The same, where nothing went wrong and nothing was noted of its forward: it was told with ``call_counted``,
         and with none of the other events of backward calls."""
 

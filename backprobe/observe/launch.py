@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import BackprobeError
-from ..loading import load
+from ..lazy_import import load
 from ..process_clock import Moment
 from ..source.tracebacks import strip, without_ours
 from .processes.bootstrap.backprobe_torch_import import TorchImport

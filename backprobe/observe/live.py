@@ -13,19 +13,19 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError, add_note
-from ..findings import all_questions
+from ..findings import all_rules
 from ..process_clock import Moment, Startup
 from ..records import Finding
 from ..source.tracebacks import strip
 from ..store.batches import Batch
-from ..traced import Findings, Trace
+from ..traces import Findings, Trace
 from . import wall_clock
-from .alarmed import Alarmed
+from .alarm_dispatcher import AlarmDispatcher
 from .schedule.settings import BATCH_MB, budget_of
 from .session import Session, Settings, Sink
-from .sinks.collect import Collector
-from .sinks.plugged import Plugged, about
-from .sinks.telling import Telling
+from .sinks.fanout import Telling
+from .sinks.memory import Collector
+from .sinks.plugin import Plugged, about
 from .trackers.batches import write_batch
 
 
@@ -43,7 +43,7 @@ class LiveTrace(Trace):
         plugins: bool = True,
         record: Path | None = None,
         sinks: Sequence[Sink] = (),
-        alarmed: Alarmed | None = None,
+        alarmed: AlarmDispatcher | None = None,
     ) -> None:
         super().__init__()
         if model is not None and not isinstance(model, nn.Module):
@@ -197,7 +197,7 @@ def trace(
     if record_ops is not None:
         settings = replace(settings, record_ops=True, max_record_mb=max_record_mb)
     settings = replace(settings, budget=budget_of(budget, settings))
-    alarmed = Alarmed(call=on_alarm) if alarms else None
+    alarmed = AlarmDispatcher(call=on_alarm) if alarms else None
     folder = Path(record_ops) if record_ops is not None else None
     return LiveTrace(model, name, settings, record=folder, sinks=[alarmed] if alarmed else (), alarmed=alarmed)
 
@@ -227,7 +227,7 @@ def diagnose(
     """
     if not callable(loss) and not isinstance(loss, torch.Tensor):
         raise BackprobeError(f"loss is a {type(loss).__name__}; give a tensor, or a function that computes one")
-    topics = [topic.name for topic in all_questions().topics if not topic.whole_script]
+    topics = [topic.name for topic in all_rules().topics if not topic.whole_script]
     unknown = set(checks).difference(topics)
     if unknown:
         *most, last = topics

@@ -14,39 +14,39 @@ import torch
 from ..process_clock import Startup
 from ..records import Facts, Measured, Step, Stopped, Unseen, Watched
 from ..source.excerpts import sources
-from ..source.first_runs import FirstRuns
-from ..source.frames import Frames, Spot
+from ..source.frames import CodeLocation, Frames
+from ..source.new_lines import FirstRuns
+from ..torch_internals import engine_calls, private
+from ..torch_internals.async_scalars import Later
+from ..torch_internals.facts import missing
+from ..torch_internals.uncompiled import disable_dynamo
 from ..torch_texts import GLOBAL_HOOKS, NO_ROOM
-from ..torchside import engine_calls, private
-from ..torchside.facts import missing
-from ..torchside.later import Later
-from ..torchside.uncompiled import keep_out
-from .backward.calls import BackwardCalls, Running
-from .backward.counted import Counted
+from .backward.call_record_builder import CallRecordBuilder
+from .backward.calls import ActiveBackward, BackwardCalls
+from .backward.engine_interceptor import EngineInterceptor
 from .backward.failures import Failures
-from .backward.outcome import Outcome
-from .backward.reached import Reached
-from .backward.recorded import Recorded
-from .backward.special import Special
-from .backward.unrecorded import Unrecorded
+from .backward.intercepted_functions import InterceptedFunctions
+from .backward.pending_call_record import PendingCallRecord
+from .backward.reached_leaves import ReachedLeaves
+from .backward.sentinel_calls import SentinelCalls
 from .events import Events, Tracker
-from .forward.cuts import Cuts
-from .forward.eye import Eye
+from .forward.detach_points import DetachPoints
 from .forward.leaves import Leaves
 from .forward.modules import ModuleWatch
 from .forward.naming import Naming
 from .forward.origins import Origins
 from .forward.regions import Regions
-from .forward.values import Values
+from .forward.torch_call_recorder import TorchCallRecorder
+from .forward.values import ForwardValues
 from .forward.writes import WriteLog
-from .scene import Scene
+from .instrumentation import Instrumentation
 from .schedule.budget import FREE, Budget
 from .schedule.cost import Cost, Took
-from .schedule.detail import CLOSE, Attention
+from .schedule.inspection_schedule import CLOSE, InspectionSchedule
 from .schedule.settings import Settings
 from .schedule.steps import StepWatch
 from .statistics.losses import Losses
-from .switch import Switch
+from .tracker_context import TrackerContext
 from .trackers import trackers
 
 __all__ = ["Session", "Settings", "Sink"]
@@ -62,7 +62,7 @@ SURPRISES, RARELY, SETTLED = 16, 1.25, 30
 class Sink(Protocol):
     """Who wants to know. Called in the thread that trains."""
 
-    def backward(self, recorded: Recorded) -> None: ...
+    def backward(self, recorded: PendingCallRecord) -> None: ...
     def step(self, step: Step, session: Session) -> None: ...
 
 
@@ -80,12 +80,12 @@ class Session:
         self.modules = modules = ModuleWatch(frames, events)
         self.leaves = leaves = Leaves(modules, frames, events)
         self.names = names = Naming(modules, leaves, frames)
-        self.eye = eye = Eye(frames, modules, events)
+        self.eye = eye = TorchCallRecorder(frames, modules, events)
         eye.owner = self
         # What is noted of the forward.
-        writes, values = WriteLog(frames, modules), Values(frames, modules, events.own)
+        writes, values = WriteLog(frames, modules), ForwardValues(frames, modules, events.own)
         values.outside.holding = "memory" not in self.settings.checks
-        regions, cuts = Regions(names, writes, events), Cuts(names)
+        regions, cuts = Regions(names, writes, events), DetachPoints(names)
         self._regions = regions
         # How much is looked at.
         budget = self.settings.budget
@@ -93,24 +93,26 @@ class Session:
         #: Steps before this one that are inspected closely are so since a failure is to be explained.
         self._explains_until = 0
         self._steps = steps = StepWatch(names, events, self._cost, self._step_over, share=self.settings.budget)
-        self._attention = Attention(eye, modules, values, self.settings.careful)
+        self._attention = InspectionSchedule(eye, modules, values, self.settings.careful)
         # Backward calls, and what the eye does at functions that mean something: calls go through it.
         self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention)
         failures = Failures(names, regions)
-        calls.outcome = Outcome(names, steps, eye, values, failures, calls.second).of
-        self.special = Special(eye, names, steps, calls)
+        calls.outcome = CallRecordBuilder(names, steps, eye, values, failures, calls.second).of
+        self.special = InterceptedFunctions(eye, names, steps, calls)
         # Which steps are recorded, and what is attached in those that are not.
         self.budget = Budget(self.settings.budget, self.settings.level != "minimal")
         self._plain = self.settings.budget is not None and self.settings.plain
-        counted = Counted(calls, names, steps, events, failures.remember_unrecorded)
+        counted = SentinelCalls(calls, names, steps, events, failures.remember_unrecorded)
         events.attach(counted)
-        self._unrecorded = Unrecorded(counted, self.budget, events, self._trouble, self._surprise, self._call_over)
+        self._unrecorded = EngineInterceptor(
+            counted, self.budget, events, self._trouble, self._surprise, self._call_over
+        )
         calls.in_one = self._unrecorded.in_one
         self._first_runs = FirstRuns(frames)
-        self._found_new: tuple[int, list[Spot]] = (-1, [])
+        self._found_new: tuple[int, list[CodeLocation]] = (-1, [])
         failures.news = calls.layouts.news = self._news
         failures.noted_since = lambda seq: eye.noting and seq >= calls.noted_from
-        self._switch = Switch(eye, modules, calls, self._unrecorded, events)
+        self._switch = Instrumentation(eye, modules, calls, self._unrecorded, events)
         #: Whether the next step is recorded, where that is known before this one is over.
         self._ahead: bool | None = None
         steps.ends_early = lambda: self._leaves_out and not (calls.inside or self._unrecorded.inside)
@@ -119,14 +121,14 @@ class Session:
         self._next_look = self._surprises = self._surprised = 0
         #: Something was new, and could not be paid for yet.
         self._owed = False
-        self.scene = Scene(self.settings, events, names, eye, writes, values, steps, calls, self.origins)
+        self.scene = TrackerContext(self.settings, events, names, eye, writes, values, steps, calls, self.origins)
         self.scene.look_closely = self._attention.look_closely
         #: Those who are asked for records, and for what they did not see.
         self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
         self._handing = handing = _Handing(sink, self)
         self.scene.hand_on = handing.measured
         self._unrecorded.later = handing.later
-        for one in (eye, writes, values, regions, cuts, leaves, self._attention, Reached(leaves), handing):
+        for one in (eye, writes, values, regions, cuts, leaves, self._attention, ReachedLeaves(leaves), handing):
             events.attach(one)
         for make in trackers():
             if make.wanted(self.settings):
@@ -169,7 +171,7 @@ class Session:
         """Attach. Does nothing where it is attached already."""
         if self._entered or self.stopped is not None:
             return
-        keep_out()
+        disable_dynamo()
         self._steps.start()
         # Said for hooks that do something with what they get; ours tell an OptimizedModule from the module inside it.
         # And where a module has raised as deep in the stack as it goes, there is no room for ours.
@@ -359,7 +361,7 @@ class Session:
             self.eye.noting, self.eye.careful = True, False
         self._switch.to(self._ahead or self._steps.index + 1 < self.settings.careful, True)
 
-    def _call_explained(self, running: Running, recorded: Recorded) -> None:
+    def _call_explained(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """A backward call was recorded. If something was wrong in it, this step, and the next ones if they are
         inspected closely, explain a failure."""
         if recorded.trouble:
@@ -370,7 +372,7 @@ class Session:
         elif recorded.kind != "autograd.grad":
             self.budget.good_loss()
 
-    def _news(self) -> list[Spot]:
+    def _news(self) -> list[CodeLocation]:
         """What ran for the first time lately, while steps are not recorded."""
         if self._switch.on:
             return []
@@ -380,7 +382,7 @@ class Session:
         self._found_new[1].extend(self._new_lines(True))
         return self._found_new[1]
 
-    def _new_lines(self, called: bool = False) -> list[Spot]:
+    def _new_lines(self, called: bool = False) -> list[CodeLocation]:
         """Those that ran for the first time since the last look. `called`: and those of functions called there."""
         try:
             found = self._first_runs.look()
@@ -521,7 +523,7 @@ class _Handing:
                 self._losses.add(step)
             self._sink.step(step, self._session)
 
-    def backward_over(self, running: Running, recorded: Recorded) -> None:
+    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         self.later.flush()
         self._sink.backward(recorded)
 

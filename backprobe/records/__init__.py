@@ -8,6 +8,7 @@ from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
 from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled, RefusedToCompile
+from .corruption import GradientHook, Spoilt
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, StaleRead
@@ -51,7 +52,6 @@ from .places import Site
 from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaState
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
-from .spoilt import GradientHook, Spoilt
 from .statistics import Measured
 from .steps import OptimizerSeen, ParameterStat, Step
 from .values import BadValues, TensorSeen, TensorStat, together

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..graphs.plan import VIEW_NODES
-from ..packed import PackedNodes
+from ..packed_calls import PackedNodes
 from ..records import (
     ACCUMULATE_SEQ,
     BackwardCall,
@@ -21,7 +21,7 @@ from ..records import (
     together,
 )
 from ..text import shape
-from ..traced import TracedStep, numbers_of
+from ..traces import TracedStep, numbers_of
 from .columns import clean, column, norms
 from .tables import Modules, Parameters, Sites
 

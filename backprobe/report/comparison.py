@@ -17,7 +17,7 @@ from ..errors import BackprobeError
 from ..records import Finding, Site, Tape, TapeOp
 from ..records.places import NOT_KEPT
 from ..store.job import is_run, load_run
-from ..traced import Trace
+from ..traces import Trace
 from .columns import clean, column
 from .html import save
 from .paired import Paired

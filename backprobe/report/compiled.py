@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..records import Site
-from ..traced import Trace
+from ..traces import Trace
 from ..view import compiled as text
 
 #: Functions, and breaks and recompilations of one, that are shown.

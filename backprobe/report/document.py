@@ -11,7 +11,7 @@ from typing import Any
 
 from ..coverage import ending, runs
 from ..records import Finding, FreeParameter, ModuleCall, SavedBytes
-from ..traced import Trace, TracedStep
+from ..traces import Trace, TracedStep
 from ..view.overhead import overhead
 from . import calls as backwards
 from .columns import clean, text

@@ -14,7 +14,7 @@ from ..errors import BackprobeError
 from ..files import replace_text
 from ..records.places import NOT_KEPT
 from ..text import counted
-from ..traced import Trace
+from ..traces import Trace
 from .columns import text
 from .document import document, packed
 

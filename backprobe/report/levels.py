@@ -11,8 +11,8 @@ from ..findings.bounds import BEGIN, FIRST, bound, of_matrices, of_the_middle
 from ..findings.levels import alarms
 from ..records import Finding, Measured
 from ..records.statistics import OF
-from ..traced import Trace
-from ..view.standing import LEAST, WORDS, alarm_text, words
+from ..traces import Trace
+from ..view.outliers import LEAST, WORDS, alarm_text, words
 from .columns import clean, column
 from .tables import Modules, Parameters
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..records import SavedBytes, SavedMemory
 from ..text import few, size
-from ..traced import Trace
+from ..traces import Trace
 from .columns import column
 from .tables import Modules, Sites
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..records import RankSeen, RankWait, Site
-from ..traced import StepRow, Trace, numbers_of
+from ..traces import StepRow, Trace, numbers_of
 from ..view import ranks as text
 from .columns import clean, column
 from .steps import worse

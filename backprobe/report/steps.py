@@ -11,7 +11,7 @@ from typing import Any
 
 from ..gradients import Gradients
 from ..records import ModuleCall
-from ..traced import StepRow, Trace
+from ..traces import StepRow, Trace
 from ..view.figures import Figures, ratios_of, with_gradients
 from .columns import column, norms
 from .tables import Order, total

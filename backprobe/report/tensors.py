@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..records import TensorSeen
-from ..traced import Trace
+from ..traces import Trace
 from .columns import clean, column, reals
 from .tables import Modules
 

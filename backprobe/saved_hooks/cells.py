@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 import torch
 
-from ..kept.storages import RESULTS, StandIn
+from ..saved_memory.storages import RESULTS, StandIn
+from ..torch_internals import autograd_engine, modes, references, saved_by_nodes
 from ..torch_texts import AS_STRIDED, IN_PLACE_DETAIL
-from ..torchside import autograd_engine, modes, references, saved_by_nodes
 
 
 class Held(Protocol):

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from ..kept.storages import Elsewhere, StandIn
-from ..torchside import modes, storage_ids
+from ..saved_memory.storages import Elsewhere, StandIn
+from ..torch_internals import modes, storage_ids
 from .cells import Held
 from .layers import Layer
 

@@ -23,10 +23,10 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError
-from ..kept.storages import StandIn
+from ..saved_memory.storages import StandIn
 from ..select import Choice, Selection
 from ..text import mib
-from ..torchside import checkpoints, saved_by_nodes, storage_ids
+from ..torch_internals import checkpoints, saved_by_nodes, storage_ids
 from .cells import Cell, Foreign, Held, Kept, Version, plain
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BackprobeError
-from ..kept.reading import Reading
 from ..records import SavedEntry, SavedModule, SavedMoment, SavedPlaced, SavedUnknown
+from ..saved_memory.reading import Reading
 from ..text import html_table, mib, shape, text_table, without_controls
 
 

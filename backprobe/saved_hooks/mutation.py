@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..torchside import modes, storage_ids
+from ..torch_internals import modes, storage_ids
 from .cells import Held, Kept, Version, plain
 from .layers import Layer
 

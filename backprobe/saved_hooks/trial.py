@@ -27,8 +27,8 @@ from torch.utils.checkpoint import checkpoint
 from ..errors import BackprobeError
 from ..select import Choice, Selection, described
 from ..text import counted, mib
-from ..torchside import storage_ids
-from ..torchside.structure import tensors_in
+from ..torch_internals import storage_ids
+from ..torch_internals.structure import tensors_in
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from torch import nn
 
 from ..errors import BackprobeError
 from ..graphs.data import NodePlace
-from ..kept.holders import Holders
-from ..kept.reading import Nowhere, read
-from ..observe.forward.eye import Op
+from ..observe.forward.torch_call_recorder import Op
 from ..observe.snapshots.recording import Recording
 from ..records import ModuleCall
+from ..saved_memory.holders import Holders
+from ..saved_memory.reading import Nowhere, read
 from ..source.frames import Frames
-from ..torchside import backward_by_name, modes, references
-from ..torchside.entry_points import BY_FUNCTION, EntryPoint, node_of
-from ..torchside.walk import Plans, walk
+from ..torch_internals import backward_by_name, modes, references
+from ..torch_internals.entry_points import BY_FUNCTION, EntryPoint, node_of
+from ..torch_internals.walk import Plans, walk
 from .ledger import Ledger
 
 

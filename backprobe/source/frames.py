@@ -11,16 +11,16 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..records import Site
+from ..torch_internals import code_objects
+from ..torch_internals.compilations import FRAME
+from ..torch_internals.compiled_regions import generated_from
 from ..torch_texts import GENERATED
-from ..torchside import places
-from ..torchside.compilations import FRAME
-from ..torchside.compiled_regions import generated_from
 from .library import Stack
 from .sites import site_at
 from .tracebacks import STAND_IN
 
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
-Spot = tuple[CodeType, int]
+CodeLocation = tuple[CodeType, int]
 
 
 def _library_folders() -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def _library_folders() -> tuple[str, ...]:
     found = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
     found.update(site_packages.getsitepackages() if hasattr(site_packages, "getsitepackages") else ())
     found.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    found.add(os.path.dirname(places.TORCH))
+    found.add(os.path.dirname(code_objects.TORCH))
     return tuple(os.path.realpath(p) + os.sep for p in found)
 
 
@@ -61,7 +61,7 @@ class Frames:
     def __init__(self, own: tuple[str, ...] = ()) -> None:
         self._libraries = _library_folders()
         #: By the id of generated code and a place in it: that code, and the user's place that it stands for.
-        self._generated: dict[tuple[int, int], tuple[CodeType, Spot | None]] = {}
+        self._generated: dict[tuple[int, int], tuple[CodeType, CodeLocation | None]] = {}
         #: Folders of the user's that may lie among installed packages: the script's, or the module's of ``-m``.
         self.own = own
         self._own = tuple(os.path.realpath(p) + os.sep for p in own)
@@ -69,7 +69,7 @@ class Frames:
         self.known: dict[int, bool] = {}
         #: Those code objects, which are kept: an id means one as long as it lives.
         self._codes: list[CodeType] = []
-        self._lines: dict[Spot, Site] = {}
+        self._lines: dict[CodeLocation, Site] = {}
 
     def is_user(self, code: CodeType) -> bool:
         known = self.known.get(id(code))
@@ -113,12 +113,12 @@ class Frames:
             frame = frame.f_back
         return None
 
-    def spot(self, frame: Any) -> Spot | None:
+    def spot(self, frame: Any) -> CodeLocation | None:
         """The innermost user's place at or above `frame`."""
         frame = self.first(frame)
         return None if frame is None else (frame.f_code, frame.f_lasti)
 
-    def generated(self, frame: Any) -> Spot | None:
+    def generated(self, frame: Any) -> CodeLocation | None:
         """The user's place that a call of `frame` was generated from, whose code FX has written: that of a compiled
         region that is run op by op. ``None`` where it is not known."""
         known = self._generated.get((id(frame.f_code), frame.f_lasti))
@@ -130,12 +130,12 @@ class Frames:
             self._generated[id(frame.f_code), frame.f_lasti] = known
         return known[1]
 
-    def spot_of_op(self, frame: Any) -> Spot | None:
+    def spot_of_op(self, frame: Any) -> CodeLocation | None:
         """As ``spot``, of an operation that `frame` calls, where that may be generated code."""
         made = self.generated(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
         return made or self.spot(frame)
 
-    def spot_of_call(self, frame: Any) -> Spot | None:
+    def spot_of_call(self, frame: Any) -> CodeLocation | None:
         """As ``spot``, for what compiled code calls: its calls stand on the line of the ``def`` that was compiled, and
         what is meant is where that was called."""
         while frame is not None:
@@ -147,14 +147,14 @@ class Frames:
             frame = frame.f_back if frame is not None else None
         return None
 
-    def _on_def(self, spot: Spot) -> bool:
+    def _on_def(self, spot: CodeLocation) -> bool:
         """Whether `spot` is on the first line of its function, and nothing but ``def`` stands there."""
         site = self.site(spot)
         if site is None or site.line != spot[0].co_firstlineno:
             return False
         return site.text.startswith("@") or (site.text.startswith(("def ", "async def ")) and site.text.endswith(":"))
 
-    def site(self, spot: Spot | None) -> Site | None:
+    def site(self, spot: CodeLocation | None) -> Site | None:
         if spot is None:
             return None
         found = self._lines.get(spot)
@@ -168,7 +168,7 @@ class Frames:
             found = self._lines[spot] = site_at(code.co_filename, line, code.co_name)
         return found
 
-    def spot_at(self, file: str, line: int) -> Spot | None:
+    def spot_at(self, file: str, line: int) -> CodeLocation | None:
         """A place on a line of the user's code that was met."""
         codes = self.users_codes()
         for code in codes:  # grows as we go
@@ -202,7 +202,7 @@ class Frames:
         return site_at(mine[-1][1], int(mine[-1][2]), mine[-1][3].strip()) if mine else None
 
     @staticmethod
-    def spot_for(site: Site) -> Spot | None:
+    def spot_for(site: Site) -> CodeLocation | None:
         """A place that is `site`, of which the code was never met."""
         code = compile("\n" * (site.line - 1) + "pass", site.file, "exec").replace(co_name=site.function)
         return next(((code, begin) for begin, _, at in code.co_lines() if at == site.line), None)

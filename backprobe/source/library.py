@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any
 
 from ..records import Site
-from ..torchside import places
+from ..torch_internals import code_objects
 from .tracebacks import STAND_IN
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -43,7 +43,7 @@ class Stack:
             code = spot[0]
             if op:  # the op itself, where it is written in Python, stands at the line that asks the modes
                 op = False
-            elif code is places.HANDLE_TORCH_FUNCTION:
+            elif code is code_objects.HANDLE_TORCH_FUNCTION:
                 op = True
             elif not _passes_on(code):
                 found.append(spot)
@@ -52,7 +52,7 @@ class Stack:
 
 def _passes_on(code: CodeType) -> bool:
     file = code.co_filename
-    return file == places.MODULE_FILE or file.startswith((_OURS, "<frozen")) or code.co_name == STAND_IN
+    return file == code_objects.MODULE_FILE or file.startswith((_OURS, "<frozen")) or code.co_name == STAND_IN
 
 
 class Stacks:

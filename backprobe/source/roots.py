@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from ..torch_internals.sharding import plain_class
+from ..torch_internals.structure import attributes_of, is_a
 from ..torch_texts import OPTIMIZED, WRAPPERS
-from ..torchside.sharding import plain_class
-from ..torchside.structure import attributes_of, is_a
 from .frames import Frames, variables
 
 
@@ -40,14 +40,14 @@ class RootModule:
         return found[1] if found and found[0]() is module else None
 
 
-class Where:
+class ModuleCallRef:
     """The n-th call of a module in a step (Note [One Where for each call]). ``path`` is ``None`` for a module that is
     no part of its model, such as a loss that the forward makes; ``around`` is then the call that it runs in."""
 
     __slots__ = ("around", "call", "class_name", "path", "root")
 
     def __init__(
-        self, root: RootModule, path: str | None, class_name: str, call: int, around: Where | None = None
+        self, root: RootModule, path: str | None, class_name: str, call: int, around: ModuleCallRef | None = None
     ) -> None:
         self.root, self.path, self.class_name, self.call, self.around = root, path, class_name, call, around
 

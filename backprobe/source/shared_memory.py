@@ -10,11 +10,11 @@ import ast
 from collections.abc import Iterator
 
 from ..records import Site
-from .defined import last_name
+from .assignments import WRITE_FIRST, WRITERS, pairs_of
+from .dataflow import Function, called_by, function_around, tree_of
+from .definitions import last_name
 from .frames import Frames
-from .puts import WRITE_FIRST, WRITERS, pairs_of
 from .sites import site_at
-from .upstream import Function, called_by, function_around, tree_of
 
 
 def _names(words: str) -> frozenset[str]:

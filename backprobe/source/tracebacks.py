@@ -21,7 +21,7 @@ _EXAMPLES = os.path.join(_OURS, "examples") + os.sep
 #: What the code of a stand-in is called (``stand_ins.py``).
 STAND_IN = "<called under backprobe>"
 #: The module that knows the functions of torch through which a call comes to us, once something watches torch.
-_PLACES = "backprobe.torchside.places"
+_PLACES = "backprobe.torch_internals.code_objects"
 
 
 def strip(error: BaseException) -> None:

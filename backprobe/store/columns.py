@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..packed import Layout, Measured, Signature
+from ..packed_calls import Layout, Measured, Signature
 from ..records import ACCUMULATE_SEQ, Node, Site
 from .codec import Decoder, check_name, to_plain
 

@@ -12,7 +12,7 @@ from ..coverage import is_there, missing, runs
 from ..errors import BackprobeError
 from ..records import Facts, Finding, RankSeen, RankWait, Site, Unseen, Watched
 from ..records.places import NOT_KEPT, sites_in
-from ..traced import Trace, TracedStep
+from ..traces import Trace, TracedStep
 from . import FILE
 from .crashes import read_crash
 from .parts import JOB, PARTS, in_order, read_parts, tells, unwatched

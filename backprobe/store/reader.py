@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 from .. import __version__
 from ..errors import BackprobeError
 from ..files import inside
-from ..packed import Layout, Packed, PackedNodes, Signature
+from ..packed_calls import Layout, Packed, PackedNodes, Signature
 from ..privacy import at_home
 from ..records import BackwardCall, BadValues, Finding, Measured, ModuleCall, NodeRun, ParameterStat, Step
-from ..traced import Shown, StepRow, Trace, TracedStep
+from ..traces import Shown, StepRow, Trace, TracedStep
 from . import FILE, FORMAT
 from .codec import Decoder, check_name
 from .columns import layout_from, signature_from

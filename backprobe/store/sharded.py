@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..records import Measured, ParameterStat, Replica, Replicas, together
-from ..traced import Shown, Trace, TracedStep, numbers_of
+from ..traces import Shown, Trace, TracedStep, numbers_of
 
 
 def sharded(traces: Sequence[Trace]) -> bool:

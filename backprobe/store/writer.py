@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import BackprobeError, StorageError
 from ..files import inside, replacing
-from ..packed import Layout, Packed, PackedNodes, Signature, pack
+from ..packed_calls import Layout, Packed, PackedNodes, Signature, pack
 from ..records import BackwardCall, Facts, Finding, KeptBatch, Measured, ModuleCall, Step
 from . import CODE, CRASH, FILE, FORMAT, PRIVATE, SEEN
 from .batches import file_of, is_batch
@@ -30,7 +30,7 @@ from .facts import facts_plain
 from .tables import TABLES
 
 if TYPE_CHECKING:
-    from ..traced import Trace
+    from ..traces import Trace
 
 
 #: Errors of a file system that has no room or no locks, or is gone.

@@ -11,9 +11,9 @@ from typing import Any
 from ..records import BackwardCall, Finding, GradStat, NodeRun, Site
 from ..records.places import at_line
 from ..text import counted, few, html_table, number, shape, text_table
-from ..traced import Trace, TracedStep
-from ..traced.part import Part
-from ..traced.statistics import Statistics
+from ..traces import Trace, TracedStep
+from ..traces.part import Part
+from ..traces.statistics import Statistics
 from .parts import FindingPlace, Line, Problem, Table, problem, report, short
 from .terminal import write
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ..gradients import NONE, WORDS, Gradients, OneKind
 from ..text import number
-from ..traced import StepRow, Trace
+from ..traces import StepRow, Trace
 
 #: Steps at the begin of a run that say which kind of gradient norm it has.
 FIRST = 32

@@ -15,7 +15,7 @@ from ..privacy import without_home
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
 from ..records.places import NOT_KEPT, at_line, cell, lasting
 from ..text import counted, few, number, plural
-from ..traced import Trace, TracedStep
+from ..traces import Trace, TracedStep
 from . import compiled, ranks
 from .figures import figures, with_gradients
 from .flow import Bars, flow

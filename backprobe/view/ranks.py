@@ -10,7 +10,7 @@ from typing import Any
 from ..coverage import ranks_text
 from ..records import Finding, Process
 from ..text import counted, number, plural
-from ..traced import Trace
+from ..traces import Trace
 
 #: Processes that have a row each, even where the same is to be said of several.
 FEW = 4

@@ -24,13 +24,13 @@ from ..records import Finding, OptimizerSeen, Process, RankSeen, Site
 from ..records.places import at_line
 from ..terminal import console
 from ..text import counted, few, number
-from ..traced import Trace, numbers_of
+from ..traces import Trace, numbers_of
 from . import ranks
 from .figures import some_with_gradients
+from .outliers import Levels, Standing, alarm_text, said, words
 from .overhead import overhead
 from .parts import short
 from .spark import BLOCKS, SIGNS, spark
-from .standing import Levels, Standing, alarm_text, said, words
 
 #: Steps that are read of those before the first frame, evenly; the last ones, all of them; and those that are kept.
 PAST, LATE, KEPT = 120, 40, 2000

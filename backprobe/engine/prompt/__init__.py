@@ -10,7 +10,7 @@
 ============== ================================================================================================
 """
 
-from . import changing, going, helping, listing, looking, points, python
+from . import breakpoints, execution, helping, inspection, listing, mutation, python
 from .loop import Prompt
 
-__all__ = ["Prompt", "changing", "going", "helping", "listing", "looking", "points", "python"]
+__all__ = ["Prompt", "breakpoints", "execution", "helping", "inspection", "listing", "mutation", "python"]

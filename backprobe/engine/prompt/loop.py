@@ -18,12 +18,12 @@ from ...errors import BackprobeError
 from ...records import Site
 from ...source.frames import Frames
 from ...terminal import console as console_of
-from ...torchside import private
+from ...torch_internals import private
 from .. import show
-from ..pilot import Pilot
 from ..provenance import around
 from ..resume import ABORT, Resume, step_from
 from ..stop import Stop
+from ..stop_controller import StopController
 from .command import COMMANDS, WORDS, Command
 from .names import Leave, Names
 from .reading import Reader, StandardInput, completing
@@ -55,7 +55,7 @@ class Prompt:
         self.names, self._quit = Names(frames), quit
         self.queue = list(commands)
         #: Set by whoever makes the pilot.
-        self.pilot: Pilot
+        self.pilot: StopController
         self._stop: Stop | None = None
         self._resume: Resume | None = None
         self._ending: BaseException | None = None

@@ -10,25 +10,25 @@ from typing import Any
 
 import torch
 
-from ...source.frames import Spot
-from ...torchside import places, private
-from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of
-from ...torchside.machine import uncollected
-from ...torchside.uncompiled import passes_on
-from ...torchside.walk import LiveGraph, Plans, walk
-from ..forward.eye import Eye
+from ...source.frames import CodeLocation
+from ...torch_internals import code_objects, private
+from ...torch_internals.entry_points import EntryPoint, as_list, needed_nodes, node_of
+from ...torch_internals.machine import uncollected
+from ...torch_internals.uncompiled import dynamo_passthrough
+from ...torch_internals.walk import LiveGraph, Plans, walk
 from ..forward.naming import Naming
 from ..forward.regions import Regions
-from ..forward.values import Values
-from ..schedule.detail import Attention
+from ..forward.torch_call_recorder import TorchCallRecorder
+from ..forward.values import ForwardValues
+from ..schedule.inspection_schedule import InspectionSchedule
 from ..schedule.steps import StepWatch
-from .between import Between
 from .layouts import Layouts, LiveLayout
+from .node_count_history import NodeCountHistory
+from .node_hook_set import MeasurementMode, NodeHookSet, PythonNodes
 from .node_hooks import Hooks
-from .post_mortem import ran_before
-from .recorded import Recorded
+from .pending_call_record import PendingCallRecord
+from .post_mortem import executed_nodes
 from .second import SecondOrder
-from .watch import Look, PythonNodes, Watch
 
 _clock = time.perf_counter
 
@@ -37,7 +37,7 @@ WITNESSES, SMALL = 4, 1 << 16
 
 
 @dataclass
-class Running:
+class ActiveBackward:
     """A backward call that is going on.
 
     :ivar starts: the nodes of the roots, ``None`` for a root without one.
@@ -54,11 +54,11 @@ class Running:
     index: int
     step: int
     inside: int | None
-    spot: Spot | None
+    spot: CodeLocation | None
     modes: tuple[int, int]
     #: What a ``GradScaler`` multiplied the roots by: norms and losses are told without it.
     scale: float = 1.0
-    watch: Watch = field(init=False)
+    watch: NodeHookSet = field(init=False)
     #: Nodes that a hook on their tensor enters the eye for: it is left before them.
     entered: set[int] = field(default_factory=set)
     began: float = 0.0
@@ -115,12 +115,12 @@ class BackwardCalls:
 
     def __init__(
         self,
-        eye: Eye,
+        eye: TorchCallRecorder,
         names: Naming,
         steps: StepWatch,
-        values: Values,
+        values: ForwardValues,
         regions: Regions,
-        attention: Attention,
+        attention: InspectionSchedule,
     ) -> None:
         self._eye, self._names, self._steps, self._values = eye, names, steps, values
         self._regions, self._attention, self._events = regions, attention, eye.events
@@ -137,11 +137,11 @@ class BackwardCalls:
         self.second_order = False
         #: Nodes below this number may have been made while nothing was noted.
         self.noted_from = 0
-        self.between = Between()
+        self.between = NodeCountHistory()
         #: Calls whose backward ``compiled_autograd`` compiled: nothing is put on their nodes.
         self.compiled = 0
         #: Makes a record of a call that is over.
-        self.outcome: Callable[[Running], Recorded] | None = None
+        self.outcome: Callable[[ActiveBackward], PendingCallRecord] | None = None
         #: Makes a call whose backward is compiled, given what it is and what runs it.
         self.in_one: Callable[..., Any] | None = None
 
@@ -155,7 +155,7 @@ class BackwardCalls:
         """In a forked child: forget the calls of the parent that are going on."""
         self.inside.clear()
 
-    @passes_on
+    @dynamo_passthrough
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """Call `func`, which `frame` called, watched."""
         call = partial(self._eye.call, func, args, kwargs, frame)
@@ -172,7 +172,7 @@ class BackwardCalls:
         self._own.since(mark)
         return call() if way is None else way(call)
 
-    @passes_on
+    @dynamo_passthrough
     def run_engine(
         self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, call: Callable[[], Any]
     ) -> Any:
@@ -191,14 +191,14 @@ class BackwardCalls:
     def _rehearses(self, frame: Any) -> bool:
         """Whether the call is one of a pipeline that learns its shapes: it is none of the script's, and neither is what
         was seen of the forward before it."""
-        if not places.in_rehearsal(frame):
+        if not code_objects.in_rehearsal(frame):
             return False
         self._values.flush()
         self._values.take_bad()
         return True
 
-    @passes_on
-    def watched(self, begin: Callable[[], Running | None], call: Callable[[], Any]) -> Any:
+    @dynamo_passthrough
+    def watched(self, begin: Callable[[], ActiveBackward | None], call: Callable[[], Any]) -> Any:
         """Make a `call` that `begin` gives the record of. What fails in watching is a fault of ours, and what the call
         raises goes to whoever made it."""
         running, mark = None, self._own.begin()
@@ -254,7 +254,7 @@ class BackwardCalls:
 
     def explained(
         self, entry: EntryPoint, args: Any, kwargs: Any, frame: Any, error: BaseException, ran: Sequence[int]
-    ) -> Recorded | None:
+    ) -> PendingCallRecord | None:
         """What is known of a call that has raised and of which nothing was recorded.
 
         :param ran: the nodes that have run, as a walk from the roots counts them.
@@ -276,7 +276,7 @@ class BackwardCalls:
         frame: Any,
         error: BaseException | None,
         ran: Sequence[int] | None,
-    ) -> Running:
+    ) -> ActiveBackward:
         """A call that was counted, and is over or has raised.
 
         :param ran: the nodes that have run; ``None``: that is to be found out.
@@ -285,17 +285,17 @@ class BackwardCalls:
         running.index, running.error, running.counted = max(self.count - 1, 0), error, True
         running.began = running.ended = _clock()
         graph = running.graph
-        running.watch = Watch(graph.nodes, graph.plan, (), self._hooks, Look(False))
+        running.watch = NodeHookSet(graph.nodes, graph.plan, (), self._hooks, MeasurementMode(False))
         if ran is None and error is not None:
-            ran = ran_before(graph, running.live.needed, error, self.between.over_at)
+            ran = executed_nodes(graph, running.live.needed, error, self.between.over_at)
         running.watch.unwatched(ran or ())
         return running
 
-    def flush(self, running: Running) -> None:
+    def flush(self, running: ActiveBackward) -> None:
         """Look at what waits of its forward."""
         self._values.flush(running.graph)
 
-    def begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
+    def begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward:
         """Walk the graph and hook it."""
         with uncollected():
             return self._begin(kind, roots, arguments, frame)
@@ -306,7 +306,7 @@ class BackwardCalls:
         first_order = not (self.second_order or self._hooked or self._regions.known)
         return first_order and not (self.layouts.compiled or self.compiled or self._events.node_ran)
 
-    def repeated(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running | None:
+    def repeated(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward | None:
         """An outermost call of which the backward alone is to be recorded; ``None`` where its graph is none of the last
         ones."""
         if arguments.get("create_graph"):
@@ -320,7 +320,7 @@ class BackwardCalls:
         running.repeats = True
         return running
 
-    def begin_repeated(self, running: Running) -> Running:
+    def begin_repeated(self, running: ActiveBackward) -> ActiveBackward:
         """Hook its graph."""
         with uncollected():
             if running.kind != "autograd.grad":
@@ -330,7 +330,7 @@ class BackwardCalls:
             self._goes_on(running)
         return running
 
-    def _begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
+    def _begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward:
         running = self._running(kind, roots, arguments, frame)
         nested = running.inside is not None
         if not nested and kind != "autograd.grad":
@@ -351,12 +351,12 @@ class BackwardCalls:
             self.between.as_many()
         return running
 
-    def _goes_on(self, running: Running) -> None:
+    def _goes_on(self, running: ActiveBackward) -> None:
         self.count += 1
         self.inside.append(running.index)
         running.began, running.ran, running.began_at = _clock(), time.thread_time(), private.next_sequence_nr()
 
-    def _running(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
+    def _running(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward:
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
         if graph.span[0] < self.noted_from:
@@ -373,8 +373,8 @@ class BackwardCalls:
         starts: list[Any],
         graph: LiveGraph,
         live: LiveLayout,
-    ) -> Running:
-        return Running(
+    ) -> ActiveBackward:
+        return ActiveBackward(
             kind,
             arguments,
             roots,
@@ -409,26 +409,26 @@ class BackwardCalls:
             steps.backwards.append(self.count)
         self.count += 1
 
-    def _python_nodes(self, running: Running) -> PythonNodes | None:
+    def _python_nodes(self, running: ActiveBackward) -> PythonNodes | None:
         eye = self._eye
         if not eye.is_here():
             return None
         within = self._regions.within(running.graph.seqs) if self._regions.known else ()
         return PythonNodes(eye.push, eye.pop, within, running.entered)
 
-    def _attach(self, running: Running, python: PythonNodes | None) -> None:
+    def _attach(self, running: ActiveBackward, python: PythonNodes | None) -> None:
         eye, graph, leaves = self._eye, running.graph, running.graph.leaves
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
         before = {number[n] for n in running.starts if n is not None}
         before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
         if self._hooked:
             before.update(i for i, seq in enumerate(graph.seqs) if seq in self._hooked)
-        look = Look(eye.careful, self._attention.used_to_it, running.creates_graph)
-        running.watch = Watch(graph.nodes, graph.plan, before, self._hooks, look, running.live.program, python)
+        look = MeasurementMode(eye.careful, self._attention.used_to_it, running.creates_graph)
+        running.watch = NodeHookSet(graph.nodes, graph.plan, before, self._hooks, look, running.live.program, python)
         running.watch.on_error = self._hook_failed
         running.watch.start(self._told(running))
 
-    def _end(self, running: Running) -> None:
+    def _end(self, running: ActiveBackward) -> None:
         """Unhook the graph, and hand on what was seen."""
         watch, mark = running.watch, self._own.begin()
         self._eye.unwind(running.modes)
@@ -457,7 +457,7 @@ class BackwardCalls:
         self._own.since(mark)
         self._own.ran(hooked, inside, times, stood)
 
-    def _hand_on(self, running: Running, outcome: Callable[[Running], Recorded]) -> None:
+    def _hand_on(self, running: ActiveBackward, outcome: Callable[[ActiveBackward], PendingCallRecord]) -> None:
         fine = running.error is None and not running.watch.norms.bad
         if running.repeats and fine:
             self._events.tell("backward_repeated", running, outcome(running))
@@ -471,7 +471,7 @@ class BackwardCalls:
     def _hook_failed(self, error: BaseException) -> None:
         self._events.fault(self._hooks, error)
 
-    def _told(self, running: Running) -> Callable[[int, Any, Any], None] | None:
+    def _told(self, running: ActiveBackward) -> Callable[[int, Any, Any], None] | None:
         """What hands on each node that ran; ``None`` where nobody wants to know."""
         if not self._events.node_ran:
             return None

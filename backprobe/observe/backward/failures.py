@@ -12,19 +12,19 @@ import torch
 
 from ...graphs.plan import running_node
 from ...records import Raised, Reuse, Site
-from ...source.defined import function_called, returns_at
-from ...source.frames import Spot, variables
-from ...source.puts import used_before
+from ...source.assignments import used_before
+from ...source.definitions import function_called, returns_at
+from ...source.frames import CodeLocation, variables
 from ...source.tracebacks import of_handler
+from ...torch_internals import private
 from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE
-from ...torchside import private
 from ..forward.naming import Naming
 from ..forward.regions import Regions
 from ..forward.write_inference import WrittenTensor, inferred_write
 from ..forward.writes import mutation, names_of_storage, parameter_with_gradient, variables_of
-from .calls import Running
+from .calls import ActiveBackward
 from .layouts import LiveLayout
-from .recorded import Cause
+from .pending_call_record import Cause
 
 
 class _Past(NamedTuple):
@@ -33,7 +33,7 @@ class _Past(NamedTuple):
 
     call: int
     step: int
-    spot: Spot | None
+    spot: CodeLocation | None
     live: LiveLayout | None
     base: int
     counter: int
@@ -52,11 +52,11 @@ class Failures:
         self._names, self._frames, self._regions = names, names.frames, regions
         self._past: deque[_Past] = deque(maxlen=1024)
         #: Places that ran for the first time lately, while steps are not recorded.
-        self.news: Callable[[], list[Spot]] = list
+        self.news: Callable[[], list[CodeLocation]] = list
         #: Whether all ops since the one that made a node were noted.
         self.noted_since: Callable[[int], bool] = lambda seq: True
 
-    def remember(self, running: Running) -> None:
+    def remember(self, running: ActiveBackward) -> None:
         """The call is over: another may go through its graph again, which is freed where this one did not keep it."""
         kept = running.arguments.get("retain_graph")
         if running.creates_graph if kept is None else kept:
@@ -65,7 +65,7 @@ class Failures:
         self._past.append(_Past(running.index, running.step, running.spot, *seen))
 
     def remember_unrecorded(
-        self, index: int, step: int, spot: Spot | None, base: int, counter: int | None = None
+        self, index: int, step: int, spot: CodeLocation | None, base: int, counter: int | None = None
     ) -> None:
         """A call is about to be made that is not recorded, or was when the counter of nodes was `counter`. Its graph
         was made since it was `base`, as far as it is new."""
@@ -73,7 +73,7 @@ class Failures:
             _Past(index, step, spot, None, base, private.next_sequence_nr() if counter is None else counter)
         )
 
-    def raised(self, running: Running) -> Raised | None:
+    def raised(self, running: ActiveBackward) -> Raised | None:
         """What the call raised, and at which node."""
         error, live, nodes = running.error, running.live, running.graph.nodes
         if error is None:
@@ -104,7 +104,7 @@ class Failures:
                 return found
         return None
 
-    def cause(self, node: int, text: str, running: Running) -> Cause:
+    def cause(self, node: int, text: str, running: ActiveBackward) -> Cause:
         """What the two errors that other lines cause are about. `text` was raised at `node`."""
         if IN_PLACE in text:
             return self._mutated(node, text, running)
@@ -112,7 +112,7 @@ class Failures:
             return Cause(reuse=self._reuse(node, running))
         return Cause()
 
-    def _mutated(self, node: int, text: str, running: Running) -> Cause:
+    def _mutated(self, node: int, text: str, running: ActiveBackward) -> Cause:
         seq, region, writes = running.graph.seqs[node], None, self._regions.writes
         noted = self.noted_since(seq)
         mutated = mutation(text, private.saved_tensors(running.graph.nodes[node]), seq, writes, noted)
@@ -137,7 +137,7 @@ class Failures:
             mutated = replace(mutated, write=write)
         return Cause(mutated, weight or (called or [""])[0], region)
 
-    def _reuse(self, node: int, running: Running) -> Reuse | None:
+    def _reuse(self, node: int, running: ActiveBackward) -> Reuse | None:
         """The earlier call that ran `node`, and where the new graph enters the old one on the way to it."""
         seqs = running.graph.seqs
         seq = seqs[node]
@@ -165,7 +165,7 @@ class Failures:
         return None
 
 
-def _entry(node: int, running: Running, counter: int) -> tuple[int, int] | None:
+def _entry(node: int, running: ActiveBackward, counter: int) -> tuple[int, int] | None:
     """The oldest node made from `counter` on, and the older node on the way to `node` that it hands to."""
     seqs, plan = running.graph.seqs, running.live.plan
     into: dict[int, list[int]] = {}

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 
 from ...graphs.plan import Plan
-from ...packed import Layout, Signature
+from ...packed_calls import Layout, Signature
 from ...records import ACCUMULATE_SEQ, Node, Site, Unseen
-from ...source.frames import Spot
+from ...source.frames import CodeLocation
+from ...torch_internals.walk import LiveGraph
 from ...torch_texts import COMPILED
-from ...torchside.walk import LiveGraph
-from ..forward.leaves import Leaf
+from ..forward.leaves import LeafTensor
 from ..forward.naming import Naming
 from ..forward.oplog import UNKNOWN, Entry, OpLog
 from ..forward.origins import line_and_op, makers
-from .assumed import (
+from .layout_matching import (
     alike,
     candidate_lines,
     from_lines_that_ran,
@@ -26,7 +26,7 @@ from .assumed import (
     from_neighbours,
     from_new_lines,
 )
-from .program import Program
+from .measurement_plan import MeasurementPlan
 
 
 class LiveLayout:
@@ -39,7 +39,7 @@ class LiveLayout:
         first: int,
         leaves: list[int],
         needed: frozenset[int] | None,
-        named: dict[int, Leaf],
+        named: dict[int, LeafTensor],
         index: int,
     ) -> None:
         self.plan, self.seqs, self.needed, self.index = graph.plan, graph.seqs, needed, index
@@ -55,7 +55,7 @@ class LiveLayout:
         self.settled = False
         self.signature: Signature | None = None
         #: What the next call without close looks is expected to measure.
-        self.program: Program | None = None
+        self.program: MeasurementPlan | None = None
         self._made: tuple[int, Layout] | None = None
         self._in_order: tuple[list[str], list[Entry]] | None = None
 
@@ -143,7 +143,7 @@ class Layouts:
         #: Sequence numbers of the nodes of the last graph whose lines are inferred: nothing was noted of their forward.
         self.inferred: frozenset[int] = frozenset()
         #: Places that ran for the first time lately, while nothing is noted.
-        self.news: Callable[[], list[Spot]] | None = None
+        self.news: Callable[[], list[CodeLocation]] | None = None
         #: Gradients that have no shape to be noted.
         self.unshaped = 0
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .watch import Watch
+    from .node_hook_set import NodeHookSet
 
 _clock = time.perf_counter
 #: Nodes whose results wait at one time: they are measured while the processor's caches have them.
@@ -23,7 +23,7 @@ class Hooks:
 
     def __init__(self) -> None:
         #: The watches whose backward is running, innermost last.
-        running: list[Watch] = []
+        running: list[NodeHookSet] = []
         self.running = running
 
         class After(int):

@@ -6,12 +6,12 @@ from collections.abc import Set
 from types import CodeType
 
 from ...graphs.plan import engine_order
+from ...torch_internals.saved_by_nodes import is_freed, read_saved, saved_attributes
+from ...torch_internals.walk import LiveGraph
 from ...torch_texts import FREED, IN_PLACE
-from ...torchside.saved_by_nodes import is_freed, read_saved, saved_attributes
-from ...torchside.walk import LiveGraph
 
 
-def ran_before(graph: LiveGraph, needed: Set[int] | None, error: BaseException, earlier: int) -> list[int]:
+def executed_nodes(graph: LiveGraph, needed: Set[int] | None, error: BaseException, earlier: int) -> list[int]:
     """The nodes before the one at which `error` was raised, in the engine's order.
 
     A node that has run has let go of what it had saved, one that raised in its own backward has not, and an error that

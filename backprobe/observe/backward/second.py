@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...records import BadNode, Derivative
-from ...torchside import places
+from ...torch_internals import code_objects
 from ..forward.naming import Naming
 from ..forward.oplog import Entry, OpLog
 from ..forward.origins import line_and_op
 
 if TYPE_CHECKING:
-    from .calls import Running
+    from .calls import ActiveBackward
 
 #: Nodes that are remembered.
 MOST = 100_000
@@ -31,7 +31,7 @@ class SecondOrder:
         #: Custom functions without a second derivative: the counter of nodes when their backward was over.
         self._once: deque[tuple[int, Entry]] = deque(maxlen=1000)
 
-    def note(self, running: Running) -> None:
+    def note(self, running: ActiveBackward) -> None:
         """A call with ``create_graph`` is over."""
         seqs, made = running.graph.seqs, running.watch.made or ()
         if len(self._ends) > MOST:
@@ -42,7 +42,7 @@ class SecondOrder:
             self._entries.append(None)
         for node, end in made:
             entry = self._of(seqs[node]) or self._forward(seqs[node])
-            if entry is not None and places.is_once(getattr(running.graph.nodes[node], "_forward_cls", None)):
+            if entry is not None and code_objects.is_once(getattr(running.graph.nodes[node], "_forward_cls", None)):
                 self._once.append((end, entry))
             if end > self._ends[-1]:
                 self._ends.append(end)

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ...source.frames import Frames, Spot, variables
-from ...torchside import private
-from ...torchside.structure import attributes_of, is_a
+from ...source.frames import CodeLocation, Frames, variables
+from ...torch_internals import private
+from ...torch_internals.structure import attributes_of, is_a
 
 #: Elements: more than this are not looked at.
 _LIMIT = 4_000_000
@@ -33,7 +33,7 @@ class Print:
     dtype: Any
     total: tuple[float, float]
     #: Where the memory was given out; ``None`` for data.
-    given: Spot | None
+    given: CodeLocation | None
 
 
 class Fingerprints:
@@ -51,11 +51,11 @@ class Fingerprints:
             if type(t) is torch.Tensor and not t.requires_grad and t._base is None:
                 self._take(t, seq, end, None)
 
-    def given(self, tensor: Any, seq: int, spot: Spot | None) -> None:
+    def given(self, tensor: Any, seq: int, spot: CodeLocation | None) -> None:
         """The memory of `tensor` was given out to code that torch does not see."""
         self._take(tensor, seq, seq, spot)
 
-    def _take(self, tensor: Any, seq: int, end: int, spot: Spot | None) -> None:
+    def _take(self, tensor: Any, seq: int, end: int, spot: CodeLocation | None) -> None:
         if (
             not tensor.is_cpu
             or tensor.is_nested

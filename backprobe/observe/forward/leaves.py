@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from ...records import FreeParameter, Parameter, Site, Unseen
-from ...source.defined import Owner, choices, defined_at, replaced_at, used
-from ...source.frames import Frames, Spot, variables
+from ...source.definitions import Owner, choices, defined_at, replaced_at, used
+from ...source.frames import CodeLocation, Frames, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
-from ...torchside import private, sharding
-from ...torchside.measure import shape_of
-from ...torchside.sharding import plain_class
+from ...torch_internals import private, sharding
+from ...torch_internals.measure import shape_of
+from ...torch_internals.sharding import plain_class
 from ..events import Events
 from .modules import ModuleWatch
 
@@ -32,7 +32,7 @@ THAWED = 3
 FLAT = "_flat_param"
 
 
-class Leaf:
+class LeafTensor:
     """One parameter of a module, or another leaf tensor under the name that the user's code gives it."""
 
     __slots__ = (
@@ -47,7 +47,7 @@ class Leaf:
         #: The tensor that takes its place in the graph, and those that are parts of it in the module: see
         #: Note [Parameters that are swapped].
         self.other: weakref.ref[Any] | None = None
-        self.parts: list[Leaf] = []
+        self.parts: list[LeafTensor] = []
         self.root, self.path = root, path
         self.label = ""
         #: The same object for every reference to one module: it tells modules apart after they are gone.
@@ -63,7 +63,7 @@ class Leaf:
         self.first: int | None = None
         #: Where it was thawed after an optimizer had been made that may not hold it; the counter of nodes then, and how
         #: often it had been reached.
-        self.thawed: Spot | None = None
+        self.thawed: CodeLocation | None = None
         self.since = -1, 0
 
     def stands_for(self, tensor: Any) -> bool:
@@ -85,12 +85,12 @@ class Leaves:
         self._modules, self._frames, self._events = modules, frames, events or Events()
         #: Whether every step was recorded that might have been.
         self.whole = True
-        self._by_id: dict[int, Leaf] = {}
-        self._all: list[Leaf] = []
+        self._by_id: dict[int, LeafTensor] = {}
+        self._all: list[LeafTensor] = []
         #: Leaves that belong to no module, by what the user's code calls them.
-        self._plain: dict[str, Leaf] = {}
+        self._plain: dict[str, LeafTensor] = {}
 
-    def get(self, tensor: Any) -> Leaf:
+    def get(self, tensor: Any) -> LeafTensor:
         """The leaf record of `tensor`, made on the way where it is new."""
         known = self._by_id.get(id(tensor))
         if known is not None and known.stands_for(tensor):
@@ -111,7 +111,7 @@ class Leaves:
         plain = self._plain.get(label)
         if plain is None or tensor.__class__ is not torch.Tensor:
             label = self._untaken(label)
-            plain = self._add(Leaf(tensor, None, "", None, []), tensor)
+            plain = self._add(LeafTensor(tensor, None, "", None, []), tensor)
             plain.label = label
             self._plain[label] = plain
         return plain
@@ -124,7 +124,7 @@ class Leaves:
             label = f"{base}:{n}"
         return label
 
-    def of_id(self, number: int) -> Leaf | None:
+    def of_id(self, number: int) -> LeafTensor | None:
         return self._by_id.get(number)
 
     def names_of(self, numbers: Iterable[int]) -> list[str]:
@@ -139,16 +139,16 @@ class Leaves:
             if on and not tensor.requires_grad:
                 leaf.thawed, leaf.since = self._frames.spot(frame), (private.next_sequence_nr(), leaf.reached)
 
-    def reached(self) -> list[Leaf]:
+    def reached(self) -> list[LeafTensor]:
         """Those that a backward call gave a gradient to."""
         return [leaf for leaf in self._all if leaf.reached]
 
-    def beside(self, leaves: Iterable[Leaf]) -> list[Leaf]:
+    def beside(self, leaves: Iterable[LeafTensor]) -> list[LeafTensor]:
         """All parameters of the outermost modules that `leaves` are of."""
         roots = {id(leaf.root) for leaf in leaves if leaf.root is not None}
         return [leaf for leaf in self._all if id(leaf.root) in roots]
 
-    def choices(self, leaf: Leaf) -> list[Site]:
+    def choices(self, leaf: LeafTensor) -> list[Site]:
         """The lines that decide whether a parameter is used, and use it, in the innermost of its modules' classes that
         is the user's."""
         names = [*(name for _, name in leaf.owners[1:]), leaf.path.rpartition(".")[2]]
@@ -158,7 +158,7 @@ class Leaves:
                 return found
         return []
 
-    def _add(self, leaf: Leaf, tensor: Any) -> Leaf:
+    def _add(self, leaf: LeafTensor, tensor: Any) -> LeafTensor:
         self._by_id[id(tensor)] = leaf
         if len(self._all) < 200_000:
             self._all.append(leaf)
@@ -188,7 +188,7 @@ class Leaves:
                             known.root, known.path = root, clean_path(module, f"{path}.{name}".strip("."))
                         continue
                     full = f"{path}.{name}" if path else name
-                    self._add(Leaf(p, root, clean_path(module, full), owner, owners_of(module, path)), p)
+                    self._add(LeafTensor(p, root, clean_path(module, full), owner, owners_of(module, path)), p)
             self._scan_sharded(root, module, [*swapped.values()])
 
     def _scan_sharded(self, root: RootModule, module: nn.Module, swapped: list[tuple[Any, Any]]) -> None:
@@ -202,7 +202,7 @@ class Leaves:
             known = self._by_id.get(id(flat))
             if known is None or known.ref() is not flat:
                 path = f"{root.path_of(unit) or ''}.{FLAT}".strip(".")
-                known = self._add(Leaf(flat, root, path, unit, []), flat)
+                known = self._add(LeafTensor(flat, root, path, unit, []), flat)
             known.parts = [leaf for p in parts if (leaf := self._by_id.get(id(p))) is not None and leaf.ref() is p]
 
     def unseen(self) -> list[Unseen]:
@@ -242,12 +242,12 @@ class Leaves:
             if tensor is not None:
                 leaf.requires_grad = bool(tensor.requires_grad)
 
-    def _replaced_at(self, leaf: Leaf) -> Site | None:
+    def _replaced_at(self, leaf: LeafTensor) -> Site | None:
         """The user's line that put this parameter, or a module around it, in another's place."""
         sites = (replaced_at(self._frames, attribute) for attribute in reversed(leaf.path.split(".")))
         return next((site for site in sites if site is not None), None)
 
-    def name(self, leaf: Leaf) -> str:
+    def name(self, leaf: LeafTensor) -> str:
         if leaf.root is not None:
             return self._modules.full_name(leaf.root, leaf.path)
         return leaf.label or "tensor"
@@ -268,8 +268,8 @@ class Leaves:
         seen = {id(leaf.root) for leaf in self._all if leaf.reached and leaf.root is not None}
         trained = None if held is None else {id(ref) for ref in held.values()}
         found = []
-        first: dict[tuple[int, str], Leaf] = {}
-        last: dict[tuple[int, str], Leaf] = {}
+        first: dict[tuple[int, str], LeafTensor] = {}
+        last: dict[tuple[int, str], LeafTensor] = {}
         for leaf in self._all:
             if leaf.root is not None:
                 first.setdefault((id(leaf.root), leaf.path), leaf)
@@ -311,7 +311,7 @@ class Leaves:
             )
         return tuple(found)
 
-    def _not_used(self, leaf: Leaf) -> Site | None:
+    def _not_used(self, leaf: LeafTensor) -> Site | None:
         """Where the code reads the parameter, or calls the outermost module around it that was never called."""
         module: Any = leaf.root.ref() if leaf.root is not None else None
         names = [*(name for _, name in leaf.owners[1:]), leaf.path.rpartition(".")[2]]

@@ -17,15 +17,15 @@ from torch import nn
 
 from ...records import ModuleCall, Site, Unseen
 from ...source.frames import Frames
-from ...source.roots import RootModule, Where, modules_in_sight
-from ...torchside import places, private
-from ...torchside.called_with import keywords
-from ...torchside.depth import Room
-from ...torchside.measure import joint_norm, shape_of
-from ...torchside.mode_queries import builds_graph, queries_modes
-from ...torchside.module_hooks import ModuleHooks
-from ...torchside.sharding import plain_class
-from ...torchside.structure import tensors_in
+from ...source.roots import ModuleCallRef, RootModule, modules_in_sight
+from ...torch_internals import code_objects, private
+from ...torch_internals.called_with import keywords
+from ...torch_internals.measure import joint_norm, shape_of
+from ...torch_internals.mode_queries import builds_graph, queries_modes
+from ...torch_internals.module_hooks import ModuleHooks
+from ...torch_internals.recursion_limit import Room
+from ...torch_internals.sharding import plain_class
+from ...torch_internals.structure import tensors_in
 from ..events import Events
 
 _compiling, _tracing = private.compiling, private.tracing
@@ -42,7 +42,7 @@ class _Seen:
     def __init__(self, module: nn.Module, root: RootModule) -> None:
         self.ref = weakref.ref(module)
         self.root = root
-        self.wheres: list[Where] = []
+        self.wheres: list[ModuleCallRef] = []
         self.step, self.count = -1, 0
         #: Calls with gradient mode on, and off.
         self.calls, self.quiet, self.quiet_now = 0, 0, 0
@@ -65,10 +65,10 @@ class ModuleWatch:
         #: Seconds that torch spends on calling us at each module call.
         self.overhead = private.Overheads().module
         self._most = 0
-        self.stack: list[Where] = []
+        self.stack: list[ModuleCallRef] = []
         self.roots: list[RootModule] = []
         #: The step's calls in order: a ``Where`` on entering, ``None`` on leaving.
-        self.trail: list[Where | None] = []
+        self.trail: list[ModuleCallRef | None] = []
         #: Sequence number that the next node would have got at each of these moments: a graph's nodes find their calls.
         self.moments: list[int] = []
         #: Lines and shapes by position in the trail, in careful steps.
@@ -189,7 +189,9 @@ class ModuleWatch:
         wheres = seen.wheres
         where = wheres[n] if n < len(wheres) else self._where(module, seen, n)
         if where.path is None and stack and where.around is not stack[-1]:
-            where = wheres[min(n, len(wheres) - 1)] = Where(where.root, None, where.class_name, where.call, stack[-1])
+            where = wheres[min(n, len(wheres) - 1)] = ModuleCallRef(
+                where.root, None, where.class_name, where.call, stack[-1]
+            )
         stack.append(where)
         if self.no_regions and self.keep_trail and not self.in_backward and _in_region() is not None:
             events.tell("region_entered")
@@ -357,11 +359,11 @@ class ModuleWatch:
         self._events.tell("root_found")
         return root
 
-    def _where(self, module: nn.Module, seen: _Seen, n: int) -> Where:
+    def _where(self, module: nn.Module, seen: _Seen, n: int) -> ModuleCallRef:
         if n >= self._limit:
             return seen.wheres[-1]
         kind = plain_class(type(module))
-        where = Where(seen.root, seen.root.path_of(module), kind.__name__, n + 1)
+        where = ModuleCallRef(seen.root, seen.root.path_of(module), kind.__name__, n + 1)
         seen.wheres.append(where)
         return where
 
@@ -394,7 +396,7 @@ class ModuleWatch:
         """Changes when names may: the most outermost modules with parameters that lived at one time."""
         return self._most
 
-    def name_of(self, where: Where | None) -> str | None:
+    def name_of(self, where: ModuleCallRef | None) -> str | None:
         """The path as findings spell it: bare with one root that has parameters, else after the root's label."""
         if where is None:
             return ""
@@ -402,13 +404,13 @@ class ModuleWatch:
             return None
         return self.full_name(where.root, where.path)
 
-    def registered(self, where: Where | None) -> Where | None:
+    def registered(self, where: ModuleCallRef | None) -> ModuleCallRef | None:
         """The innermost call, from `where` outwards, of a module that is part of the model."""
         while where is not None and where.path is None:
             where = where.around
         return where
 
-    def place_of(self, where: Where | None) -> str | None:
+    def place_of(self, where: ModuleCallRef | None) -> str | None:
         """The name of the module in which something happened (``registered``)."""
         return self.name_of(self.registered(where) or where)
 
@@ -427,7 +429,9 @@ class ModuleWatch:
         seen = self._counts.get(id(ref)) if ref is not None else None
         return seen.off if seen is not None and seen.ref is ref else None
 
-    def calls_of(self, trail: list[Where | None], details: dict[int, list[Any]], step: int) -> tuple[ModuleCall, ...]:
+    def calls_of(
+        self, trail: list[ModuleCallRef | None], details: dict[int, list[Any]], step: int
+    ) -> tuple[ModuleCall, ...]:
         """Records of the trail of `step`. `details` are there where it was a careful one."""
         calls: list[ModuleCall] = []
         stack: list[int] = []
@@ -461,7 +465,7 @@ def _module_runs(module: nn.Module | None = None) -> bool:
     """Whether the call of a module is on this thread's stack. `module`: whether that of this one is."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is places.MODULE_CALL and (module is None or frame.f_locals.get("self") is module):
+        if frame.f_code is code_objects.MODULE_CALL and (module is None or frame.f_locals.get("self") is module):
             return True
         frame = frame.f_back
-    return places.MODULE_CALL is None
+    return code_objects.MODULE_CALL is None

@@ -6,13 +6,13 @@ from bisect import bisect_left, bisect_right
 from typing import Any
 
 from ...records import Unseen
-from ...source.frames import Spot
+from ...source.frames import CodeLocation
 from ...source.library import Stack
-from ...source.roots import Where
+from ...source.roots import ModuleCallRef
 
 #: An entry of the op log: code object and instruction of the place, the function, the module call, and the frames of
 #: libraries inside that place, where there are any.
-Entry = tuple[Any, int, Any, Where | None, Stack | None]
+Entry = tuple[Any, int, Any, ModuleCallRef | None, Stack | None]
 
 #: An entry for nodes that were made while nothing was noted.
 UNKNOWN: Entry = (None, 0, None, None, None)
@@ -22,7 +22,7 @@ def op_name(func: Any) -> str:
     return getattr(func, "__name__", None) or str(func)
 
 
-def spot_of(entry: Entry) -> Spot | None:
+def spot_of(entry: Entry) -> CodeLocation | None:
     return (entry[0], entry[1]) if entry[0] is not None else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...graphs.data import NodePlace
 from ...records import ACCUMULATE_SEQ, ModuleCall, Site
 from ...source.frames import Frames
-from ...source.roots import Where
+from ...source.roots import ModuleCallRef
 from .modules import ModuleWatch
 from .oplog import Entry, OpLog, op_name, spot_of
 
@@ -52,7 +52,7 @@ class Origins:
         self._places: dict[Any, int] = {}
         self._found: list[tuple[int, Entry | None]] = []
         self._older: dict[int, int] = {}
-        self._enter: dict[int, tuple[Where, int]] = {}
+        self._enter: dict[int, tuple[ModuleCallRef, int]] = {}
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], array[int], tuple[ModuleCall, ...]]:
         """A table of places, the row of each node in it, and the module calls that made nodes."""
@@ -88,7 +88,7 @@ class Origins:
         ]
         return places, rows, calls
 
-    def _alone(self, where: Where | None) -> int:
+    def _alone(self, where: ModuleCallRef | None) -> int:
         """A call of which the calls around it are no longer known: of an earlier step."""
         if where is None:
             return -1

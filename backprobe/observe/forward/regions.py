@@ -19,29 +19,29 @@ import torch
 import torch.utils.checkpoint
 
 from ...records import Cut, RegionDiffers, Site
-from ...source.defined import calls_of_method
-from ...source.drawn import drawn_before
-from ...source.frames import Spot, variables
-from ...source.puts import filled_beside
-from ...source.roots import Where
-from ...torchside import places, private
-from ...torchside.measure import dtype_name, is_float
-from ...torchside.norms import norm
+from ...source.assignments import container_fill_near
+from ...source.definitions import calls_of_method
+from ...source.frames import CodeLocation, variables
+from ...source.rng_calls import drawn_before
+from ...source.roots import ModuleCallRef
+from ...torch_internals import code_objects, private
+from ...torch_internals.measure import dtype_name, is_float
+from ...torch_internals.norms import norm
 from ..events import Events
-from .cuts import SeenCut
-from .eye import Op
+from .detach_points import SeenCut
 from .naming import Naming
+from .torch_call_recorder import Op
 from .writes import WriteLog
 
 if TYPE_CHECKING:
-    from ..backward.calls import Running
+    from ..backward.calls import ActiveBackward
 
 _LIMIT = 20_000
 #: Regions of a line whose values are compared in any step: a checkpoint may come late.
 FIRST = 4
 _STOPPED = object()
 #: The place of an op that is none of the region's.
-_LIBRARY: Spot = ((lambda: None).__code__, -1)
+_LIBRARY: CodeLocation = ((lambda: None).__code__, -1)
 #: Ops whose random numbers are all that they keep, so that a recomputation ends in them.
 _DRAWS = re.compile(r"dropout|rrelu")
 _PLAIN = frozenset({bool, int, float, str})
@@ -51,9 +51,9 @@ _PLAIN = frozenset({bool, int, float, str})
 class _Op:
     """One op of a region: the user's place, the function, the module call, what went in and what it gave."""
 
-    spot: Spot | None
+    spot: CodeLocation | None
     func: Any
-    where: Where | None
+    where: ModuleCallRef | None
     #: (position or keyword, value) of the numbers, flags and names that it was called with.
     plain: tuple[tuple[Any, Any], ...]
     #: (storage, version, whether it requires a gradient) of the parameters among its arguments.
@@ -80,7 +80,7 @@ class _Op:
 class _Region:
     """One call of a checkpoint: its line, what it ran in the forward, and again in the backward that is going on."""
 
-    spot: Spot | None
+    spot: CodeLocation | None
     reentrant: bool
     ops: list[_Op] = field(default_factory=list)
     first: int = 0
@@ -89,7 +89,7 @@ class _Region:
     closely: bool = False
     #: Ids of the leaves that a reentrant checkpoint loses, because nothing that goes in requires a gradient.
     lost: set[int] | None = None
-    where: Where | None = None
+    where: ModuleCallRef | None = None
     run: Any = None
     again: list[_Op] = field(default_factory=list)
     #: Whether the first ops of the forward may have gone unheard.
@@ -117,11 +117,11 @@ class Regions:
         self._redone: dict[int, _Region] = {}
         self._found: dict[Any, RegionDiffers] = {}
         #: How many regions of each line have been compared by their values, and the user's places of ops in those.
-        self._seen: dict[Spot | None, int] = {}
-        self._inner: set[Spot] = set()
+        self._seen: dict[CodeLocation | None, int] = {}
+        self._inner: set[CodeLocation] = set()
         #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside, the
         #: first step.
-        self._lost: dict[Any, tuple[Where | None, set[int], int]] = {}
+        self._lost: dict[Any, tuple[ModuleCallRef | None, set[int], int]] = {}
         self._step = 0
         #: Whether there was any, and whether each op is heard now: until there is one, in careful steps only.
         self.known, self._hears = False, False
@@ -148,8 +148,8 @@ class Regions:
     def grad_mode_set(self, on: bool, frame: Any) -> None:
         """A reentrant checkpoint runs its function with gradient mode off, and again with it on."""
         code = frame.f_code
-        if code is places.CHECKPOINT_FORWARD:  # where it is off already: leaving sets it off again
-            ctx = variables(frame).get(places.CHECKPOINT_NODE)
+        if code is code_objects.CHECKPOINT_FORWARD:  # where it is off already: leaving sets it off again
+            ctx = variables(frame).get(code_objects.CHECKPOINT_NODE)
             if ctx is None:
                 return
             known = self._regions.get(ctx)
@@ -164,9 +164,9 @@ class Regions:
             if trains and not ctx.next_functions:
                 region.lost = set()
             self._open.append((region, False))
-        elif code is places.CHECKPOINT_BACKWARD:
+        elif code is code_objects.CHECKPOINT_BACKWARD:
             if on:
-                ctx = variables(frame).get(places.CHECKPOINT_NODE)
+                ctx = variables(frame).get(code_objects.CHECKPOINT_NODE)
                 found = self._regions.get(ctx) if ctx is not None else None
                 if found is not None:
                     found.again = []
@@ -219,7 +219,7 @@ class Regions:
                 ops.append(_Op(inside, op.func, where, plain, parameters, made, value, drew))
         return again and not region.reentrant
 
-    def _begin(self, holder: Any, spot: Spot | None, reentrant: bool, frame: Any) -> _Region:
+    def _begin(self, holder: Any, spot: CodeLocation | None, reentrant: bool, frame: Any) -> _Region:
         """A region runs for the first time. `frame` is inside it, where a sample of it is worth taking."""
         stack = self._modules.stack
         region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
@@ -236,25 +236,25 @@ class Regions:
         """The op that a recomputation ends with: it has all that it needs, so the op gives nothing."""
         self._saw(Op(func, args, kwargs, _STOPPED, (0, 0), frame, careful=False))
 
-    def _inside(self, frame: Any) -> Spot | None:
+    def _inside(self, frame: Any) -> CodeLocation | None:
         """The user's place of an op, where there is one inside the region: outside, it is another in each run.
         ``_LIBRARY`` for what a hook of torch.distributed does around a module: it gathers what is not there, and for
         what the checkpoint does itself with what a custom function saves, which is other in each run."""
-        if places.is_pack_hook(frame.f_code):
+        if code_objects.is_pack_hook(frame.f_code):
             return _LIBRARY
         library = False
-        while frame is not None and (file := frame.f_code.co_filename) != places.CHECKPOINT_FILE:
+        while frame is not None and (file := frame.f_code.co_filename) != code_objects.CHECKPOINT_FILE:
             if self._frames.is_user(frame.f_code):
                 return frame.f_code, frame.f_lasti
-            if library and file == places.MODULE_FILE:
+            if library and file == code_objects.MODULE_FILE:
                 return _LIBRARY
-            library = library or file.startswith(places.COLLECTIVES)
+            library = library or file.startswith(code_objects.COLLECTIVES)
             frame = frame.f_back
         return None
 
-    def _checkpoint(self, frame: Any) -> Spot | None:
+    def _checkpoint(self, frame: Any) -> CodeLocation | None:
         """The user's line that called the checkpoint around `frame`."""
-        while frame is not None and frame.f_code.co_filename != places.CHECKPOINT_FILE:
+        while frame is not None and frame.f_code.co_filename != code_objects.CHECKPOINT_FILE:
             frame = frame.f_back
         return self._frames.spot(frame)
 
@@ -272,7 +272,7 @@ class Regions:
             return []
         return [i for i, s in enumerate(seqs) if (at := bisect_right(firsts, s)) and s < lasts[at - 1]]
 
-    def inputs_of(self, seq: int) -> tuple[Spot | None, int, list[Any]] | None:
+    def inputs_of(self, seq: int) -> tuple[CodeLocation | None, int, list[Any]] | None:
         """Of the region that made node `seq`: its line, its first node, and the tensors that went in."""
         for holder, region in self._regions.items():
             if not region.reentrant and region.first <= seq < region.last:
@@ -280,7 +280,7 @@ class Regions:
                 return region.spot, region.first, [t for t in saved if isinstance(t, torch.Tensor)]
         return None
 
-    def backward_ran(self, running: Running) -> None:
+    def backward_ran(self, running: ActiveBackward) -> None:
         """A backward call is over: what ran again differently?"""
         error, step, index, failed = running.error, running.step, running.index, running.spot
         redone, self._redone = self._redone, {}
@@ -296,7 +296,7 @@ class Regions:
         if raised and last is None:
             self._unheard(str(error), step, index, failed)
 
-    def _unheard(self, raised: str, step: int, index: int, failed: Spot | None) -> None:
+    def _unheard(self, raised: str, step: int, index: int, failed: CodeLocation | None) -> None:
         """Torch found a difference, and no op was heard, as in a step that is not recorded: what the code of regions
         draws tells of it."""
         if None in self._found:
@@ -310,7 +310,9 @@ class Regions:
         told = "unheard", region, None, self._frames.site(failed), None, "", "", "", raised, step, (index,), None
         self._found[None] = RegionDiffers(*told, drawn.pop() if len(drawn) == 1 else None)
 
-    def _note(self, region: _Region, found: Any, raised: str, step: int, index: int, failed: Spot | None) -> None:
+    def _note(
+        self, region: _Region, found: Any, raised: str, step: int, index: int, failed: CodeLocation | None
+    ) -> None:
         known = self._found.get(region.spot)
         if known is not None and (known.raised or not raised):
             if len(known.backwards) < 1000:
@@ -328,7 +330,7 @@ class Regions:
             changed = next((c[0] for c in calls_of_method(self._frames, method)), None)
         cause = self._frames.site(op.spot or region.spot) if op is not None else None
         if changed is None and cause is not None and how in ("extra", "missing", "other", "shape"):
-            changed = filled_beside(cause)
+            changed = container_fill_near(cause)
         depends = cause is not None and changed is None and how in ("extra", "missing", "other", "shape", "values")
         where = (op.where or region.where) if op is not None else None
         self._found[region.spot] = RegionDiffers(

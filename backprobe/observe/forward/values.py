@@ -18,19 +18,19 @@ import torch
 from ...graphs.plan import BOUNDED, CALM, VIEW_NODES
 from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
-from ...torchside import private
-from ...torchside.measure import FLOATS, SMALL, Norms, bad_values, is_float, stat_of
-from ...torchside.structure import is_a, tensors_in
-from ...torchside.walk import LiveGraph
+from ...torch_internals import private
+from ...torch_internals.measure import FLOATS, SMALL, Norms, bad_values, is_float, stat_of
+from ...torch_internals.structure import is_a, tensors_in
+from ...torch_internals.walk import LiveGraph
 from ..own_time import OwnTime
-from .born import Outside, SeenBad
-from .cuts import NO_FLOW
-from .eye import VIEWS, Op
+from .detach_points import NO_FLOW
 from .modules import ModuleWatch
+from .nongraph_values import NonFiniteResult, Outside
 from .oplog import Entry, op_name
+from .torch_call_recorder import VIEWS, Op
 
 if TYPE_CHECKING:
-    from ..backward.recorded import Recorded
+    from ..backward.pending_call_record import PendingCallRecord
 
 _Tensor, _storage = torch.Tensor, torch.Tensor.untyped_storage
 _size = torch.UntypedStorage.nbytes
@@ -54,7 +54,7 @@ _Group = tuple[Any, Any, list[int]]
 _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.tensor_ref
 
 
-class Values:
+class ForwardValues:
     """Looks at results."""
 
     def __init__(self, frames: Frames, modules: ModuleWatch, own: OwnTime, limit: int = 1000) -> None:
@@ -62,7 +62,7 @@ class Values:
         #: Whether to look: not while everything is bad anyway.
         self.checking = True
         #: What was not finite since it was taken last, in the order of sequence numbers.
-        self._bad: list[SeenBad] = []
+        self._bad: list[NonFiniteResult] = []
         self._unchecked = 0
         #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
         self._tolerated: dict[Any, int] = {}
@@ -77,13 +77,13 @@ class Values:
         self._groups: dict[int, tuple[list[Entry], list[_Group]]] = {}
         #: The first bad result of an op of which nobody knows what it was given, but that its leaves are finite: where
         #: it makes nothing bad of what is finite, something from outside the graph went in.
-        self._alone: SeenBad | None = None
+        self._alone: NonFiniteResult | None = None
         #: The graph of the backward call that begins, while what waits is looked at.
         self._graph: LiveGraph | None = None
         self.outside = Outside(frames, modules)
         #: By root and path of a normalisation: what made its running statistics bad; and those that are being told.
-        self._statistics: dict[Any, SeenBad] = {}
-        self._normed: list[tuple[Any, SeenBad]] = []
+        self._statistics: dict[Any, NonFiniteResult] = {}
+        self._normed: list[tuple[Any, NonFiniteResult]] = []
 
     def op_made(self, out: Any, before: int, after: int, entry: Entry) -> None:
         """An op made nodes. This is called for each in a step that is not looked at closely."""
@@ -132,7 +132,7 @@ class Values:
             self.flush()
         self.outside.number_read(t, frame, self._first_bad() if t.requires_grad else None)
 
-    def _first_bad(self) -> SeenBad | None:
+    def _first_bad(self) -> NonFiniteResult | None:
         """Where what is not finite in the graphs since the last backward call began."""
         first = next((one for one in self._bad if one.output.nan), self._bad[0] if self._bad else None)
         return first.origin or first if first is not None else None
@@ -150,7 +150,7 @@ class Values:
             with private.unprofiled():
                 self.flush()
 
-    def backward_over(self, running: object, recorded: Recorded) -> None:
+    def backward_over(self, running: object, recorded: PendingCallRecord) -> None:
         """What was not finite is not looked at again where a backward after it went well, time and again."""
         self.outside.clear()
         if not recorded.trouble:
@@ -158,7 +158,7 @@ class Values:
                 key = one.entry[:3]
                 self._tolerated[key] = self._tolerated.get(key, 0) + 1
 
-    def take_bad(self) -> tuple[SeenBad, ...]:
+    def take_bad(self) -> tuple[NonFiniteResult, ...]:
         """What was not finite since the last time."""
         taken, self._bad = tuple(self._bad), []
         return taken
@@ -275,7 +275,7 @@ class Values:
             made = ref()
             node = made.grad_fn if made is not None else self._node_of(first, after)
             saved, leaves = _taken(node, first)
-            seen = SeenBad(first, after - 1, entry, values, tuple(stat_of(name, t) for name, t in saved))
+            seen = NonFiniteResult(first, after - 1, entry, values, tuple(stat_of(name, t) for name, t in saved))
             self.outside.settle()
             seen.origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._kept(seen)
             if seen.origin is None:
@@ -288,7 +288,7 @@ class Values:
             self._bad.append(seen)
             self._bad.sort(key=lambda b: b.last)
 
-    def _kept(self, seen: SeenBad) -> SeenBad | None:
+    def _kept(self, seen: NonFiniteResult) -> NonFiniteResult | None:
         """What had made the running statistics bad that a normalisation was given; of one whose input was, what had
         made that is kept: it goes into them, whether the script uses the result or not."""
         where = seen.entry[3]
@@ -299,7 +299,7 @@ class Values:
             self._normed.append((key, seen))
         return self._statistics.get(key) if given is None or not seen.inputs else None
 
-    def _of_number(self, seen: SeenBad, number: bool = False) -> None:
+    def _of_number(self, seen: NonFiniteResult, number: bool = False) -> None:
         """`seen` may have taken in a number of Python's: it was given one, or can have made no NaN by itself."""
         if seen.origin is None or (seen.guessed and number):
             given = [t for t in seen.inputs if t.bad is not None]
@@ -351,7 +351,7 @@ class Values:
                 norms.now(t)
                 norms.flush()
                 if norms.bad and len(self._bad) < self._limit:
-                    seen = SeenBad(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
+                    seen = NonFiniteResult(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
                     self.outside.settle()
                     seen.origin = self.outside.origin_of(tensors_in((op.args, op.kwargs), depth=3)) or self._kept(seen)
                     self._of_number(seen, any(type(one) is float and one - one != 0.0 for one in op.args))

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...records import Site
-from ...source.frames import Frames, Spot
-from ...source.lines import (
+from ...source.frames import CodeLocation, Frames
+from ...source.line_ops import (
     LineWrite,
     all_writes_on,
     base_of,
@@ -50,7 +50,7 @@ class WrittenTensor:
 class _Candidate:
     score: float
     op: str
-    spot: Spot
+    spot: CodeLocation
 
 
 def inferred_write(
@@ -58,7 +58,7 @@ def inferred_write(
     tensor: WrittenTensor,
     seq: int,
     failed: Site | None,
-    news: list[Spot],
+    news: list[CodeLocation],
     log: WriteLog,
     frames: Frames,
 ) -> Write | None:
@@ -84,7 +84,7 @@ def inferred_write(
     sites = {one.spot: frames.site(one.spot) for one in found}
     found.sort(key=lambda one: (-one.score, not _is_before(sites[one.spot], failed)))  # stable: of equals the first
     best = found[0]
-    by_line: dict[tuple[str, int], Spot] = {}
+    by_line: dict[tuple[str, int], CodeLocation] = {}
     for one in found:
         site = sites[one.spot]
         if site is not None:
@@ -100,7 +100,7 @@ def _is_before(site: Site | None, other: Site | None) -> bool:
     return (site.file, site.function) == (other.file, other.function) and site.line < other.line
 
 
-def _on_new_line(spot: Spot, tensor: WrittenTensor, frames: Frames) -> list[_Candidate]:
+def _on_new_line(spot: CodeLocation, tensor: WrittenTensor, frames: Frames) -> list[_Candidate]:
     site = frames.site(spot)
     writes = all_writes_on(site.file, site.line) if site is not None else []
     return [_Candidate(_score(site.file, one, tensor), one.op, spot) for one in writes] if site is not None else []
@@ -120,13 +120,13 @@ def _score(file: str, write: LineWrite, tensor: WrittenTensor) -> float:
     return float(likely_write(file, write.op, write.target))
 
 
-def _wrote_before(lines: list[tuple[int, str, Spot]], stepped: bool) -> list[_Candidate]:
+def _wrote_before(lines: list[tuple[int, str, CodeLocation]], stepped: bool) -> list[_Candidate]:
     """Lines that wrote to the same tensor in recorded steps. The first to write after a forward comes first: before it
     the counter of nodes went furthest.
 
     :param stepped: an optimizer that holds the tensor has stepped since the save: without that, its line is none.
     """
-    gaps: dict[Spot, tuple[int, str]] = {}
+    gaps: dict[CodeLocation, tuple[int, str]] = {}
     before = 0
     for at, op, spot in lines:
         gaps[spot] = max(gaps.get(spot, (0, op)), (at - before, op))
@@ -136,7 +136,7 @@ def _wrote_before(lines: list[tuple[int, str, Spot]], stepped: bool) -> list[_Ca
 
 
 def _wrote_gradients(log: WriteLog, frames: Frames) -> list[_Candidate]:
-    found: dict[Spot, str] = {}
+    found: dict[CodeLocation, str] = {}
     for (op, spot), _ in zip(log.lines(), range(LATEST_WRITES), strict=False):
         site = frames.site(spot) if spot not in found else None
         if site is not None and any(one.of == "gradients" for one in all_writes_on(site.file, site.line)):
@@ -144,7 +144,7 @@ def _wrote_gradients(log: WriteLog, frames: Frames) -> list[_Candidate]:
     return [_Candidate(WROTE_BEFORE, op, spot) for spot, op in found.items()]
 
 
-def _by_optimizers(steps: list[OptimizerStep], news: Iterable[Spot], frames: Frames) -> list[_Candidate]:
+def _by_optimizers(steps: list[OptimizerStep], news: Iterable[CodeLocation], frames: Frames) -> list[_Candidate]:
     """The lines of `steps`. Of one that nobody saw: new lines that call ``step``, those that it has stepped from, and
     those that read alike."""
     found = []
@@ -158,12 +158,12 @@ def _by_optimizers(steps: list[OptimizerStep], news: Iterable[Spot], frames: Fra
     return found
 
 
-def _steps_on(spot: Spot, frames: Frames) -> bool:
+def _steps_on(spot: CodeLocation, frames: Frames) -> bool:
     site = frames.site(spot)
     return site is not None and "step" in calls_on(site.file, site.line)
 
 
-def _like(spot: Spot, frames: Frames) -> list[Spot]:
+def _like(spot: CodeLocation, frames: Frames) -> list[CodeLocation]:
     """Other lines that step the same optimizer, as the code reads."""
     site = frames.site(spot)
     lines = step_calls_like(site.file, site.line) if site is not None else []

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from ...source.frames import Frames, Spot, variables
-from ...source.roots import Where
+from ...source.frames import CodeLocation, Frames, variables
+from ...source.roots import ModuleCallRef
+from ...torch_internals import private
 from ...torch_texts import IN_PLACE_DETAIL
-from ...torchside import private
 from .modules import ModuleWatch
 
 _ACTIVATIONS = (
@@ -64,10 +64,10 @@ class Write:
     version: int
     seq: int
     op: str
-    spot: Spot | None
-    where: Where | None
+    spot: CodeLocation | None
+    where: ModuleCallRef | None
     inferred: bool = False
-    candidates: tuple[Spot, ...] = ()
+    candidates: tuple[CodeLocation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class OptimizerStep:
 
     seq: int
     op: str
-    spot: Spot | None
-    lines: tuple[Spot, ...]
+    spot: CodeLocation | None
+    lines: tuple[CodeLocation, ...]
     bumps: int | None
 
 
@@ -92,7 +92,7 @@ class _StepHabits:
 
     def __init__(self, optimizer: Any) -> None:
         self.ref = weakref.ref(optimizer)
-        self.lines: dict[Spot, None] = {}
+        self.lines: dict[CodeLocation, None] = {}
         self._steps = 0
         self._before: dict[int, int] = {}
         #: By id of a parameter; ``None`` if it varies.
@@ -102,7 +102,7 @@ class _StepHabits:
         learns = self._steps < LEARNING_STEPS
         self._before = {id(p): version for p, version in _versions(optimizer)} if learns else {}
 
-    def over(self, optimizer: Any, spot: Spot | None) -> None:
+    def over(self, optimizer: Any, spot: CodeLocation | None) -> None:
         if self._before:
             self._steps += 1
             for p, version in _versions(optimizer):
@@ -186,7 +186,7 @@ class WriteLog:
         """An optimizer stepped while nobody looked, when the counter was `seq`."""
         self._writes.append((None, 0, seq, weakref.ref(optimizer), None, None))
 
-    def _add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
+    def _add(self, tensor: Any, seq: int, op: Any, spot: CodeLocation | None, where: ModuleCallRef | None) -> None:
         try:
             if _is_fake(tensor):
                 return
@@ -194,7 +194,9 @@ class WriteLog:
         except (RuntimeError, NotImplementedError, AttributeError):  # no storage, or one made in inference mode
             return
 
-    def _add_silent(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
+    def _add_silent(
+        self, tensor: Any, seq: int, op: Any, spot: CodeLocation | None, where: ModuleCallRef | None
+    ) -> None:
         """A write through ``.data``, which has a version of its own."""
         try:
             if _is_fake(tensor):
@@ -256,7 +258,7 @@ class WriteLog:
             for step in self._step_to(storage, op(), at, spot)
         ]
 
-    def lines_that_wrote(self, storage: int) -> list[tuple[int, str, Spot]]:
+    def lines_that_wrote(self, storage: int) -> list[tuple[int, str, CodeLocation]]:
         """(counter, op, line) of the noted writes to `storage` since training began, the oldest first; ``"step"`` for
         one of an optimizer that holds it."""
         found = []
@@ -269,15 +271,15 @@ class WriteLog:
                 found.append((at, "step", spot))
         return found
 
-    def lines_before_training(self) -> set[Spot]:
+    def lines_before_training(self) -> set[CodeLocation]:
         """The lines of writes that were noted before the first backward call began, and not since."""
-        early: dict[bool, set[Spot]] = {True: set(), False: set()}
+        early: dict[bool, set[CodeLocation]] = {True: set(), False: set()}
         for _, _, at, _, spot, _ in self._writes:
             if spot is not None:
                 early[self._trains_from is None or at < self._trains_from].add(spot)
         return early[True] - early[False]
 
-    def lines(self) -> Iterator[tuple[str, Spot]]:
+    def lines(self) -> Iterator[tuple[str, CodeLocation]]:
         """(op, line) of all noted writes but those of optimizers, the latest first."""
         for pointer, _, _, op, spot, _ in reversed(self._writes):
             if pointer is not None and spot is not None:
@@ -295,7 +297,7 @@ class WriteLog:
             storage, version + 1, steps[0].seq, steps[0].op, first, None, not known, () if known else candidates
         )
 
-    def _step_to(self, storage: int, optimizer: Any, seq: int, spot: Spot | None) -> list[OptimizerStep]:
+    def _step_to(self, storage: int, optimizer: Any, seq: int, spot: CodeLocation | None) -> list[OptimizerStep]:
         """A step of `optimizer`, if that holds what lives in `storage`, and is not known never to write to it."""
         held = None if optimizer is None else _held_in(optimizer, storage)
         if held is None:

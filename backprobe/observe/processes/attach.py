@@ -21,21 +21,21 @@ from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
 from ...store.writer import Writer
 from .. import wall_clock
+from ..alarm_dispatcher import AlarmDispatcher, said
 from ..alarm_functions import by_name
-from ..alarmed import Alarmed, said
-from ..backward.recorded import Recorded
+from ..backward.pending_call_record import PendingCallRecord
 from ..session import Session
-from ..sinks.collect import Collector
-from ..sinks.keep import Keep
-from ..sinks.plugged import about
-from ..sinks.telling import Telling
-from ..sinks.tracked import Tracked
+from ..sinks.disk import Keep
+from ..sinks.fanout import Telling
+from ..sinks.memory import Collector
+from ..sinks.plugin import about
+from ..sinks.tracker import Tracked
 from .bootstrap.backprobe_following import Following, unwatched
-from .ending import Terminated, left_by, note_exit_code, raised_in
+from .child_config import ChildConfig
 from .identity import Identity, identity
 from .part import Part, ending
 from .stopping import stop_for
-from .told import Told
+from .termination import Terminated, left_by, note_exit_code, raised_in
 
 if TYPE_CHECKING:
     from ...findings.levels import Alarm
@@ -54,7 +54,7 @@ def arrived(plain: dict[str, Any], parent: str, following: Following, began: flo
     :param parent: the rank in the environment of the process that started it.
     :param began: the clock when backprobe's own imports began.
     """
-    told = Told.of(plain)
+    told = ChildConfig.of(plain)
     following.refused = lambda pid: unwatched(str(told.folder), pid)
     kind, what = _runs(sys.orig_argv)
     me = identity(os.environ, parent)
@@ -89,7 +89,7 @@ def _runs(command: list[str]) -> tuple[str, str]:
     return "", ""
 
 
-def at_target(told: Told, me: Identity, spawned: bool) -> None:
+def at_target(told: ChildConfig, me: Identity, spawned: bool) -> None:
     """Watch a process of ``multiprocessing`` from where its target is about to be called: then it is known whether it
     is a data loader's. The empty method that is called there is replaced, in the child alone."""
     if spawned:
@@ -123,7 +123,7 @@ def begin_after_fork(owner: Any, begin: Callable[[], None], is_user: Callable[[A
     os.register_at_fork(after_in_child=forked)
 
 
-def begin_child(told: Told, me: Identity | None = None) -> None:
+def begin_child(told: ChildConfig, me: Identity | None = None) -> None:
     """Watch this process of ``multiprocessing`` to its end."""
     target = getattr(multiprocessing.current_process(), "_target", None)
     if "torch" not in sys.modules or str(getattr(target, "__module__", "")).startswith("torch.utils.data"):
@@ -147,7 +147,7 @@ class Child:
     :param began: the clock when backprobe's own imports began.
     """
 
-    def __init__(self, told: Told, me: Identity, anew: bool = False, began: float | None = None) -> None:
+    def __init__(self, told: ChildConfig, me: Identity, anew: bool = False, began: float | None = None) -> None:
         now = Moment.now()
         startup = Startup(now if began is None else Moment(began, now.waited))
         self._told, self._me, self._anew, self._began = told, me, anew, wall_clock.now()
@@ -162,7 +162,7 @@ class Child:
         self._part = Part(told.folder, me)
         if told.settings.max_batch_mb:
             self.session.scene.record_to = self._part.folder
-        self._alarmed = Alarmed(self._alarm, by_name(told.on_alarm) if told.on_alarm else None)
+        self._alarmed = AlarmDispatcher(self._alarm, by_name(told.on_alarm) if told.on_alarm else None)
         self._alarmed.begin(self.session)
         self._forget_code: Callable[[], None] = lambda: None
         #: What ended it, where that is not there any more when it ends.
@@ -193,7 +193,7 @@ class Child:
             self.session.leave()
             begin_child(self._told)
 
-    def backward(self, recorded: Recorded) -> None:
+    def backward(self, recorded: PendingCallRecord) -> None:
         self._begin_keeping()
         self._part.backward(recorded)
         self._sinks.backward(recorded)

@@ -15,7 +15,7 @@ from ...records import RankSeen, Unseen
 from ...store import job, parts
 from .. import wall_clock
 from .bootstrap.backprobe_following import Following, unwatched
-from .told import Told
+from .child_config import ChildConfig
 
 #: Seconds that other ranks have to come to their end after the process that ``backprobe run`` started, from when one of
 #: them was last seen to compute; and in all. How much of a processor that is.
@@ -30,7 +30,7 @@ class ChildLaunch:
     :param equals: this process is one of equal parts of the run, as its children are: what they leave is not its own.
     """
 
-    def __init__(self, folder: Path | None, told_in: Callable[[Path], Told], equals: bool = False) -> None:
+    def __init__(self, folder: Path | None, told_in: Callable[[Path], ChildConfig], equals: bool = False) -> None:
         self._is_temporary, self._equals = folder is None, equals
         self.folder = (folder or Path(tempfile.mkdtemp(prefix="backprobe-"))).absolute()
         self.told = told_in(self.folder)

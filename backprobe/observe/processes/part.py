@@ -19,12 +19,12 @@ from ...store import CRASH
 from ...store.parts import claim, read_parts, write_seen
 from ...text import raised
 from .. import wall_clock
-from ..backward.recorded import Recorded
+from ..backward.pending_call_record import PendingCallRecord
 from ..session import Session
-from ..sinks.collect import Collector
+from ..sinks.memory import Collector
+from ..trackers.collective_wait import Waiting
 from ..trackers.ranks import ended_waits
 from ..trackers.replicas import due
-from ..trackers.waiting import Waiting
 from .identity import Identity
 from .signals import start_ticks
 
@@ -68,7 +68,7 @@ class Part:
         known = self.waiting.rank if self.waiting is not None else None
         return known if known is not None else self.me.rank
 
-    def backward(self, recorded: Recorded) -> None:
+    def backward(self, recorded: PendingCallRecord) -> None:
         """Of steps that all ranks look at, how large the gradients are."""
         if due(recorded.step) and recorded.raised is None and self.me.world != 1:
             leaves = [run for run in recorded.record().nodes if run.parameter is not None]

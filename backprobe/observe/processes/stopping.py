@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from ...store import parts
 from ...terminal import say
-from ..alarmed import said
+from ..alarm_dispatcher import said
+from .child_config import ChildConfig
 from .signals import interrupt
-from .told import Told
 
 if TYPE_CHECKING:
     from ...findings.levels import Alarm
 
 
-def stop_for(alarm: Alarm, rank: int | None, told: Told) -> None:
+def stop_for(alarm: Alarm, rank: int | None, told: ChildConfig) -> None:
     """Interrupt the processes of a run that go on on this machine, and this one.
 
     :param rank: of this process.

@@ -18,8 +18,8 @@ import torch
 
 from ...records import Root
 from ...source.frames import Frames, variables
-from ...torchside import private
-from ...torchside.grad_scaler import Scales, factor_of
+from ...torch_internals import private
+from ...torch_internals.grad_scaler import Scales, factor_of
 
 #: Losses of one step that are held on an accelerator.
 MOST = 1000

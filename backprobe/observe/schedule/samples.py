@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from ...records import ParameterStat
-from ...torchside import private
-from ...torchside.measure import is_float
-from ...torchside.norms import holds, norm
+from ...torch_internals import private
+from ...torch_internals.measure import is_float
+from ...torch_internals.norms import holds, norm
 from ..forward.naming import Naming
 
 #: Bytes of weights copied at once to see an update.

@@ -26,9 +26,9 @@ from typing import Any
 from torch.optim import optimizer as optim
 
 from ...records import OptimizerSeen, Step
-from ...source.frames import Spot
-from ...torchside import private
-from ...torchside.held import allocated, resident
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ...torch_internals.memory_usage import allocated, resident
 from ..events import Events
 from ..forward.naming import Naming
 from .cost import Cost
@@ -45,7 +45,7 @@ class SeenOptimizer:
     """An optimizer: its class, where it was made, references to what it holds."""
 
     name: str
-    spot: Spot | None
+    spot: CodeLocation | None
     refs: dict[int, weakref.ref[Any]]
     ref: weakref.ref[Any]
     #: Parameters of the modules in sight where it was made; empty where none was.
@@ -403,7 +403,7 @@ class StepWatch:
             known = self._known(optimizer, spot)
             known.present = {id(p): private.tensor_ref(p) for m in modules() for p in m.parameters()}
 
-    def _known(self, optimizer: Any, spot: Spot | None) -> SeenOptimizer:
+    def _known(self, optimizer: Any, spot: CodeLocation | None) -> SeenOptimizer:
         known = self.optimizers.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
             known = SeenOptimizer(type(optimizer).__name__, spot, {}, weakref.ref(optimizer))

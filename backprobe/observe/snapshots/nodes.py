@@ -13,8 +13,8 @@ from torch.utils.checkpoint import CheckpointFunction
 from ...graphs.data import Columns, Inside, Leaf, NodeKind, SavedKind, TensorMeta
 from ...records import ACCUMULATE_SEQ, Site
 from ...source.frames import Frames
-from ...torchside import private
-from ...torchside.measure import dtype_name, shape_of
+from ...torch_internals import private
+from ...torch_internals.measure import dtype_name, shape_of
 from .tensor_names import TensorNames
 
 #: The last file and line of the text of a stack trace, and the attribute that a path of Dynamo's begins with.

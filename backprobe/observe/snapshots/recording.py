@@ -14,13 +14,13 @@ from torch import nn
 
 from ...errors import BackprobeError
 from ...source.frames import Frames
-from ...torchside import private
-from ...torchside.uncompiled import keep_out
+from ...torch_internals import private
+from ...torch_internals.uncompiled import disable_dynamo
 from ..events import Events
-from ..forward.eye import Eye
 from ..forward.modules import ModuleWatch
 from ..forward.oplog import OpLog
 from ..forward.origins import Origins
+from ..forward.torch_call_recorder import TorchCallRecorder
 
 if TYPE_CHECKING:
     from ...graphs.graph import Graph
@@ -43,7 +43,7 @@ class Recording:
         self.modules = ModuleWatch(self.frames, events, limit)
         if model is not None:
             self.modules.add_root(model, "model")
-        self.eye = Eye(self.frames, self.modules, events, OpLog(limit))
+        self.eye = TorchCallRecorder(self.frames, self.modules, events, OpLog(limit))
         self.eye.careful = False
         self.eye.owner = self
         self._faults = events.faults
@@ -71,7 +71,7 @@ class Recording:
         if self.first >= 0:
             raise BackprobeError("this recording has been entered already; make a new one for each block")
         self.first = self.log.first = self.calls_from = self.eye.last = private.next_sequence_nr()
-        keep_out()
+        disable_dynamo()
         self._dynamo.attach()
         self.modules.start()
         self.eye.__enter__()

@@ -18,8 +18,8 @@ from ...errors import BackprobeError
 from ...graphs.data import Columns, GraphFacts, GraphRoot, NodePlace, TensorMeta
 from ...graphs.graph import Graph
 from ...graphs.order import borders
-from ...torchside import deep, private
-from ...torchside.measure import dtype_name, shape_of
+from ...torch_internals import deep_graph_free, private
+from ...torch_internals.measure import dtype_name, shape_of
 from ..forward.origins import Origins
 from ..live import LiveTrace
 from ..session import Session
@@ -86,13 +86,13 @@ def _snapshot(
     try:
         index = _walk([node for _, node, _, _ in starts], columns, reader, nodes)
     except BaseException:
-        if len(nodes) > deep.DEEP:  # what was looked at has to be freed with care all the same
+        if len(nodes) > deep_graph_free.DEEP:  # what was looked at has to be freed with care all the same
             missing = len(nodes) + 1 - len(columns.starts)
             begins = [*columns.starts, *[len(columns.targets)] * missing]
-            deep.protect(nodes, borders(begins, columns.targets, deep.BAND))
+            deep_graph_free.protect(nodes, borders(begins, columns.targets, deep_graph_free.BAND))
         raise
-    if len(nodes) > deep.DEEP:
-        deep.protect(nodes, borders(columns.starts, columns.targets, deep.BAND))
+    if len(nodes) > deep_graph_free.DEEP:
+        deep_graph_free.protect(nodes, borders(columns.starts, columns.targets, deep_graph_free.BAND))
     reader.resolve(index)
     notes = list(names.notes)
     calls: tuple[Any, ...] = ()

@@ -9,7 +9,7 @@ from torch import nn
 
 from ...errors import BackprobeError
 from ...source.roots import clean_path
-from ...torchside import private
+from ...torch_internals import private
 from ..forward.modules import ModuleWatch
 
 

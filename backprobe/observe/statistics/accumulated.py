@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 
-from ...torchside import engine_calls, private
-from ...torchside.entry_points import as_list, node_of
-from ...torchside.uncompiled import passes_on
+from ...torch_internals import engine_calls, private
+from ...torch_internals.entry_points import as_list, node_of
+from ...torch_internals.uncompiled import dynamo_passthrough
 from .noise import Micro
 from .numbers import norms, usable
 
@@ -163,7 +163,7 @@ class Accumulated:
         """It is about to step: what was heard."""
         return self._heard.pop(id(optimizer), None)
 
-    @passes_on
+    @dynamo_passthrough
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
         adds = kwargs.get("accumulate_grad") and get_ident() == self._thread and not private.compiling()
         known = self._safely(self._begins, roots, args, sys._getframe(1)) if adds else None

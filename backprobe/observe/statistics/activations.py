@@ -21,10 +21,10 @@ import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
-from ...torchside import private
-from ...torchside.machine import uncollected
-from ...torchside.module_hooks import ModuleHooks
-from ...torchside.structure import tensors_in
+from ...torch_internals import private
+from ...torch_internals.machine import uncollected
+from ...torch_internals.module_hooks import ModuleHooks
+from ...torch_internals.structure import tensors_in
 from .kept import LOGITS, entropy, features, kept_by, product, shaped
 from .numbers import SELDOM, Numbers, usable, wide
 from .outputs import Held, Outputs

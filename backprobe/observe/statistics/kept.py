@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...torchside import private
+from ...torch_internals import private
 from .numbers import wide
 
 #: Logits that are worked out again, about.

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...torchside import private
+from ...torch_internals import private
 from .numbers import HALF, Found, Numbers, usable
 
 #: What a look counts in the running means, once there are as many as that makes.

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...torchside.measure import FLOATS
+from ...torch_internals.measure import FLOATS
 
 #: By what is measured, and what of: ``found["weight_norm"]["fc.weight"]``.
 Found = dict[str, dict[str, float]]

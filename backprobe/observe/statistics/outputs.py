@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...torchside import private
+from ...torch_internals import private
 from .numbers import HALF, Numbers, extremes, greatest, norms, zeros
 
 #: Elements of an output that may wait, and outputs that wait at one time.

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...torchside import private
+from ...torch_internals import private
 
 #: Experts that a router chooses from, at least and at most.
 FEWEST, MOST = 2, 1024

@@ -24,14 +24,14 @@ from ...errors import BackprobeError
 from ...files import replacing
 from ...records import KeptBatch, Unseen
 from ...store.batches import Batch, BatchCall, LeftOut, file_of, packed
-from ...torchside import private
-from ...torchside.called_with import keywords
-from ...torchside.module_hooks import ModuleHooks
-from ...torchside.structure import is_a, parts
-from ..backward.recorded import Recorded
+from ...torch_internals import private
+from ...torch_internals.called_with import keywords
+from ...torch_internals.module_hooks import ModuleHooks
+from ...torch_internals.structure import is_a, parts
+from ..backward.pending_call_record import PendingCallRecord
 from ..events import Tracker
-from ..scene import Scene
 from ..schedule.settings import Settings
+from ..tracker_context import TrackerContext
 
 #: Calls of a step, values in one, and levels of containers; nodes at the end of a graph that may be those of a loss.
 CALLS, VALUES, DEPTH, NODES = 16, 1000, 8, 32
@@ -80,7 +80,7 @@ class Batches(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return settings.max_batch_mb > 0
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._own = scene, scene.events.own
         self._room = scene.settings.max_batch_mb << 20
         self._hooks = ModuleHooks(self._enter, self._leave)
@@ -221,7 +221,7 @@ class Batches(Tracker):
             return  # an overflow that a GradScaler is there for
         self._keep_bad(self._scene.steps.index, what)
 
-    def backward_over(self, running: Any, recorded: Recorded) -> None:
+    def backward_over(self, running: Any, recorded: PendingCallRecord) -> None:
         if not recorded.trouble:
             return
         if recorded.raised is not None:

@@ -18,14 +18,14 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ...records import RegionGradient, Unseen
-from ...source.frames import Spot, variables
-from ...source.roots import Where
-from ...torchside import places
-from ...torchside.measure import is_float
-from ...torchside.walk import Plans, walk
+from ...source.frames import CodeLocation, variables
+from ...source.roots import ModuleCallRef
+from ...torch_internals import code_objects
+from ...torch_internals.measure import is_float
+from ...torch_internals.walk import Plans, walk
 from ..events import Tracker
-from ..scene import Scene
 from ..schedule.settings import Settings
+from ..tracker_context import TrackerContext
 
 #: Regions looked at for one line, and lines.
 SAMPLES, LINES = 8, 50
@@ -40,7 +40,7 @@ class _Sample:
     kwargs: dict[str, Any]
     reentrant: bool
     preserve: bool
-    where: Where | None
+    where: ModuleCallRef | None
     training: tuple[tuple[nn.Module, bool], ...]
 
 
@@ -51,23 +51,23 @@ class Checkpointed(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return "checkpoints" in settings.checks
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._names, self._modules, self._frames = scene.names, scene.modules, scene.frames
-        self._samples: dict[Spot | None, list[_Sample]] = {}
+        self._samples: dict[CodeLocation | None, list[_Sample]] = {}
         self._skipped: list[str] = []
         self._found: list[RegionGradient] = []
 
-    def region_begins(self, spot: Spot | None, frame: Any, where: Where | None) -> None:
+    def region_begins(self, spot: CodeLocation | None, frame: Any, where: ModuleCallRef | None) -> None:
         if len(self._samples) >= LINES and spot not in self._samples:
             return
         samples = self._samples.setdefault(spot, [])
         if len(samples) >= SAMPLES:
             return
-        while frame is not None and frame.f_code is not places.CHECKPOINT:
+        while frame is not None and frame.f_code is not code_objects.CHECKPOINT:
             frame = frame.f_back
         if frame is None:
             return
-        given = places.checkpoint_arguments(variables(frame))
+        given = code_objects.checkpoint_arguments(variables(frame))
         if given is None:
             return
         function, args, kwargs, reentrant, preserve = given

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from ...records import CompiledRegion, GraphBreak, Recompiled, Site, Step, Unseen
 from ...source.sites import site_at
-from ...torchside import private
-from ...torchside.compilations import Place
+from ...torch_internals import private
+from ...torch_internals.compilations import Place
 from ..events import Tracker
-from ..scene import Scene
+from ..tracker_context import TrackerContext
 
 #: Of each function so many of its recompilations, and breaks, are kept: the first.
 MOST = 50
@@ -41,7 +41,7 @@ class _Region:
 class WhatWasCompiled(Tracker):
     """One record for each function, by what Dynamo counts as one."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._frames = scene, scene.names.frames
         self._noted = private.Compilations()
         self._regions: dict[_Key, _Region] = {}

@@ -15,11 +15,11 @@ import torch
 
 from ...records import Cut, GivenToCompiled, Inside, RefusedToCompile, Reuse, Site, Step, Unseen
 from ...source.frames import Frames
-from ...torchside import private
-from ..backward.calls import Running
-from ..backward.recorded import Recorded
+from ...torch_internals import private
+from ..backward.calls import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
 from ..events import Tracker
-from ..scene import Scene
+from ..tracker_context import TrackerContext
 from .compiled_norms import NormsInside
 
 #: Calls that are looked into.
@@ -51,7 +51,7 @@ def _given(call: private.RegionCall) -> _Given:
 class InsideRegions(Tracker):
     """Looks at the compiled regions of the first backward of those in a row that went bad."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._names, self._frames = scene, scene.names, scene.names.frames
         self._graphs = private.CompiledGraphs(
             self._called,
@@ -154,7 +154,7 @@ class InsideRegions(Tracker):
         """The user's line that a node of a region's graph is from."""
         return self._frames.site_in(node.meta.get("stack_trace") or "")
 
-    def backward_starts(self, running: Running) -> None:
+    def backward_starts(self, running: ActiveBackward) -> None:
         if not self._calls:
             return
         for node in running.graph.nodes:
@@ -167,7 +167,7 @@ class InsideRegions(Tracker):
 
         return hook
 
-    def backward_ended(self, running: Running) -> None:
+    def backward_ended(self, running: ActiveBackward) -> None:
         while self._handles:
             self._handles.pop().remove()
 
@@ -178,7 +178,7 @@ class InsideRegions(Tracker):
         while self._handles:
             self._handles.pop().remove()
 
-    def backward_over(self, running: Running, recorded: Recorded) -> None:
+    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         try:
             bad = bool(recorded.bad) or any(root.bad for root in recorded.roots)  # the derivative may be finite
             self._row = self._row + 1 if bad else 0
@@ -201,7 +201,7 @@ class InsideRegions(Tracker):
                 self._calls.clear()
                 self._often.clear()
 
-    def _look_at_reuse(self, running: Running, reuse: Reuse) -> None:
+    def _look_at_reuse(self, running: ActiveBackward, reuse: Reuse) -> None:
         """Where what an earlier backward had freed enters a region: the operation in it that takes it."""
         seqs = running.graph.seqs
         for i, call in self._in_graph(running):
@@ -216,7 +216,7 @@ class InsideRegions(Tracker):
                     )
                     return
 
-    def _look_at_norms(self, running: Running, recorded: Recorded) -> None:
+    def _look_at_norms(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Only where all calls of a region are known: a part of them tells less than none."""
         if not self._norms.outgrown(recorded) and not self._careful:
             return
@@ -233,7 +233,7 @@ class InsideRegions(Tracker):
         """What the user called, at which line, in which module."""
         return private.name_of(node), self._site(node), self._module(call.region, call.args, node)
 
-    def _run_again(self, running: Running, recorded: Recorded) -> Inside | None:
+    def _run_again(self, running: ActiveBackward, recorded: PendingCallRecord) -> Inside | None:
         if not self._calls:
             return None
         forward = any(root.bad for root in recorded.roots)
@@ -259,7 +259,7 @@ class InsideRegions(Tracker):
                 return Inside(running.index, i, *told, went.tensors, went.zero_incoming, sure)
         return None
 
-    def _in_graph(self, running: Running) -> list[tuple[int, private.RegionCall]]:
+    def _in_graph(self, running: ActiveBackward) -> list[tuple[int, private.RegionCall]]:
         """The calls of regions that this backward goes through, each with its node."""
         nodes = {id(node): i for i, node in enumerate(running.graph.nodes) if private.is_compiled(node)}
         return [
@@ -268,12 +268,12 @@ class InsideRegions(Tracker):
             for i in {nodes[made[0]] for made in call.outputs if made is not None and made[0] in nodes}
         ]
 
-    def _gradients(self, running: Running, node: int, call: private.RegionCall) -> list[Any] | None:
+    def _gradients(self, running: ActiveBackward, node: int, call: private.RegionCall) -> list[Any] | None:
         """What came to the outputs of a call, where it is known."""
         came = self._came.get(id(running.graph.nodes[node]))
         return None if came is None else [came[m[1]] if m is not None else None for m in call.outputs]
 
-    def _look_for_zeros(self, running: Running, recorded: Recorded) -> None:
+    def _look_for_zeros(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Where a region gives zeros that it did not give before, it is looked into once more."""
         calls = self._in_graph(running)
         gave: dict[int, set[int]] = {i: set() for i, _ in calls}
@@ -289,7 +289,7 @@ class InsideRegions(Tracker):
                 self._died, self._new = self._died + 1, True
                 self._looked.discard(given)
 
-    def _look_at_paths(self, running: Running) -> None:
+    def _look_at_paths(self, running: ActiveBackward) -> None:
         """Once for each region and what it was given: parameters that have no gradient, or zeros, after the call."""
         for i, call in self._in_graph(running):
             given = _given(call)
@@ -324,7 +324,7 @@ class InsideRegions(Tracker):
     def _module(self, region: private.CompiledGraph, args: Sequence[Any], node: Any) -> str | None:
         return private.module_in(region, args, node, self._names.of)
 
-    def _read(self, running: Running) -> list[Inside]:
+    def _read(self, running: ActiveBackward) -> list[Inside]:
         found = []
         for i, node in enumerate(running.graph.nodes):
             module = private.backward_module(node) if private.is_compiled(node) else None

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any
 
 from ...records import CompiledWrong, Unseen
-from ...torchside import private
+from ...torch_internals import private
 from ..events import Tracker
-from ..scene import Scene
 from ..schedule.settings import Settings
+from ..tracker_context import TrackerContext
 
 #: Regions that are looked into, and those that are said to be wrong.
 MOST, WRONG = 200, 10
@@ -22,7 +22,7 @@ class CompiledChecked(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return "compiled" in settings.checks
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene = scene
         #: By name of the region: its first call, and the step.
         self._first: dict[str, tuple[Any, int]] = {}

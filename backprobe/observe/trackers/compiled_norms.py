@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...records import GradStat, Node, NodeRun, RegionRun, Site
-from ...torchside import private
-from ..backward.calls import Running
-from ..backward.recorded import Recorded
+from ...torch_internals import private
+from ..backward.calls import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
 
 #: Calls that are kept: the first, and the last; nodes inside the regions of one call.
 FIRST, LAST, NODES = 3, 8, 5000
@@ -37,7 +37,7 @@ class NormsInside:
         #: Calls of regions that were not run again.
         self.too_large = 0
 
-    def outgrown(self, recorded: Recorded) -> bool:
+    def outgrown(self, recorded: PendingCallRecord) -> bool:
         """Whether the gradients of a call are far beyond those before."""
         most = max((norm for norm in recorded.norms if norm < math.inf), default=0.0)
         usual = self._usual.setdefault(recorded.site, [])
@@ -49,7 +49,9 @@ class NormsInside:
         self._sudden += grown
         return grown and self._sudden <= SUDDEN
 
-    def look(self, running: Running, recorded: Recorded, calls: Iterable[tuple[int, Any, Sequence[Any]]]) -> None:
+    def look(
+        self, running: ActiveBackward, recorded: PendingCallRecord, calls: Iterable[tuple[int, Any, Sequence[Any]]]
+    ) -> None:
         """Run `calls` again: each with its node, and what came to it."""
         found: list[RegionRun] = []
         left = NODES
@@ -69,7 +71,7 @@ class NormsInside:
             for index in list(self._kept)[FIRST:-LAST]:
                 del self._kept[index]
 
-    def _record(self, running: Running, node: int, call: Any, inner: private.Inner) -> RegionRun:
+    def _record(self, running: ActiveBackward, node: int, call: Any, inner: private.Inner) -> RegionRun:
         ways = _ways(running, node, call)
         places = {one.made: self._place(call, one.made) for one in inner.nodes if one.made is not None}
         nodes = []
@@ -87,7 +89,7 @@ class NormsInside:
         return tuple(one for runs in self._kept.values() for one in runs)
 
 
-def _gave(recorded: Recorded, node: int) -> list[float]:
+def _gave(recorded: PendingCallRecord, node: int) -> list[float]:
     """The norms of what `node` gave that were measured."""
     slots = [slot for i, _, slot, _, _ in recorded.signature.out if i == node and slot >= 0]
     return [recorded.norms[slot] for slot in slots if slot not in recorded.unmeasured]
@@ -99,7 +101,7 @@ def _agrees(inner: private.Inner, gave: Sequence[float], scale: float) -> bool:
     return not gave or most / ALIKE <= again <= ALIKE * most
 
 
-def _ways(running: Running, node: int, call: Any) -> dict[int, int]:
+def _ways(running: ActiveBackward, node: int, call: Any) -> dict[int, int]:
     """Which edge of a region's node goes to what it was given: by position in ``tensors_of(call)``."""
     variables, seqs = dict(running.graph.leaves), running.graph.seqs
     edges = running.graph.plan.edges(node)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from ...records import GradientCycle
-from ...torchside import private
-from ..backward.calls import Running
+from ...torch_internals import private
+from ..backward.calls import ActiveBackward
 from ..events import Tracker
-from ..forward.leaves import Leaf
-from ..scene import Scene
+from ..forward.leaves import LeafTensor
+from ..tracker_context import TrackerContext
 
 
 class CreatedGraphs(Tracker):
     """Notes where ``backward`` was called with it."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._names = scene.names
         #: Where ``backward(create_graph=True)`` was called -> the leaves that it reached.
-        self._reached: dict[Any, list[Leaf]] = {}
+        self._reached: dict[Any, list[LeafTensor]] = {}
 
-    def graph_known(self, running: Running, frame: Any) -> None:
+    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
         if not running.creates_graph:
             return
         if running.kind != "autograd.grad" and len(self._reached) < 100:

@@ -16,15 +16,15 @@ from typing import Any
 import torch
 
 from ...records import FunctionChecked, Unseen
-from ...source.defined import returns_at
-from ...source.frames import Spot, variables
-from ...source.roots import Where
-from ...torchside import private
-from ...torchside.custom_calls import positional
+from ...source.definitions import returns_at
+from ...source.frames import CodeLocation, variables
+from ...source.roots import ModuleCallRef
+from ...torch_internals import private
+from ...torch_internals.custom_calls import positional
 from ..events import Tracker
-from ..scene import Scene
 from ..schedule.settings import Settings
 from ..statistics.numbers import usable
+from ..tracker_context import TrackerContext
 
 #: Inputs kept of the first calls of each function, and directions tried on each.
 SAMPLES, DIRECTIONS = 2, 3
@@ -39,8 +39,8 @@ class _Sample:
     function: Any
     args: list[Any]
     needs: list[bool]
-    spot: Spot | None
-    where: Where | None
+    spot: CodeLocation | None
+    where: ModuleCallRef | None
 
 
 class _Kept:
@@ -87,7 +87,7 @@ class Functions(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return "functions" in settings.checks
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._samples: dict[tuple[Any, Any], _Kept] = {}
         self._on = False

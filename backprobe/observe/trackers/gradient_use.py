@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from ...records import GradientUse, Site
-from ...source.defined import calls_of_method
-from ...source.frames import Spot
-from ...torchside import private
-from ..backward.calls import Running
-from ..backward.recorded import Recorded
+from ...source.definitions import calls_of_method
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ..backward.calls import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
 from ..events import Tracker
-from ..scene import Scene
+from ..tracker_context import TrackerContext
 
 #: Tensors of an optimizer whose gradients are kept from one step to the next, and the elements that one may have.
 EACH, SIZE = 2, 65536
@@ -65,8 +65,8 @@ class _Held:
     ids: frozenset[int] = frozenset()
     used: list[_Used] = field(default_factory=list)
     met: int = 0
-    at: Spot | None = None
-    given: Spot | None = None
+    at: CodeLocation | None = None
+    given: CodeLocation | None = None
     row: int = 0
     first: int = 0
     before: int = 0
@@ -75,8 +75,8 @@ class _Held:
     since: int = 0
     some: bool = False
     gap: int = 0
-    stepped: Spot | None = None
-    backward: Spot | None = None
+    stepped: CodeLocation | None = None
+    backward: CodeLocation | None = None
     began: int = 0
 
     @property
@@ -88,12 +88,12 @@ class _Held:
 class GradientsUsed(Tracker):
     """Holds what optimizers find in ``.grad`` against what backward calls put there."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene = scene
         self._held: dict[int, _Held] = {}
         #: Until an optimizer steps: backward calls, the line of the last, a tensor that they reach, and its values.
         self._calls = 0
-        self._spot: Spot | None = None
+        self._spot: CodeLocation | None = None
         self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
         #: The step up to which the last optimizer is looked at that began late, and how many may do so.
         self._new, self._more = 0, LATE
@@ -101,21 +101,21 @@ class GradientsUsed(Tracker):
 
     # What backward calls find, and give
 
-    def backward_starts(self, running: Running) -> None:
+    def backward_starts(self, running: ActiveBackward) -> None:
         if running.inside is None and running.kind != "autograd.grad":
             self._met(running.spot)
 
-    def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
+    def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
         self._met(spot)
         self._calls += 1
 
-    def calls_passed(self, spot: Spot | None, count: int) -> None:
+    def calls_passed(self, spot: CodeLocation | None, count: int) -> None:
         """Nothing is known of what was cleared in them."""
         self._calls += count
         for held in self._held.values():
             held.used, held.given = [], None
 
-    def _met(self, spot: Spot | None) -> None:
+    def _met(self, spot: CodeLocation | None) -> None:
         for held in self._held.values():
             if not held.used:
                 continue
@@ -124,7 +124,7 @@ class GradientsUsed(Tracker):
             held.at = held.at if held.met else spot
             held.met += 1
 
-    def backward_over(self, running: Running, recorded: Recorded) -> None:
+    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
         self._calls += 1
@@ -138,7 +138,7 @@ class GradientsUsed(Tracker):
             if self._first is None:
                 self._keep(running)
 
-    def call_over(self, spot: Spot | None) -> None:
+    def call_over(self, spot: CodeLocation | None) -> None:
         """Of a call whose nodes are not recorded: what optimizers hold has gradients, or has none."""
         for number, held in self._held.items():
             seen = self._scene.steps.optimizers.get(number)
@@ -147,11 +147,11 @@ class GradientsUsed(Tracker):
                     some = _some_not_zero(getattr(ref(), "grad", None) for ref in seen.refs.values())
                     held.given = spot if some else None
 
-    def backward_repeated(self, running: Running, recorded: Recorded) -> None:
+    def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.kind != "autograd.grad":
             self.call_over(running.spot)
 
-    def _keep(self, running: Running) -> None:
+    def _keep(self, running: ActiveBackward) -> None:
         with private.unseen(), private.unnoticed(), torch.no_grad():
             leaf = min((v for _, v in running.graph.leaves if _readable(v)), key=torch.Tensor.numel, default=None)
             if leaf is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...kept.holders import Holders
-from ...kept.reading import Reading, read
 from ...records import SavedBytes, SavedMemory
-from ...torchside import private
-from ..backward.calls import Running
+from ...saved_memory.holders import Holders
+from ...saved_memory.reading import Reading, read
+from ...torch_internals import private
+from ..backward.calls import ActiveBackward
 from ..events import Tracker
-from ..scene import Scene
 from ..schedule.settings import Settings
+from ..tracker_context import TrackerContext
 
 #: Graphs that are looked at.
 COUNT = 3
@@ -24,12 +24,12 @@ class Memory(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return "memory" in settings.checks
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene = scene
         self._looked = 0
         self._most: tuple[Reading, int, int] | None = None
 
-    def graph_known(self, running: Running, frame: Any) -> None:
+    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
         if self._looked >= COUNT:
             return
         self._looked += 1

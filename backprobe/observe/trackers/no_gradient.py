@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from ...records import NoGradient, Site
-from ...source.defined import use_of
+from ...source.definitions import use_of
 from ...source.frames import variables
+from ...torch_internals import code_objects
 from ...torch_texts import INFERENCE, NO_GRAPH
-from ...torchside import places
-from ..backward.calls import Running
-from ..backward.recorded import Recorded
+from ..backward.calls import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
 from ..events import Tracker
 from ..forward.values import tensor_names
-from ..scene import Scene
+from ..tracker_context import TrackerContext
 
 #: Places that are noted at most.
 LIMIT = 100
@@ -25,7 +25,7 @@ LIMIT = 100
 class NoGradients(Tracker):
     """Notes them by kind and line."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._eye, self._names = scene.eye, scene.names
         self._found: dict[Any, NoGradient] = {}
         #: The user's line that called what turned gradient mode off last, where that was another library than torch.
@@ -35,11 +35,11 @@ class NoGradients(Tracker):
         if on or not torch.is_grad_enabled():
             return
         frames, code = self._names.frames, frame.f_code
-        if places.is_decorator(code):
-            code = getattr(variables(frame).get(places.DECORATED), "__code__", code)
+        if code_objects.is_decorator(code):
+            code = getattr(variables(frame).get(code_objects.DECORATED), "__code__", code)
         if frames.is_user(code):
             self._library = None
-        elif not code.co_filename.startswith(places.TORCH):
+        elif not code.co_filename.startswith(code_objects.TORCH):
             self._library = frames.site(frames.spot(frame))
 
     def nonleaf_grad_read(self, tensor: Any, frame: Any) -> None:
@@ -63,7 +63,7 @@ class NoGradients(Tracker):
             site = use_of(frames, "inference_mode", failed.file if failed else "")
             self._found[("inference", site)] = NoGradient("inference", site, failed, self._names.here(), "")
 
-    def backward_over(self, running: Running, recorded: Recorded) -> None:
+    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """A call that met a root without a graph, or one that is a leaf: was it built while gradient mode was off?"""
         raised, roots, spot = recorded.raised, running.roots, running.spot
         if raised is None:

@@ -10,8 +10,8 @@ from typing import Any
 from ...records import RankSeen, RankWait, Step
 from .. import wall_clock
 from ..events import Tracker
-from ..scene import Scene
-from .waiting import Waiting, in_use, of_collective, rank
+from ..tracker_context import TrackerContext
+from .collective_wait import Waiting, in_use, of_collective, rank
 
 #: Steps of optimizers whose callers are noted.
 FEW = 4
@@ -20,7 +20,7 @@ FEW = 4
 class Ranks(Tracker):
     """This process as a rank."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._steps = scene, 0
 
     def forward_begins(self) -> None:
@@ -70,7 +70,7 @@ def _after_one(error: BaseException) -> bool:
     return False
 
 
-def ended_waits(waiting: Waiting, scene: Scene, failed: bool) -> tuple[RankWait, ...]:
+def ended_waits(waiting: Waiting, scene: TrackerContext, failed: bool) -> tuple[RankWait, ...]:
     """The long waits of a process, and the one that ended it however short it was."""
     waits, error = waiting.records(failed), scene.raised
     if error is None:

@@ -8,25 +8,25 @@ from typing import Any
 from torch import nn
 
 from ...records import Recomputed
-from ...source.frames import Spot
-from ...source.roots import Where
-from ...torchside import places, private
+from ...source.frames import CodeLocation
+from ...source.roots import ModuleCallRef
+from ...torch_internals import code_objects, private
 from ..events import Tracker
-from ..scene import Scene
+from ..tracker_context import TrackerContext
 
-_CHECKPOINT = frozenset({places.CHECKPOINT, places.CHECKPOINT_SEQUENTIAL})
+_CHECKPOINT = frozenset({code_objects.CHECKPOINT, code_objects.CHECKPOINT_SEQUENTIAL})
 
 
 class Recompute(Tracker):
     """Compares the versions of a module's buffers around its calls during a backward."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._modules, self._frames = scene.modules, scene.frames
         #: Module -> line of the checkpoint around its first call.
-        self._regions: dict[int, Spot] = {}
+        self._regions: dict[int, CodeLocation] = {}
         self._before: list[tuple[nn.Module, dict[str, int]]] = []
         #: Module -> where it is, and its buffers that were changed.
-        self._found: dict[int, tuple[Where, list[str]]] = {}
+        self._found: dict[int, tuple[ModuleCallRef, list[str]]] = {}
 
     def stateful_enters(self, module: nn.Module) -> None:
         if self._modules.in_backward:
@@ -48,7 +48,7 @@ class Recompute(Tracker):
                 return
             frame = frame.f_back
 
-    def stateful_left(self, module: nn.Module, where: Where) -> None:
+    def stateful_left(self, module: nn.Module, where: ModuleCallRef) -> None:
         if not self._before or self._before[-1][0] is not module:
             return
         before = self._before.pop()[1]
@@ -59,7 +59,7 @@ class Recompute(Tracker):
             self._found.setdefault(id(module), (where, changed))
 
     def records(self) -> tuple[Recomputed, ...]:
-        by_line: dict[Spot | None, list[tuple[Where, list[str]]]] = {}
+        by_line: dict[CodeLocation | None, list[tuple[ModuleCallRef, list[str]]]] = {}
         for module, found in self._found.items():
             by_line.setdefault(self._regions.get(module), []).append(found)
         return tuple(

@@ -14,18 +14,18 @@ import torch
 import torch.distributed
 
 from ...records import Replica, Replicas, ReplicaState, Site
-from ...source.branches import loop_of
-from ...source.defined import calls_of_method
-from ...source.drawn import draws_inside
-from ...source.frames import Spot
-from ...source.puts import key_given, scheduler_stepped, writes_to
-from ...torchside import private, replicas
-from ..backward.calls import Running
-from ..backward.recorded import Recorded
+from ...source.assignments import key_given, scheduler_stepped, writes_to
+from ...source.control_flow import loop_of
+from ...source.definitions import calls_of_method
+from ...source.frames import CodeLocation
+from ...source.rng_calls import draws_inside
+from ...torch_internals import private, replicas
+from ..backward.calls import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
 from ..events import Tracker
 from ..forward.oplog import op_name
-from ..scene import Scene
-from .waiting import in_use
+from ..tracker_context import TrackerContext
+from .collective_wait import in_use
 
 #: Numbers that are kept of a run, and lines that wrote.
 MOST, LINES = 300_000, 1000
@@ -58,7 +58,7 @@ class _Begun(NamedTuple):
 class ReplicaWatch(Tracker):
     """Sums up bits around the steps of optimizers, where there are other ranks."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._names = scene, scene.names
         self._tensors: dict[str, Replica] = {}
         self._states: list[ReplicaState] = []
@@ -66,9 +66,9 @@ class ReplicaWatch(Tracker):
         self._known: dict[int, tuple[int, int, list[str], list[Any]]] = {}
         self._now: _Begun | None = None
         self._inside, self._kept = 0, 0
-        self._backward: Spot | None = None
+        self._backward: CodeLocation | None = None
         self._ids: set[int] = set()
-        self._written: list[tuple[int, int, str, Spot | None]] = []
+        self._written: list[tuple[int, int, str, CodeLocation | None]] = []
         #: By optimizer: how often what it holds had been written to when its last step was over. Counting costs little,
         #: and tells of steps in which no mode sees who writes.
         self._versions: dict[int, list[int]] = {}
@@ -82,18 +82,18 @@ class ReplicaWatch(Tracker):
         #: Ranks make updates that others do not.
         self._uneven = False
         #: Lines that used gradients since the backward.
-        self._touched: dict[Spot, None] = {}
+        self._touched: dict[CodeLocation, None] = {}
         #: What the backward gave: sums over the bits of gradients, by id of the leaf; and in which step.
         self._given: dict[int, int | None] = {}
         self._given_in = -1
         #: By id of a parameter: where random numbers were put in it last; and by the dtypes that it had, where other
         #: data was put in the place of such first.
-        self._drawn: dict[int, tuple[weakref.ref[Any], Spot | None]] = {}
-        self._put: dict[int, dict[Any, Spot | None]] = {}
+        self._drawn: dict[int, tuple[weakref.ref[Any], CodeLocation | None]] = {}
+        self._put: dict[int, dict[Any, CodeLocation | None]] = {}
         #: By name of a replica.
-        self._drawn_at: dict[str, Spot | None] = {}
+        self._drawn_at: dict[str, CodeLocation | None] = {}
 
-    def backward_over(self, running: Running, recorded: Recorded) -> None:
+    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         self._inside = 0
         if running.inside is None:
             self._backward = running.spot
@@ -110,7 +110,7 @@ class ReplicaWatch(Tracker):
             sums = replicas.bits_of([leaf.grad for leaf in leaves])
         self._given.update(zip(map(id, leaves), sums, strict=True))
 
-    def call_counted(self, spot: Spot | None, roots: Any) -> None:
+    def call_counted(self, spot: CodeLocation | None, roots: Any) -> None:
         self._inside, self._backward = 0, spot
         self._touched.clear()
 

@@ -22,16 +22,16 @@ import torch
 
 from ...graphs.plan import ACCUMULATE
 from ...records import Retained, Site, Step
-from ...source.frames import Spot, variables
-from ...source.puts import assigned_in, changes_of, gives
+from ...source.assignments import assigned_in, changes_of, gives
+from ...source.frames import CodeLocation, variables
 from ...source.sites import site_at
-from ...torchside import private
-from ...torchside.structure import tensors_in
-from ..backward.calls import Running
+from ...torch_internals import private
+from ...torch_internals.structure import tensors_in
+from ..backward.calls import ActiveBackward
 from ..events import Tracker
-from ..forward.eye import Op
 from ..forward.oplog import op_name, spot_of
-from ..scene import Scene
+from ..forward.torch_call_recorder import Op
+from ..tracker_context import TrackerContext
 
 _KEY = "backprobe"
 #: Earlier graphs alive that are looked into, beside the last step's; once more at four times as many.
@@ -67,7 +67,7 @@ class Mark:
 class RetainedGraphs(Tracker):
     """Marks graphs, counts those alive, and looks for their holder when there are too many."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._marks: deque[weakref.ref[Mark]] = deque(maxlen=2000)
         self._round = 0
@@ -93,7 +93,7 @@ class RetainedGraphs(Tracker):
         if node is not None:
             self._mark(node)
 
-    def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
+    def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
         """In a step that is not recorded nobody sees what modules give: a node far from the root is marked."""
         if roots and self._round % 4 == 0:
             self._mark_far(roots[0])
@@ -215,7 +215,7 @@ class RetainedGraphs(Tracker):
             self._next_round(False)  # nobody says where a step ends
         self._forward = False
 
-    def graph_known(self, running: Running, frame: Any) -> None:
+    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
         """Calls of one step that keep their graphs: does each go through those of the calls before it again?"""
         if not running.arguments.get("retain_graph") or running.creates_graph or running.kind == "autograd.grad":
             return

@@ -24,16 +24,16 @@ from torch.optim import optimizer as optim
 
 from ...records import Measured, Step, Unseen
 from ...records.statistics import OF
-from ...torchside import private
+from ...torch_internals import private
 from ..events import Tracker
 from ..own_time import Begin
-from ..scene import Scene
 from ..schedule.settings import Settings
 from ..statistics.accumulated import Accumulated, Heard, Listening
 from ..statistics.activations import Activations
 from ..statistics.noise import NoiseScale
 from ..statistics.numbers import SELDOM, Found, Numbers
 from ..statistics.parameters import Parameters, Spectra
+from ..tracker_context import TrackerContext
 
 #: Of what watching may take at all, the part that this may.
 SHARE = 0.5
@@ -97,7 +97,7 @@ class Statistics(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return settings.layer_stats > 0
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._own = scene, scene.events.own
         settings = scene.settings
         self._every = settings.layer_stats

@@ -13,12 +13,12 @@ from torch import nn
 
 from ...records import TensorSeen, Unseen
 from ...select import selector
-from ...source.roots import Where
-from ...torchside import private
-from ...torchside.measure import FLOATS, dtype_name
+from ...source.roots import ModuleCallRef
+from ...torch_internals import private
+from ...torch_internals.measure import FLOATS, dtype_name
 from ..events import Tracker
-from ..scene import Scene
 from ..schedule.settings import Settings
+from ..tracker_context import TrackerContext
 
 #: Bins on each side of zero, and the decades that they cover below the greatest value.
 BINS, DECADES = 24, 6
@@ -36,7 +36,7 @@ class Tensors(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return bool(settings.histograms)
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: TrackerContext) -> None:
         self._chosen, self._names = selector(scene.settings.histograms), scene.names
         self._step = 0
         self._due = True
@@ -47,7 +47,7 @@ class Tensors(Tracker):
     def step_begins(self, step: int, careful: bool) -> None:
         self._step, self._due = step, due(step)
 
-    def module_left(self, module: nn.Module, where: Where, output: Any) -> None:
+    def module_left(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
         """A module returned `output`."""
         if not self._due or where.call != 1:
             return

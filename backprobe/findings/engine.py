@@ -1,0 +1,109 @@
+"""Ask a run every rule, drop what is a consequence of something else, and put the most important first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..plugins import CONTAINED, failure
+from ..records import Finding, Unseen
+from .ranks import in_time, merged, of_children, of_rank
+from .registry import GROUP, Registry, all_rules
+from .rules import GRADIENTS_INVALID, SEVERITIES, Rule
+
+if TYPE_CHECKING:
+    from ..traces import Trace
+
+
+def explain(trace: Trace, known: Registry | None = None) -> tuple[list[Finding], list[Unseen]]:
+    """Every finding of a run, the most important first, one for each cause; and which rules failed.
+
+    :param known: the rules to ask; all that there are if not given.
+    """
+    known = known or all_rules()
+    asked = _Asked(known.failed)
+    rules = [q for q in known.rules if q.topic is None or q.topic.name in trace.facts.asked]
+    found = _of_calls(trace, known, asked, [q for q in rules if q.each_call])
+    for rule in rules:
+        if rule.invalidates_gradients and not rule.each_call:
+            found += asked.ask(rule, trace)
+    found += of_children(trace)
+    spoiled = any(f.severity == "error" for f in found)
+    for rule in rules:
+        if (
+            not rule.invalidates_gradients
+            and not rule.each_call
+            and not (spoiled and GRADIENTS_INVALID in rule.silenced_by)
+        ):
+            found += asked.ask(rule, trace)
+    found = of_rank(trace, _unsilenced(found, known.in_run))
+    same: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in found:
+        same.setdefault(_key(finding), []).append(finding)
+    last = len(known.order)  # of another process, with a plugin that is not here
+    unique = sorted(
+        map(merged, same.values()), key=lambda f: (SEVERITIES.index(f.severity), known.order.get(f.kind, last))
+    )
+    return in_time(unique), list(asked.failed.values())
+
+
+def _of_calls(trace: Trace, known: Registry, asked: _Asked, rules: list[Rule[Any]]) -> list[Finding]:
+    found: list[Finding] = []
+    for call in trace.backwards:
+        mine = [finding for rule in rules for finding in asked.ask(rule, call, trace.facts)]
+        found += _unsilenced(mine, known.in_call)
+    return found
+
+
+def _unsilenced(found: list[Finding], silencers: Mapping[str, frozenset[str]]) -> list[Finding]:
+    there = {finding.kind for finding in found}
+    return [finding for finding in found if not there & silencers.get(finding.kind, frozenset())]
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    """Findings with the same are one."""
+    return finding.kind, finding.module, finding.sites[0].site if finding.sites else None, finding.parameters
+
+
+class _Asked:
+    """Asks; a rule that fails has no answer, and is said once."""
+
+    def __init__(self, failed: Iterable[Unseen]) -> None:
+        self.failed: dict[object, Unseen] = dict(enumerate(failed))
+
+    def ask(self, rule: Rule[Any], *given: object) -> list[Finding]:
+        try:
+            found = list(rule(*given))
+            if rule.plugin:
+                for finding in found:
+                    _check(finding, rule)
+            return found
+        except CONTAINED as error:
+            self.failed.setdefault((rule.plugin, rule.name), _failure(rule, error))
+            return []
+
+
+def _failure(rule: Rule[Any], error: BaseException) -> Unseen:
+    if rule.plugin:
+        return failure(rule.plugin, GROUP, error)
+    return Unseen("internal error", 1, f"the rule {rule.name} failed: {type(error).__name__}: {error}")
+
+
+def _check(finding: Finding, rule: Rule[Any]) -> None:
+    """Whether a plugin's finding can be ranked, shown and stored as ours are.
+
+    :raises TypeError, ValueError: it cannot.
+    """
+    if not isinstance(finding, Finding):
+        raise TypeError(f"it gave a {type(finding).__name__}, not a Finding")
+    if finding.kind not in [*(kind.name for kind in rule.kinds), *rule.also]:
+        raise ValueError(f"it gave a finding of kind {finding.kind!r}, which it does not state")
+    if finding.severity not in SEVERITIES:
+        raise ValueError(f"the severity {finding.severity!r} is not one of {', '.join(SEVERITIES)}")
+    texts = [finding.title, finding.confidence, finding.advice, *finding.parameters]
+    texts += [text for text in (finding.module, finding.node, finding.tensor) if text is not None]
+    if not all(isinstance(text, str) for text in texts) or not isinstance(finding.step or 0, int):
+        raise TypeError("its texts have to be of type str, its step an int or None")
+    hash(_key(finding))
+    json.dumps(finding.as_dict(), default=str)

@@ -1,0 +1,70 @@
+"""Backward calls where the inside of their compiled regions, where those were run again, is in place of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..records import ACCUMULATE_SEQ, BackwardCall, Node, NodeRun, RegionRun
+
+if TYPE_CHECKING:
+    from ..traces import Trace
+
+
+class Opened:
+    """Calls as ``growth`` looks at them."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._regions: dict[int, list[RegionRun]] = {}
+        for one in trace.facts.of(RegionRun):
+            self._regions.setdefault(one.backward, []).append(one)
+
+    def __iter__(self) -> Iterator[BackwardCall]:
+        return self.of(self._trace.backwards)
+
+    def of(self, calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
+        for call in calls:
+            regions = self._regions.get(call.index)
+            yield opened(call, regions) if regions else call
+
+    def last(self, count: int) -> list[BackwardCall]:
+        """The last calls with regions that were looked into."""
+        last = sorted(self._regions)[-count:]
+        return [*self.of(call for call in self._trace.backwards if call.index in last)] if last else []
+
+    def sure(self, step: int | None) -> bool:
+        """Whether what is seen in calls of `step` is what ran there."""
+        indices = {call.index for call in self._trace.backwards if call.step == step} if self._regions else set()
+        return all(one.sure for i in indices for one in self._regions.get(i, ()))
+
+
+def opened(call: BackwardCall, regions: Iterable[RegionRun]) -> BackwardCall:
+    """`call` with the nodes of `regions` behind its own, whose numbers stay. The node of a region hands on what came to
+    it. Sequence numbers are places in the order in which all were made."""
+    nodes: list[NodeRun] = [*call.nodes]
+    #: Of each node when it was made: a region's came after all that is in it.
+    made: list[tuple[int, int, int]] = [(run.node.seq, 1, 0) for run in nodes]
+    for region in regions:
+        base, outer = len(nodes), call.nodes[region.node].node
+        for run in region.nodes:
+            edges = tuple(_placed(edge, base, outer) for edge in run.node.edges)
+            nodes.append(replace(run, node=replace(run.node, index=base + run.node.index, edges=edges)))
+            made.append((outer.seq, 0, run.node.seq))
+        into = tuple(None if edge is None else (base + edge[0], edge[1]) for edge in region.outputs)
+        shut = nodes[region.node]
+        nodes[region.node] = replace(shut, node=replace(outer, edges=into), order=None, grad_inputs=())
+    for seq, i in enumerate(sorted(range(len(nodes)), key=made.__getitem__)):
+        run = nodes[i]
+        if run.node.seq != ACCUMULATE_SEQ:
+            nodes[i] = replace(run, node=replace(run.node, seq=seq))
+    return replace(call, nodes=nodes)
+
+
+def _placed(edge: tuple[int, int] | None, base: int, outer: Node) -> tuple[int, int] | None:
+    """Where an edge inside a region goes."""
+    if edge is None or edge[0] >= 0:
+        return None if edge is None else (base + edge[0], edge[1])
+    way = -1 - edge[0]
+    return outer.edges[way] if way < len(outer.edges) else None

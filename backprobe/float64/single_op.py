@@ -1,0 +1,169 @@
+"""One op by itself: how far what it gave is from what float64 gives for just what it was given.
+
+Note [What a dtype explains]: each thing that an op takes may be off by a step of the type that it gives, and so may
+each partial sum on the way. The first is seen by moving what it takes by such steps: where terms cancel, that is much,
+and not to be blamed. The second grows with the number of terms: n steps at worst, their root where errors do not add
+up, which is what sums of floats are seen to do. Matrix products have their number of terms from torch's count of
+operations; ops that work element by element have one; others as many as go into one of what they give. What is below
+the least normal number of a type may be given as zero; but for half precision, which has little room there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from math import inf, nan
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from ..records import Print, Tape, TapeOp
+from .fingerprints import sketch
+from .ops import Opaque, call, called_with, function
+
+#: Steps of matrix products of float32, by the precision that the run has asked for.
+_PRECISION = {"high": 2.0**-10, "medium": 2.0**-7}
+#: What is given is moved so often where the result has few values: one of a few may be moved by nothing.
+DRAWS, FEW = 8, 64
+Recorded = Callable[[Tape, int | None], torch.Tensor | None]
+
+
+def step_of(tape: Tape, value: int | None) -> float:
+    """The relative step of the dtype of a value; 0 of what is no float."""
+    if value is None:
+        return 0.0
+    dtype = getattr(torch, tape.prints[value].dtype, torch.float32)
+    return float(torch.finfo(dtype).eps) if dtype.is_floating_point else 0.0
+
+
+def apart(exact: torch.Tensor, seen: Print) -> float:
+    """How far a tensor is from a finite one of which there is the fingerprint."""
+    found = sketch(exact.reshape(-1))
+    if seen.sketch:
+        found -= torch.frombuffer(array("d", seen.sketch), dtype=torch.float64)
+    return float(torch.linalg.vector_norm(found))
+
+
+class Alone:
+    """Calls ops of a run by themselves. `recorded` gives values as the run had them, widened."""
+
+    def __init__(self, recorded: Recorded, draw: torch.Generator) -> None:
+        self._recorded, self._draw = recorded, draw
+
+    def off(self, tape: Tape, op: TapeOp, k: int) -> float | None:
+        """How far output `k` is off, in units of what its type explains: Note [What a dtype explains]. ``inf`` where it
+        has overflown, ``nan`` where `op` cannot be called again; ``None`` where what it was given was not kept, or it
+        is random."""
+        return self.look(tape, op, k)[0]
+
+    def look(self, tape: Tape, op: TapeOp, k: int, whole: bool = False) -> tuple[float | None, float]:
+        """The same; and how large, by that which is exact, what comes of the rounding of that which it was given.
+
+        :param whole: measure that too where the steps of partial sums explain all, which gives an upper bound of 1.
+        """
+        value = op.outputs[k]
+        step = step_of(tape, value)
+        given = [self._recorded(tape, taken.value) for taken in op.inputs]
+        if op.random or value is None or not step:
+            return None, 0.0
+        if any(one is None for one in given):
+            return (None if _callable(op.name) else nan), 0.0
+        tensors = [one for one in given if one is not None]
+        seen = tape.prints[value]
+        try:
+            count = terms(tape, op, tensors)
+            step = max(step, _asked(tape, op)) if seen.dtype == "float32" else step
+            # It may write to what it is given.
+            exact = call(op, op.arguments, [self.moved(one, 0.0) for one in tensors], seen.dtype)[k]
+            fine = bool(torch.isfinite(exact).all())
+            if seen.norm is None and tuple(exact.shape) == seen.shape and (fine or self._finite(tape, op)):
+                return inf, 0.0
+            if tuple(exact.shape) != seen.shape or not fine:
+                return None, 0.0
+            wrong, size = apart(exact, seen), float(torch.linalg.vector_norm(exact))
+            floor = _least(seen) * _size(seen.shape) ** 0.5
+            sums = count**0.5 * (step * size + (floor if seen.dtype != "float16" else 0.0))
+            if wrong <= sums and not whole:
+                return (wrong / sums if sums else 0.0), 0.0
+            noise = self._noise(op, k, tensors, seen, exact, step)
+        except (Opaque, IndexError):
+            return nan, 0.0
+        explained = count**0.5 * noise + sums
+        lost = noise + (floor if seen.dtype == "float16" else 0.0)
+        return (wrong / explained if explained else float(wrong > 0)), (lost / size if size else inf if lost else 0.0)
+
+    def _noise(
+        self, op: TapeOp, k: int, tensors: list[torch.Tensor], seen: Print, exact: torch.Tensor, step: float
+    ) -> float:
+        """How far the result moves where what it is made of moves by a step."""
+        draws = DRAWS if _size(seen.shape) < FEW else 1
+        total = 0.0
+        for _ in range(draws):
+            other = call(op, op.arguments, [self.moved(one, step) for one in tensors], seen.dtype)[k]
+            total += float((exact - other).square().sum())
+        return float((total / draws) ** 0.5)
+
+    @staticmethod
+    def _finite(tape: Tape, op: TapeOp) -> bool:
+        """Whether all that an op was given is finite."""
+        return not any(tape.prints[taken.value].bad for taken in op.inputs if taken.value is not None)
+
+    def moved(self, tensor: torch.Tensor, step: float) -> torch.Tensor:
+        if not step or not tensor.dtype.is_floating_point:
+            return tensor.clone()
+        return tensor * (1 + step * torch.randn(tensor.shape, generator=self._draw, dtype=torch.float64))
+
+
+def _least(seen: Print) -> float:
+    """Below what a number of this type may be given as zero: of half precision, which has all small ones, the least; of
+    double precision what has no square, since all is measured in it by squares."""
+    kind = torch.finfo(getattr(torch, seen.dtype))
+    if seen.dtype == "float64":
+        return float(kind.tiny**0.5)
+    return float(kind.tiny * kind.eps if seen.dtype == "float16" else kind.tiny)
+
+
+def _callable(name: str) -> bool:
+    try:
+        function(name)
+    except Opaque:
+        return False
+    return "::" not in name
+
+
+def terms(tape: Tape, op: TapeOp, tensors: list[torch.Tensor]) -> float:
+    """How many terms are summed for one of what `op` gives."""
+    func, args, kwargs = called_with(op, op.arguments, tensors, None)
+    sizes = [_size(tape.prints[v].shape) for v in op.outputs if v is not None]
+    most = max((one.numel() for one in tensors), default=1)
+    if torch.Tag.pointwise in func.tags or not tensors:
+        return 1.0
+    count = flop_registry.get(func.overloadpacket)
+    if count is not None and len(op.outputs) == len(func._schema.returns):
+        made = [torch.empty(tape.prints[v].shape, device="meta") for v in op.outputs if v is not None]
+        operations = float(count(*args, **kwargs, out_val=made[0] if len(made) == 1 else tuple(made)))
+        return min(max(operations / 2 / max(min(sizes), 1), 1.0), max(most, 1))
+    whole = [one.numel() for one in tensors if not one.dtype.is_floating_point]
+    return float(max([most / max(min(sizes), 1), *whole, *(n for one in tensors for n in one.shape), 1]))
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for n in shape:
+        size *= n
+    return size
+
+
+def _asked(tape: Tape, op: TapeOp) -> float:
+    """The step that the run has asked products of float32 to have."""
+    if not _multiplies(op):
+        return 0.0
+    flags: dict[str, Any] = tape.about.get("flags", {})
+    if "convolution" in op.name and "gpu" in tape.about.get("machine", {}) and flags.get("cudnn.allow_tf32"):
+        return _PRECISION["high"]
+    return _PRECISION.get(flags.get("float32 matmul precision", ""), 0.0)
+
+
+def _multiplies(op: TapeOp) -> bool:
+    return getattr(torch.ops.aten, op.name.partition(".")[0], None) in flop_registry

@@ -1,0 +1,115 @@
+"""Alarms as they come: each is said, heeded by the session, and told to a function of the user's.
+
+Note [When a function is told]: an alarm is known inside a hook of ours, where the script's modes are off and our clock
+runs. The function is called from a hook of its own when an optimizer has stepped, after all others: it may save a
+checkpoint or change a learning rate as the script itself could there. What it raises is contained, but for what is
+meant to end a script.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from torch.optim import optimizer as optim
+
+from ..findings.levels import Alarm, Monitor, finding_of
+from ..records import Finding, FindingSite, Measured, Step, Unseen
+from ..terminal import say
+from ..torch_internals import private
+from ..torch_internals.uncompiled import dynamo_passthrough
+from .backward.pending_call_record import PendingCallRecord
+from .events import Tracker
+from .session import Session
+
+
+class AlarmDispatcher(Tracker):
+    """Looks for alarms in what a session measures: a sink of it, and attached to it.
+
+    :param say: told of each alarm at once, inside a hook of ours.
+    :param call: told of the finding of each when an optimizer has stepped.
+    """
+
+    def __init__(
+        self, say: Callable[[Alarm], None] | None = None, call: Callable[[Finding], object] | None = None
+    ) -> None:
+        self._say, self._call = say, call
+        self._monitor = Monitor()
+        self._session: Session | None = None
+        self._waiting: list[Finding] = []
+        self._handle: Any = None
+        self._pid, self._thread = os.getpid(), get_ident()
+        self._failed: str | None = None
+
+    def begin(self, session: Session) -> None:
+        """What `session` measures is looked at."""
+        self._session = session
+        session.attach(self)
+
+    def attached(self) -> None:
+        self._thread = get_ident()
+        if self._call is not None and self._handle is None:
+            self._handle = optim.register_optimizer_step_post_hook(self._stepped)
+
+    def detached(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def backward(self, recorded: PendingCallRecord) -> None:
+        """Nothing is asked of single calls."""
+
+    def step(self, step: Step, session: Session) -> None:
+        """Nor of steps."""
+
+    def measured(self, measured: Measured) -> None:
+        """Look for alarms in it."""
+        found = self._monitor.add(measured)
+        if self._session is None:
+            return
+        self._session.scene.heed(found, self._monitor.waits)
+        for alarm in found:
+            if self._say is not None:
+                self._say(alarm)
+            if self._call is not None:
+                self._waiting.append(finding_of(alarm, (), self._sites(self._session)))
+
+    def _sites(self, session: Session) -> tuple[FindingSite, ...]:
+        """Where the first optimizer was made, as findings have it."""
+        scene = session.scene
+        made = (scene.frames.site(one.spot) for one in scene.steps.optimizers.values() if one.spot is not None)
+        return tuple(FindingSite("optimizer", site) for site in made if site is not None)[:1]
+
+    @dynamo_passthrough
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if private.compiling():
+            return
+        if self._waiting and os.getpid() == self._pid and get_ident() == self._thread:
+            self._tell()
+
+    def _tell(self) -> None:
+        while self._waiting and self._call is not None:
+            finding = self._waiting.pop(0)
+            try:
+                self._call(finding)
+            except Exception as error:
+                self._call = None
+                self._failed = f"{type(error).__name__}: {error}"[:300]
+                say(f"backprobe: what alarms are told to failed, and is told no more: {self._failed}", sys.stderr)
+
+    def end(self) -> None:
+        """The training came to its end: what was noticed last is told."""
+        if os.getpid() == self._pid:
+            self._tell()
+
+    def unseen(self) -> list[Unseen]:
+        if self._failed is None:
+            return []
+        return [Unseen("function for alarms", 1, f"it failed, and was told no more: {self._failed}", hides=False)]
+
+
+def said(alarm: Alarm) -> str:
+    return f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"

@@ -1,0 +1,110 @@
+"""What a backward call that is over means: what was seen, for its step and the next call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...packed_calls import Signature
+from ...records import Derivative
+from ...torch_internals.entry_points import describe, root_record
+from ...torch_texts import ONCE
+from ..forward.naming import Naming
+from ..forward.torch_call_recorder import TorchCallRecorder
+from ..forward.values import ForwardValues
+from ..schedule.losses import loss_scale, unscaled
+from ..schedule.steps import StepWatch
+from .calls import ActiveBackward
+from .failures import Failures
+from .measurement_plan import MeasurementPlan, signature_of
+from .pending_call_record import Cause, PendingCallRecord
+from .second import SecondOrder
+
+
+class CallRecordBuilder:
+    """Makes a ``Recorded`` of each call."""
+
+    def __init__(
+        self,
+        names: Naming,
+        steps: StepWatch,
+        eye: TorchCallRecorder,
+        values: ForwardValues,
+        failures: Failures,
+        second: SecondOrder,
+    ) -> None:
+        self._names, self._steps, self._eye = names, steps, eye
+        self._values, self._failures, self._second = values, failures, second
+
+    def of(self, running: ActiveBackward) -> PendingCallRecord:
+        """`running` is over."""
+        recorded = self._recorded(running)
+        if running.scale != 1.0:
+            recorded.arguments["loss_scale"] = f"{running.scale:g}"
+        elif recorded.trouble and (scale := loss_scale(self._names.frames)) is not None:
+            recorded.arguments["loss_scale"] = f"{scale:g}"
+        if running.inside is None and not running.counted:
+            self._steps.backwards.append(recorded.index)
+            if recorded.kind != "autograd.grad":
+                self._steps.losses.ended([root.value for root in recorded.roots], running.scale)
+                self._steps.losses.gave(leaf for _, leaf in running.graph.leaves)
+            elif not running.creates_graph and not running.arguments.get("retain_graph"):
+                self._steps.grad_over()
+        return recorded
+
+    def _recorded(self, running: ActiveBackward) -> PendingCallRecord:
+        watch, graph = running.watch, running.graph
+        raised, cause = self._failures.raised(running), Cause()
+        signature = self._signature(running)
+        if raised is not None and raised.node is not None:
+            node = raised.node
+            raised = replace(raised, of=self._derivative(running, node, raised.text))
+            cause = self._failures.cause(node, raised.text, running)
+        else:
+            self._failures.remember(running)
+        number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
+        roots = tuple(
+            unscaled(root_record(r, None if n is None else number.get(n)), running.scale)
+            for r, n in zip(running.roots, running.starts, strict=True)
+        )
+        return PendingCallRecord(
+            index=running.index,
+            step=running.step,
+            kind=running.kind,
+            arguments={name: describe(value) for name, value in running.arguments.items()},
+            roots=roots,
+            site=self._names.frames.site(running.spot),
+            seconds=running.ended - running.began - watch.watching,
+            raised=raised,
+            live=running.live,
+            signature=signature,
+            norms=watch.norms.values if running.scale == 1.0 else [n / running.scale for n in watch.norms.values],
+            times=watch.seconds,
+            unmeasured=frozenset(watch.norms.unmeasured),
+            bad=watch.norms.bad,
+            bad_nodes=self._second.described(watch.bad_nodes, graph.seqs.__getitem__),
+            bad_seen=self._values.take_bad(),
+            base=graph.span[0],
+            inside=running.inside,
+            cause=cause,
+            names=self._names,
+            second=self._second,
+        )
+
+    def _derivative(self, running: ActiveBackward, node: int, text: str) -> Derivative | None:
+        """What the node that raised is the derivative of, where a backward made it."""
+        graph = running.graph
+        if ONCE not in text:
+            return self._second.derivative(graph.seqs[node])
+        users = {s for i, s in enumerate(graph.seqs) if any(edge and edge[0] == node for edge in graph.plan.edges(i))}
+        return self._second.once(users)
+
+    def _signature(self, running: ActiveBackward) -> Signature:
+        """The rows of what was measured: those of the last call, or new ones, which the next call will go by."""
+        rows, live = running.watch.raw(), running.live
+        if rows is None:
+            assert live.signature is not None
+            return live.signature
+        signature = signature_of(rows)
+        if not self._eye.careful:
+            live.signature, live.program = signature, MeasurementPlan(*rows, live.plan)
+        return signature

@@ -1,0 +1,199 @@
+"""Functions that mean something besides making nodes: what the eye does when one is called."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...source.roots import modules_in_sight
+from ...torch_internals import code_objects, private
+from ...torch_internals.entry_points import EntryPoint, entry_points
+from ...torch_internals.grad_scaler import UPDATE_SCALE
+from ...torch_internals.uncompiled import dynamo_passthrough
+from ..forward.naming import Naming
+from ..forward.torch_call_recorder import TorchCallRecorder
+from ..schedule.steps import StepWatch
+from .calls import BackwardCalls
+from .pending_call_record import PendingCallRecord
+
+#: Functions that give out the memory of a tensor.
+_GIVE_OUT = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__)
+
+
+@dataclass
+class DebuggedCall:
+    """A backward call that a debugger is to run."""
+
+    eye: TorchCallRecorder
+    calls: BackwardCalls
+    entry: EntryPoint
+    function: Any
+    args: Any
+    kwargs: Any
+    frame: Any
+
+    def __call__(self) -> Any:
+        """Make it."""
+        return self.eye.call(self.function, self.args, self.kwargs, self.frame)
+
+    def begins(self, roots: Sequence[Any], leaves: list[Any]) -> int | None:
+        """It begins at `roots` and goes to `leaves`. The step of training, where it is known."""
+        try:
+            return self.calls.passes(self.entry, roots, leaves)
+        except Exception as error:
+            self.eye.events.fault(self, error)
+            return None
+
+    def keep_graph(self) -> None:
+        """It is to keep its graph, whatever was asked for."""
+        arguments = self.entry.bind(self.args, self.kwargs)
+        if arguments is not None:
+            self.args, self.kwargs = (), {**arguments, "retain_graph": True}
+
+    def explained(self, error: BaseException, ran: Sequence[int]) -> PendingCallRecord | None:
+        """What is known of it when it has raised."""
+        return self.calls.explained(self.entry, self.args, self.kwargs, self.frame, error, ran)
+
+
+class InterceptedFunctions:
+    """Gives the eye a handler for each such function. Each calls the function, and does the same as it."""
+
+    def __init__(self, eye: TorchCallRecorder, names: Naming, steps: StepWatch, calls: BackwardCalls) -> None:
+        self._eye, self._names, self._steps, self._calls = eye, names, steps, calls
+        self._events = eye.events
+        #: Whether the handlers do more than to call the function, and in which process.
+        self.on = False
+        self.pid = os.getpid()
+        #: A debugger that backward calls go through. It sees to them: nothing of them is recorded.
+        self.around: Callable[[DebuggedCall], Any] | None = None
+        for entry in entry_points():
+            eye.special[entry.function] = self._entry_point(entry)
+        for function in _GIVE_OUT:
+            eye.special[function] = self._read_memory
+        eye.special[torch.Tensor.data.__get__] = self._read_data  # type: ignore[attr-defined]
+        eye.special[torch.Tensor.register_hook] = self._register_hook
+        eye.special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
+        eye.special[torch.Tensor.grad.__set__] = self._put_grad  # type: ignore[attr-defined]
+        eye.special[torch.Tensor.data.__set__] = self._put_data  # type: ignore[attr-defined]
+        eye.special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
+        eye.special[private.set_grad_enabled] = self._set_grad_mode
+        if UPDATE_SCALE is not None:
+            eye.special[UPDATE_SCALE] = self._update_scale
+        eye.special[torch.Tensor.requires_grad.__set__] = self._set_requires_grad  # type: ignore[attr-defined]
+        eye.special[torch.Tensor.requires_grad_] = self._set_requires_grad
+
+    @dynamo_passthrough
+    def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
+        def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+            if os.getpid() != self.pid:
+                return self._eye.call(func, args, kwargs, frame)
+            if self.around is not None:
+                return self.around(DebuggedCall(self._eye, self._calls, entry, func, args, kwargs, frame))
+            if not self.on:
+                return self._eye.call(func, args, kwargs, frame)
+            self._eye.handling += 1
+            try:
+                return self._calls.run(entry, func, args, kwargs, frame)
+            finally:
+                self._eye.handling -= 1
+
+        return call
+
+    @dynamo_passthrough
+    def _register_hook(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        tensor = args[0] if args else kwargs.get("self")
+        if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
+            self._safely(self._calls.hook_registered, tensor.grad_fn)
+            self._events.tell("hook_put", tensor, args[1] if len(args) > 1 else kwargs.get("hook"), frame)
+        return self._eye.call(func, args, kwargs, frame)
+
+    def _safely(self, note: Callable[..., None], *given: Any) -> None:
+        """What fails in noting is ours, not the script's."""
+        try:
+            note(*given)
+        except Exception as error:
+            self._events.fault(self, error)
+
+    @dynamo_passthrough
+    def _read_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        out = self._eye.call(func, args, kwargs, frame)
+        if self._eye.noting and not self._eye.torchs:
+            self._events.tell("data_read", args[0], out, frame)
+        return out
+
+    @dynamo_passthrough
+    def _read_memory(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        out = self._eye.call(func, args, kwargs, frame)
+        if self._eye.noting and not self._eye.optimizing:
+            self._events.tell("memory_read", func, args[0], out, frame)
+        return out
+
+    @dynamo_passthrough
+    def _read_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """``.grad`` of a tensor that is not a leaf is ``None`` for ever; a leaf's is not written yet in a backward."""
+        value = self._eye.call(func, args, kwargs, frame)
+        if self.on:
+            if args[0].grad_fn is None:
+                if self._calls.inside:
+                    self._events.tell("leaf_grad_read", args[0], value, frame)
+                elif value is not None and not self._eye.optimizing:
+                    self._events.tell("grad_used", value, False, frame)
+            elif value is None:
+                self._events.tell("nonleaf_grad_read", args[0], frame)
+        return value
+
+    @dynamo_passthrough
+    def _put_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        out = self._eye.call(func, args, kwargs, frame)
+        if self.on and args[1] is not None and not (self._calls.inside or self._eye.optimizing):
+            self._events.tell("grad_used", args[1], True, frame)
+        return out
+
+    @dynamo_passthrough
+    def _put_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        out = self._eye.call(func, args, kwargs, frame)
+        if self.on and not self._eye.optimizing and args[0].grad_fn is None:
+            self._events.tell("data_put", args[0], frame)
+        return out
+
+    @dynamo_passthrough
+    def _read_is_leaf(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
+        if self.on and frame.f_code is code_objects.ADD_PARAM_GROUP:
+            self._safely(self._optimizer_made, frame)
+        return self._eye.call(func, args, kwargs, frame)
+
+    def _optimizer_made(self, frame: Any) -> None:
+        above, frames = frame.f_back, self._names.frames
+        optimizer = frame.f_locals.get(code_objects.OPTIMIZER)
+        if optimizer is None:
+            return
+        self._steps.made(optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)])
+
+    @dynamo_passthrough
+    def _update_scale(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        if self.on and args:
+            self._safely(self._steps.scaler_updates, args[0])
+        return self._eye.call(func, args, kwargs, frame)
+
+    @dynamo_passthrough
+    def _set_requires_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        if self.on and isinstance(args[0], torch.nn.Parameter):
+            on = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
+            self._events.tell("requires_grad_set", args[0], on, frame)
+        return self._eye.call(func, args, kwargs, frame)
+
+    @dynamo_passthrough
+    def _set_grad_mode(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        if self.on and threading.get_ident() == self._eye.thread:
+            on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
+            while frame is not None and frame.f_code.co_filename == code_objects.GRAD_MODE_FILE:
+                frame = frame.f_back
+            if frame is not None:
+                self._events.tell("grad_mode_set", on, frame)
+        return self._eye.call(func, args, kwargs, frame)

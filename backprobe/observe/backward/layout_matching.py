@@ -1,0 +1,187 @@
+"""What made the nodes of a step of which nothing was noted: a recorded step that is like it, and lines that are new."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+
+from ...graphs.plan import VIEW_NODES
+from ...records import Site
+from ...source.frames import CodeLocation, Frames
+from ...source.line_ops import lines_with_operations, operations_in_order, operations_on
+from ...source.roots import ModuleCallRef
+from ...source.sites import site_at
+from ..forward.oplog import Entry
+
+#: Names that are compared one by one, besides those that begin and end alike.
+MIDDLE = 2000
+
+
+def alike(one: list[str], other: list[str]) -> list[tuple[int, int]]:
+    """The positions in two lists where they are the same, with as little as possible left out of each."""
+    most, head = min(len(one), len(other)), 0
+    while head < most and one[head] == other[head]:
+        head += 1
+    tail = 0
+    while tail < most - head and one[-1 - tail] == other[-1 - tail]:
+        tail += 1
+    pairs = [(at, at) for at in range(head)]
+    middle = one[head : len(one) - tail], other[head : len(other) - tail]
+    if middle[0] and middle[1] and max(map(len, middle)) <= MIDDLE:
+        for a, b, size in SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks():
+            pairs += [(head + a + at, head + b + at) for at in range(size)]
+    return pairs + [(len(one) - at, len(other) - at) for at in range(tail, 0, -1)]
+
+
+_STEM = re.compile(r"(?:torch::autograd::)?(\w+?)(?:Backward\d*)?$")
+
+
+def from_new_lines(
+    names: Mapping[int, str], news: list[CodeLocation], frames: Frames, known: Iterable[Entry]
+) -> dict[int, Entry]:
+    """What made nodes of these names, as far as a line tells that ran for the first time: one that calls an operation
+    of the node's name, or the only one that has an operation at all.
+
+    :param known: what made other nodes of the graph: a line stands in the module of others of its function.
+    """
+    lines: list[tuple[CodeLocation, list[str]]] = []
+    for code, at in news:
+        site = frames.site((code, at))
+        found = operations_on(site.file, site.line) if site is not None else []
+        if found:
+            lines.append(((code, at), found))
+    where = _modules_of(known)
+    made: dict[int, Entry] = {}
+    for i, name in names.items():
+        stem = _stem_of(name)
+        fits = ((spot, op) for spot, ops in lines for op in ops if _plain(op.removesuffix(".apply")) == stem)
+        spot, op = next(fits, (lines[0][0], stem) if len(lines) == 1 else (None, ""))
+        if spot is not None:
+            op = "Function.apply" if op.endswith(".apply") else op
+            made[i] = (*spot, op, where.get(id(spot[0])), None)
+    return made
+
+
+def from_lines_that_ran(
+    part: Sequence[int], names: Sequence[str], made: Mapping[int, Entry], news: list[CodeLocation], frames: Frames
+) -> dict[int, Entry]:
+    """Find the lines that ran for the first time and made nodes of `part`.
+
+    Such a line made a run of nodes if they are its operations, in their order, and `made` has nothing of one of them.
+
+    :param part: nodes in the order in which they were made.
+    :param names: the names of all nodes.
+    """
+    found: dict[int, Entry] = {}
+    if len(part) > MIDDLE or all(node in made for node in part):
+        return found
+    stems, where = [_stem_of(names[node]) for node in part], _modules_of(made.values())
+    for spot in dict.fromkeys(news):
+        site = frames.site(spot)
+        ops = [_plain(op) for op in operations_in_order(site.file, site.line)] if site is not None else []
+        ops = [op for op in ops if op in stems]
+        best: list[int] = []
+        for start in range(len(part)):
+            window = _run_of(ops, stems, [names[node] for node in part], start)
+            new = sum(part[at] not in made for at in window)
+            if window and new and new > sum(part[at] not in made for at in best):
+                best = window
+        for at in best:
+            found[part[at]] = (*spot, stems[at], where.get(id(spot[0])), None)
+    return found
+
+
+def _modules_of(known: Iterable[Entry]) -> dict[int, ModuleCallRef | None]:
+    """By the id of a code object, the module that its lines run in: the outermost one, since operations of modules that
+    are called from there are inside."""
+    where: dict[int, ModuleCallRef | None] = {}
+    for entry in known:
+        before, here = where.get(id(entry[0]), entry[3]), entry[3]
+        shorter = before is None or here is None or len(here.path or "") < len(before.path or "")
+        where[id(entry[0])] = here if shorter else before
+    return where
+
+
+def _run_of(ops: list[str], stems: list[str], names: list[str], start: int) -> list[int]:
+    """The positions from `start` on of nodes that are `ops`, in this order, with nothing but views between them. Half
+    of the operations at most make no nodes: they compute with numbers."""
+    if not ops or stems[start] != ops[0]:
+        return []
+    at, found = start, []
+    for op in ops:
+        next_at = at
+        while next_at < len(stems) and stems[next_at] != op and names[next_at] in VIEW_NODES:
+            next_at += 1
+        if next_at < len(stems) and stems[next_at] == op:
+            found.append(next_at)
+            at = next_at + 1
+    return found if 2 * len(found) >= len(ops) else []
+
+
+def candidate_lines(name: str, entries: Iterable[Entry], frames: Frames, most: int = 8) -> tuple[Site, ...]:
+    """The lines that a node called `name` may stand for: those of `entries`, then all lines of the user's files that
+    call an operation of this name."""
+    found: dict[tuple[str, int], Site] = {}
+    for entry in entries:
+        site = frames.site((entry[0], entry[1])) if entry[0] is not None else None
+        if site is not None:
+            found.setdefault((site.file, site.line), site)
+    stem = _stem_of(name)
+    for file in frames.users_files():
+        for op, lines in lines_with_operations(file).items():
+            for line in lines if _plain(op.removesuffix(".apply")) == stem and len(found) < most else ():
+                if (file, line) not in found:
+                    found[file, line] = frames.site(frames.spot_at(file, line)) or site_at(file, line, "<module>")
+    return tuple(found.values())[:most]
+
+
+def from_names(names: Mapping[int, str], known: Iterable[tuple[str, Entry]]) -> dict[int, Entry]:
+    """What made nodes of these names that belong to a user's functions, where one line alone was seen to make such.
+
+    :param known: names of nodes, and what made them.
+    """
+    lines: dict[str, dict[CodeLocation, Entry]] = {}
+    for name, entry in known:
+        if entry[0] is not None and name.endswith("Backward"):  # those of torch end with a number
+            lines.setdefault(name, {})[(entry[0], entry[1])] = entry
+    return {i: next(iter(lines[name].values())) for i, name in names.items() if len(lines.get(name, ())) == 1}
+
+
+def from_neighbours(part: Sequence[int], made: Mapping[int, Entry], frames: Frames) -> dict[int, Entry]:
+    """What made the nodes of `part`, in the order in which they were made, that `made` has nothing of: what stands
+    between two nodes of one line was made by that line; of an operation that made several after it, by that."""
+    found: dict[int, Entry] = {}
+    before: Entry | None = None
+    waiting: list[int] = []
+    for at, node in enumerate(part):
+        entry = made.get(node)
+        if entry is None:
+            waiting.append(node)
+            continue
+        if waiting and before is not None and entry[0] is before[0] and _line(frames, entry) == _line(frames, before):
+            several = at + 1 < len(part) and made.get(part[at + 1]) is entry
+            same = several or entry[3] == before[3]
+            found |= dict.fromkeys(waiting, entry if same else (*entry[:3], None, entry[4]))
+        before, waiting = entry, []
+    return found
+
+
+def _line(frames: Frames, entry: Entry) -> int | None:
+    site = frames.site((entry[0], entry[1])) if entry[0] is not None else None
+    return None if site is None else site.line
+
+
+#: Nodes whose names are not those of the operations that the user writes.
+_WRITTEN_AS = {"rsub": "sub", "tocopy": "to", "linalgvectornorm": "norm"}
+
+
+def _stem_of(name: str) -> str:
+    """The operation that a node called `name` stands for, as ``_plain`` gives those of the source."""
+    match = _STEM.match(name)
+    stem = _plain(match[1] if match else name)
+    return _WRITTEN_AS.get(stem, stem)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()

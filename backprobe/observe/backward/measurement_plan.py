@@ -1,0 +1,89 @@
+"""What a backward call measured, as rows: the signature that its numbers go with, and what the next will measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...graphs.plan import Plan
+from ...packed_calls import Signature
+from ...torch_internals.measure import SMALL, dtype_name, sizes
+
+#: The order of nodes; (node, number, slot, shape, dtype) of what went out; the same of what came in.
+Rows = tuple[list[int], list[Any], list[Any]]
+
+
+class BatchWindow:
+    """Nodes that ran one after the other, whose small gradients are measured together.
+
+    :ivar order: all that ran, those too whose gradients do not wait.
+    :ivar groups: by shape and dtype, the slots of gradients and where each stands: (place among what waits, number).
+    :ivar none: where nothing comes.
+    """
+
+    __slots__ = ("groups", "none", "order")
+
+    def __init__(self, order: list[int], program: MeasurementPlan) -> None:
+        self.order = order
+        groups: dict[Any, tuple[list[int], list[tuple[int, int]]]] = {}
+        self.none: list[tuple[int, int]] = []
+        for at, i in enumerate(i for i in order if i in program.held):
+            row = program.rows[i]
+            for k, slot, shape, dtype in row:
+                slots, places = groups.setdefault((shape, dtype), ([], []))
+                slots.append(slot)
+                places.append((at, k))
+            there = {r[0] for r in row}
+            self.none += [(at, k) for k in range(program.counts[i]) if k not in there]
+        self.groups = [(*key, *value) for key, value in groups.items()]
+
+
+class MeasurementPlan:
+    """What the last backward call over a layout measured, so that the next can measure the same without bookkeeping.
+
+    Made from the raw lists of a ``Watch``: rows of (node, number, slot, shape, dtype).
+    """
+
+    def __init__(self, order: list[int], out: list[Any], came: list[Any], plan: Plan) -> None:
+        self.order, self.out, self.came, self.counts = order, out, came, plan.counts
+        #: What the last call by this program measured.
+        self.last: Sequence[float] = ()
+        self.slots = 1 + max((m[2] for m in (*out, *came)), default=-1)
+        rows: dict[int, list[Any]] = {}
+        for m in out:
+            rows.setdefault(m[0], []).append(m)
+        #: Node -> ((number, slot, shape, dtype), ...) of what goes out.
+        self.rows = {i: tuple(m[1:] for m in ms) for i, ms in rows.items()}
+        self.came_slots = {(m[0], m[1]): m for m in came}
+        #: Nodes whose results are small and made new: they may be held until a batch is full:
+        #: Note [No gradient is held].
+        self.held = {
+            i for i, ms in rows.items() if i not in plan.to_leaf and all(m[2] >= 0 and _small(m[3]) for m in ms)
+        }
+        #: What was measured together, in turn.
+        self.windows: list[BatchWindow] = []
+
+    def window(self, number: int, order: list[int]) -> BatchWindow:
+        """What is measured together as `number` of a call, when these nodes have run since the last."""
+        windows = self.windows
+        if number < len(windows) and windows[number].order == order:
+            return windows[number]
+        del windows[number:]
+        made = BatchWindow(order, self)
+        if number == len(windows):
+            windows.append(made)
+        return made
+
+
+def _small(shape: Any) -> bool:
+    return all(type(n) is int for n in shape) and shape.numel() <= SMALL
+
+
+def signature_of(rows: Rows) -> Signature:
+    """The record of `rows`."""
+    order, out, came = rows
+    return Signature(
+        tuple(int(i) for i in order),
+        tuple((int(i), k, s, sizes(shape), dtype_name(dtype)) for i, k, s, shape, dtype in out),
+        tuple((int(i), k, s, sizes(shape), dtype_name(dtype)) for i, k, s, shape, dtype in came),
+    )

@@ -1,0 +1,340 @@
+"""One backward call: hooks on its nodes, and what they saw.
+
+Note [Each gradient measured once]: the engine passes a gradient on as it is where a node's input has one producer, so
+it is measured where it is made. Where several producers meet, the engine adds them up, and the sum is measured at the
+receiver. A gradient that a node passes on unchanged (an addition's) is the same tensor object, and not measured again.
+
+Note [No gradient is held]: hooks hold no gradient past their own call, but for small ones in a batch
+(``measure.Norms``); never one that an accumulator could take as ``.grad``.
+
+Note [Unseen by the user's modes]: where a dispatch mode or a profiler of the user's is on, it does not see what we
+compute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from ...graphs.plan import Plan
+from ...packed_calls import SAME
+from ...records import BadNode
+from ...torch_internals import private
+from ...torch_internals.measure import Norms, bad_values, stat_of
+from .measurement_plan import MeasurementPlan, Rows
+from .node_hooks import Hooks
+
+_clock = time.perf_counter
+#: How many culprits one backward call describes in full.
+BAD_LIMIT = 20
+
+
+@dataclass(frozen=True)
+class MeasurementMode:
+    """How a backward call is looked at.
+
+    :ivar careful: measure every gradient at once, and look into a node that makes a bad one while its saved tensors
+        are there. Else small gradients are measured in batches.
+    :ivar brief: where a gradient is bad, do not count its elements.
+    :ivar create_graph: gradient mode is on in the hooks and has to be turned off while we measure.
+    """
+
+    careful: bool
+    brief: bool = False
+    create_graph: bool = False
+
+
+@dataclass(frozen=True)
+class PythonNodes:
+    """What to do about nodes that run Python: custom functions, reentrant checkpoints, hooks.
+
+    :ivar enter: called before such a node, `leave` after it.
+    :ivar within: more nodes of that kind than the custom functions: those whose saved tensors a checkpoint recomputes.
+    :ivar entered: nodes for which `enter` was called by a hook on their tensor: `leave` is called before them.
+    """
+
+    enter: Callable[..., None]
+    leave: Callable[..., None]
+    within: Sequence[int] = ()
+    entered: Iterable[int] = ()
+
+
+class NodeHookSet:
+    """Hooks on the nodes of one backward call, and what they saw, as flat lists.
+
+    :param before: nodes to measure the incoming gradients of, besides those where several meet: roots, and those that
+        have hooks of the user's on them.
+    :param program: what a call over this graph measured before.
+    :param python: what to do about nodes that run Python; ``None``: nothing.
+    """
+
+    def __init__(
+        self,
+        nodes: list[Any],
+        plan: Plan,
+        before: Iterable[int],
+        hooks: Hooks,
+        look: MeasurementMode,
+        program: MeasurementPlan | None = None,
+        python: PythonNodes | None = None,
+    ) -> None:
+        self.nodes, self.plan, self.hooks = nodes, plan, hooks
+        #: Whether a dispatch mode or a profiler of the user's would see what we compute:
+        #: Note [Unseen by the user's modes].
+        self._hidden = private.in_mode() or private.profiled()
+        self.norms = Norms(brief=look.brief, plain=private.in_mode())
+        self.order: list[int] = []
+        #: The clock when a hook was entered and left, in turn; the first is the start.
+        self.times: list[float] = []
+        #: (node, output, slot, shape, dtype) of what went out; in a call with a program, what was not as before.
+        self.out: list[tuple[int, int, int, Any, Any]] = []
+        #: (node, input, slot, shape, dtype) of what came in where it was measured apart.
+        self.came: list[tuple[int, int, int, Any, Any]] = []
+        self.bad_nodes: list[BadNode] = []
+        #: Where nodes make nodes: each that ran, and the counter of nodes after it.
+        self.made: list[tuple[int, int]] | None = [] if look.create_graph else None
+        at_once = look.careful or look.create_graph or self._hidden
+        self.program = None if at_once else program
+        #: Gradients of the program that did not come this time: (node, number).
+        self.missing: set[tuple[int, int]] = set()
+        self.held: set[int] = set()
+        #: What the small gradients of held nodes are, in the order in which they ran, since the last flush.
+        self.waiting: list[Any] = []
+        self._flushes, self._flushed = 0, 0
+        self._seen_came: set[tuple[int, int]] = set()
+        self._before_nodes = {*plan.met, *before}
+        self._python = python
+        self._on = private.NodeHooks()
+        self._spent_before = 0.0
+        self.on_error: Any = None
+        if self.program is not None:
+            self.norms.values = [0.0] * self.program.slots
+            if len(self.program.last) >= self.program.slots:
+                self.norms.hints = self.program.last  # see Note [Tiny gradients]
+            self.held = self.program.held
+        #: Calls with gradients that have no shape (nested tensors): what could not be noted.
+        self.unshaped = 0
+        self.after = (
+            self._after_hidden
+            if self._hidden
+            else self._after_careful
+            if at_once
+            else self._after
+            if self.program is None
+            else self._after_known
+        )
+
+    def start(self, told: Callable[[int, Any, Any], None] | None = None) -> None:
+        """Put the hooks on. `told` is called with each node that ran, and its gradients."""
+        try:
+            self._attach()
+            if told is not None:
+                self._on.put((self.nodes[i].register_hook, partial(told, i)) for i in self.plan.hooked)
+        except BaseException:
+            self._on.remove()
+            raise
+        self.hooks.running.append(self)
+        self.times.append(_clock())
+
+    def _attach(self) -> None:
+        nodes, plan, put = self.nodes, self.plan, self._on.put
+        after, held, before = self.hooks.grow(len(nodes))
+        waits = self.held
+        put([(nodes[i].register_hook, held[i] if i in waits else after[i]) for i in plan.hooked])
+        put([(nodes[i].register_prehook, before[i]) for i in self._before_nodes])
+        python = self._python
+        if python is not None:
+            put((nodes[i].register_prehook, python.leave) for i in python.entered)
+            custom = [i for i in plan.hooked if isinstance(nodes[i], torch.autograd.function.BackwardCFunction)]
+            within = {*custom, *python.within}
+            put((nodes[i].register_prehook, python.enter) for i in within)
+            put((nodes[i].register_hook, python.leave) for i in within)
+
+    def stop(self) -> None:
+        """Remove the hooks and finish measuring."""
+        self.hooks.running.pop()
+        self._on.remove()
+        with private.undispatched():
+            self.flush()
+            self.norms.flush()
+        if self.program is not None:
+            self.program.last = self.norms.values
+
+    def unwatched(self, ran: Iterable[int]) -> None:
+        """There were no hooks: `ran` are the nodes that have run, and nobody took their times."""
+        hooked = set(self.plan.hooked)
+        self.order = [i for i in ran if i in hooked]
+        self.times = [0.0] * (2 * len(self.order) + 1)
+
+    def release(self) -> None:
+        """Let go of the graph at once: ``after`` is bound to us, and a cycle would wait for the collector."""
+        self.nodes, self.waiting, self.after = [], [], None  # type: ignore[assignment]
+
+    @property
+    def seconds(self) -> list[float]:
+        """By position in ``order``: from the end of the hook before to the beginning of the node's own."""
+        times = self.times
+        return [b - a for a, b in zip(times[0::2], times[1::2], strict=False)]
+
+    @property
+    def watching(self) -> float:
+        """Seconds spent in the hooks."""
+        times = self.times
+        return sum(times[2::2]) - sum(times[1 : len(times) - 1 : 2]) + self._spent_before if len(times) > 2 else 0.0
+
+    def raw(self) -> Rows | None:
+        """The rows of what was measured; ``None`` where it was what the program said."""
+        program = self.program
+        if program is None:
+            return self.order, self.out, self.came
+        came_same = len(self._seen_came) == len(program.came)
+        if not self.out and not self.missing and not self.came and came_same and self.order == program.order:
+            return None
+        ran, new = set(self.order), {(m[0], m[1]) for m in self.out}
+        out = [m for m in program.out if m[0] in ran and (m[0], m[1]) not in new | self.missing]
+        came = [m for m in program.came if (m[0], m[1]) in self._seen_came]
+        return self.order, out + self.out, came + self.came
+
+    def failed(self, error: Exception, grads: Any) -> None:
+        """A hook of ours could not do its work."""
+        if any(g is not None and g.is_nested for g in grads):
+            self.unshaped += 1
+        else:
+            self.on_error(error)
+
+    def before(self, i: int, grad_outputs: Any) -> None:
+        begin = _clock()
+        if self._hidden:
+            with private.unnoticed():
+                self._before(i, grad_outputs)
+        else:
+            self._before(i, grad_outputs)
+        spent = _clock() - begin
+        self._spent_before += spent
+        self.times[-1] += spent
+
+    def _before(self, i: int, grad_outputs: Any) -> None:
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            known = self.program.came_slots if self.program is not None else None
+            for k, g in enumerate(grad_outputs):
+                if g is None:
+                    continue
+                m = known.get((i, k)) if known is not None else None
+                if m is not None and m[3] == g.shape and m[4] is g.dtype:
+                    self._seen_came.add((i, k))
+                    self.norms.into(m[2], g)
+                else:
+                    self.came.append((i, k, self.norms.now(g), g.shape, g.dtype))
+        finally:
+            torch._C._set_grad_enabled(was)
+
+    def _after(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+        """No program yet: note what there is."""
+        out, came = self.out, grad_outputs[0] if grad_outputs else None
+        norms = self.norms
+        measure = norms.take
+        if i in self.plan.to_leaf:
+            measure = norms.now
+            if any(g is not None and any(g is o for o in grad_outputs) for g in grad_inputs):
+                norms.flush_batches()  # what is passed on to an accumulator may wait there
+        for k, g in enumerate(grad_inputs):
+            if g is not None:
+                out.append((i, k, SAME if g is came else measure(g), g.shape, g.dtype))
+
+    def _after_known(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+        """A node of the program whose results are large, or passed on."""
+        row = self.program.rows.get(i, ())  # type: ignore[union-attr]
+        norms = self.norms
+        at = 0
+        for k, g in enumerate(grad_inputs):
+            if g is None:
+                if at < len(row) and row[at][0] == k:
+                    self.missing.add((i, k))
+                    at += 1
+                continue
+            if at < len(row) and row[at][0] == k:
+                _, slot, shape, dtype = row[at]
+                at += 1
+                if slot < 0 and SAME - slot < len(grad_outputs) and grad_outputs[SAME - slot] is g:
+                    if self.waiting and i in self.plan.to_leaf:
+                        self.flush()
+                    continue
+                if slot >= 0 and g.shape == shape and g.dtype is dtype:
+                    norms.into(slot, g)
+                    continue
+            self.out.append((i, k, norms.now(g), g.shape, g.dtype))
+
+    def flush(self) -> None:
+        """Measure the small gradients that wait."""
+        if not self.waiting:
+            return
+        waiting, self.waiting = self.waiting, []
+        ran, self._flushed = self.order[self._flushed :], len(self.order)
+        program, number = self.program, self._flushes
+        assert program is not None
+        self._flushes += 1
+        window = program.window(number, ran)
+        regular = not any(waiting[at][k] is not None for at, k in window.none)
+        for shape, dtype, slots, places in window.groups if regular else ():
+            if self.norms.alike(slots, [waiting[at][k] for at, k in places], shape, dtype) < len(slots):
+                regular = False
+                break
+        if not regular:
+            self._one_by_one([i for i in ran if i in self.held], waiting)
+
+    def _one_by_one(self, nodes: list[int], waiting: list[Any]) -> None:
+        """Measure what these nodes gave, where it is not what the program says."""
+        assert self.program is not None
+        norms = self.norms
+        for i, grads in zip(nodes, waiting, strict=True):
+            row = {k: (slot, shape, dtype) for k, slot, shape, dtype in self.program.rows[i]}
+            for k, g in enumerate(grads):
+                slot, shape, dtype = row.get(k, (None, None, None))
+                if g is None:
+                    if slot is not None:
+                        self.missing.add((i, k))
+                elif slot is not None and g.shape == shape and g.dtype is dtype:
+                    norms.into(slot, g)
+                else:
+                    self.out.append((i, k, norms.now(g), g.shape, g.dtype))
+
+    def _after_hidden(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+        with private.unnoticed():
+            self._after_careful(i, grad_inputs, grad_outputs)
+
+    def _after_careful(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            norms = self.norms
+            if self.made is not None:
+                self.made.append((int(i), private.next_sequence_nr()))
+            for k, g in enumerate(grad_inputs):
+                if g is None:
+                    continue
+                same = next((j for j, o in enumerate(grad_outputs) if o is g), None)
+                slot = SAME - same if same is not None else norms.now(g)
+                self.out.append((i, k, slot, g.shape, g.dtype))
+                if slot in norms.bad:
+                    self._suspect(i, k, slot, grad_outputs)
+        finally:
+            torch._C._set_grad_enabled(was)
+
+    def _suspect(self, i: int, k: int, slot: int, grad_outputs: Any) -> None:
+        saved = private.saved_tensors(self.nodes[i])
+        if self.norms.plain and not all(
+            g is None or private.is_plain(g) for g in (*grad_outputs, *dict(saved).values())
+        ):
+            return
+        if len(self.bad_nodes) >= BAD_LIMIT or any(bad_values(o) is not None for o in grad_outputs if o is not None):
+            return
+        stats = tuple(stat_of(name, t) for name, t in saved)
+        zero = any(o is not None and bool((o == 0).any()) for o in grad_outputs)
+        self.bad_nodes.append(BadNode(int(i), k, self.norms.bad[slot], zero, stats))

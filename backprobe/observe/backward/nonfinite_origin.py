@@ -1,0 +1,395 @@
+"""Where in the forward a value that is not finite was born, found when its backward begins.
+
+Note [What a graph tells of its forward]: nothing has to have been watched. Nodes keep what went into them, or what they
+gave, until their backward frees it, and a tensor that is kept says which node made it. What no node has kept is
+computed again from what the node has, or from the results of the nodes before it, if its formula is one of a few. A
+number that was added is not kept: it is taken to be zero, and what follows from that is not sure. Operations that make
+finite values of finite ones are taken to have done so; NaN in the result of one that makes none was in its input. No
+hook on saved tensors runs, and a tensor that was written in place since, or whose
+memory is gone, is not read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...graphs.plan import ACCUMULATE, VIEW_NODES
+from ...records import BadValues, TensorStat
+from ...torch_internals import private
+from ...torch_internals.measure import FLOATS, bad_values, stat_of, sum_of
+from ...torch_internals.walk import LiveGraph
+
+_CONTAINED = (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError, KeyError, IndexError)
+
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+#: Give finite values for finite ones, but for an overflow.
+_CALM = _names(
+    "Add Sub Rsub Neg Sum Mean Abs Relu Threshold LeakyRelu Elu Gelu Silu Hardtanh Hardswish Sigmoid Tanh Softplus "
+    "LogSigmoid Sin Cos Atan Erf Clamp ClampMin ClampMax Maximum Minimum Max Min Amax Amin Topk Sort Where Cat Stack "
+    "Index IndexSelect Gather Scatter ScatterAdd IndexAdd IndexPut Slice Select Split SplitWithSizes Unbind Chunk "
+    "Expand Repeat RepeatInterleave Roll Flip Tril Triu ConstantPadNd ReflectionPad1D ReflectionPad2D ToCopy Copy "
+    "CopySlices AsStrided Diagonal Unfold Mul Addmm Mm Bmm Baddbmm Mv Dot Convolution MkldnnConvolution "
+    "CudnnConvolution ConvolutionOverrideable Embedding EmbeddingBag NativeDropout FusedDropout AvgPool2D "
+    "MaxPool2DWithIndices AdaptiveAvgPool2D UpsampleBilinear2D UpsampleNearest2D MseLoss NllLoss NllLoss2D "
+    "SmoothL1Loss HuberLoss Cumsum MaskedFill IndexFill Fill MaskedSelect Lerp Addcmul Round Floor Ceil Sign Square "
+    "Detach Trunc MaskedScatter ScatterReduce NativeLayerNorm NativeGroupNorm NativeBatchNorm FusedRmsNorm"
+)
+#: Put a constant somewhere: an Inf of theirs is meant.
+_FILLS = _names("MaskedFill IndexFill Where Fill Triu Tril ConstantPadNd CopySlices Scatter IndexPut MaskedScatter")
+#: Take in a tensor outside the graph without keeping it.
+_TAKES_IN = _names("Add Sub Rsub Cat Stack Where IndexPut CopySlices Scatter Copy")
+#: Of one input, and element by element: NaN in the result was in the input.
+_KEEPS_NAN = _names(
+    "Exp Exp2 Expm1 Sigmoid Tanh Relu Abs Neg Rsub Erf Softplus LeakyRelu Elu Hardtanh Clamp ClampMin ClampMax Round "
+    "Floor Ceil Trunc ToCopy Atan Square"
+)
+#: Make NaN of Inf that was put there on purpose: Inf minus Inf, zero times Inf.
+_MIXES_INF = _names("Add Sub Mul Addmm Mm Bmm Baddbmm Sum Mean Cumsum Lerp Addcmul Std Var")
+#: Give finite values for finite ones: NaN of theirs comes of NaN, or of Inf, as in a row that is masked in full.
+_OF_FINITE = _names("Softmax LogSoftmax Logsumexp")
+#: May overflow in float16.
+_OVERFLOWS = _names("Mul Addmm Mm Bmm Baddbmm Sum Convolution")
+#: Operations that give NaN or Inf of some finite values: those of the first row are suspected first.
+_RISKS = (
+    _names(
+        "Div Log Log2 Log10 Log1P Sqrt Rsqrt Reciprocal Acos Asin Acosh Atanh Logit Xlogy Erfinv Lgamma Digamma "
+        "LinalgInvEx LinalgSolveEx LinalgCholeskyEx Pow"
+    ),
+    _names("Exp Exp2 Expm1 Sinh Cosh Tan Softmax LogSoftmax Logsumexp Prod Cumprod Logcumsumexp"),
+)
+
+
+@dataclass(frozen=True)
+class NonFiniteOrigin:
+    """Where what is not finite was born.
+
+    :ivar node: the number in the graph of the node whose forward gave it first, or took it in.
+    :ivar how: ``made``: that forward made it of finite values; ``leaf``: it was in the leaf that this node belongs to;
+        ``outside``: it came in at this node, from a tensor that has no graph.
+    :ivar kept: what the node had kept.
+    :ivar output: what was not finite of what it gave, where that is there or could be computed again.
+    :ivar sure: it is known of the node's result and of all that went in; else nothing else is left that could have.
+    :ivar masked: Inf that was put there on purpose went in, and nothing else is known to be bad.
+    :ivar others: other nodes whose forward may have given it.
+    """
+
+    node: int
+    how: str
+    kept: tuple[TensorStat, ...] = ()
+    output: BadValues | None = None
+    sure: bool = True
+    masked: bool = False
+    others: tuple[int, ...] = ()
+
+
+def nonfinite_origin(graph: LiveGraph, starts: Iterable[int]) -> NonFiniteOrigin | None:
+    """Where what is not finite in the results of the nodes `starts` was born; ``None`` where that cannot be told.
+
+    Reads what the nodes between keep, and waits for the device. Raises nothing, runs nobody's hooks and holds nothing.
+    To be called before the backward has freed anything.
+    """
+    was = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)
+    try:
+        with private.unseen(), private.unnoticed():
+            search = _Search(graph, starts)
+            search.go_down()
+            return search.found()
+    finally:
+        torch._C._set_grad_enabled(was)
+
+
+def bad_storages(graph: LiveGraph, i: int) -> list[tuple[int, bool]]:
+    """The memory of what node `i` keeps of others that is not finite, and whether something else than torch in this
+    process made the values: memory of NumPy or of another process, a number of Python's."""
+    with private.unseen(), private.unnoticed(), torch.no_grad():
+        search = _Search(graph, ())
+        kept = [t for _, t, own in search.kept(graph.nodes[i]) if not own and search.measured(t) is not None]
+        memory = [(t, t.untyped_storage()) for t in kept]
+        return [(own.data_ptr(), not t.shape or own.is_shared() or not own.resizable()) for t, own in memory]
+
+
+class _Search:
+    """Goes down from bad results through all that is not known to be finite, then looks where that began."""
+
+    def __init__(self, graph: LiveGraph, starts: Iterable[int]) -> None:
+        self._nodes, self._plan, self._seqs = graph.nodes, graph.plan, graph.seqs
+        self._number = {node: i for i, node in enumerate(graph.nodes)}
+        self._starts = list(starts)
+        self._attributes: dict[type, Any] = {}
+        #: By the address and version of a tensor: what is bad in it.
+        self._looked: dict[tuple[int, int, Any], BadValues | None] = {}
+        #: Nodes whose result is known: what is bad in it, ``None`` where it is finite.
+        self._result: dict[int, BadValues | None] = {}
+        #: Results that are finite, of nodes that have several.
+        self._fine: set[tuple[int, int]] = set()
+        #: Bad results by fact, of which nothing more is known.
+        self._bad: set[int] = set(self._starts)
+        #: Nodes that keep something bad of which no node is the maker.
+        self._outside: set[int] = set()
+        self._order: list[int] = []
+        #: The first result of a node, if it is known.
+        self._value: dict[int, Any] = {}
+        #: Nodes whose result was computed from those of the nodes before it.
+        self._computed: set[int] = set()
+        #: Nodes whose result was computed with numbers taken to be zero.
+        self._approximate: set[int] = set()
+        #: Nodes whose result is not known, and may hold Inf that was put there on purpose.
+        self._filled: set[int] = set()
+
+    def go_down(self) -> None:
+        """Look at what each node keeps that a bad result can have come through, and put them in order, inputs first."""
+        seen, stack = set(self._starts), self._starts[::-1]
+        while stack:
+            i = stack.pop()
+            self._look(i)
+            self._order.append(i)
+            if i in self._result and i not in self._bad:
+                continue
+            for edge in self._plan.edges(i):
+                if edge is not None and edge[0] not in seen and edge not in self._fine:
+                    seen.add(edge[0])
+                    stack.append(edge[0])
+        self._order.sort(key=lambda i: -1 if self._plan.names[i] == ACCUMULATE else self._seqs[i])
+
+    def _look(self, i: int) -> None:
+        node, plan = self._nodes[i], self._plan
+        if plan.names[i] == ACCUMULATE:
+            self._note(i, node.variable)
+            return
+        kept: dict[str, Any] = {}
+        for name, tensor, own in self.kept(node):
+            if own:
+                self._note(i, tensor, name == "result" and tensor.output_nr == 0)
+                continue
+            kept[name] = tensor
+            maker = self._number.get(tensor.grad_fn) if tensor.grad_fn is not None else None
+            if maker is not None:
+                self._note(maker, tensor, tensor.output_nr == 0)
+                if maker not in self._bad and self._result.get(maker, 0) is None:
+                    self._fine.add((maker, tensor.output_nr))
+            elif tensor.is_leaf and not tensor.requires_grad and not name.startswith("result"):
+                bad = self.measured(tensor)
+                if bad is not None and (bad.nan or i in self._bad):
+                    self._outside.add(i)
+        if i not in self._result:
+            self._note(i, private.forward_again(_stem(plan.names[i]), node, kept))
+        self._look_before(i)
+
+    def _look_before(self, i: int) -> None:
+        """NaN in the result of node `i` was in what went in, if `i` only moves values or makes no NaN."""
+        bad, edges = self._result.get(i), self._plan.edges(i)
+        name = self._plan.names[i]
+        if bad is None or not bad.nan or len(edges) != 1 or edges[0] is None:
+            return
+        if name in VIEW_NODES or _stem(name) in _KEEPS_NAN:
+            before = edges[0][0]
+            self._bad.add(before)
+            self._result.setdefault(before, dataclasses.replace(bad, inf=0))
+
+    def _note(self, i: int, result: Any, first: bool = True) -> None:
+        """What was seen of a result of node `i`; `first`: of its first one."""
+        if not _readable(result):
+            return
+        bad = self.measured(result)
+        if bad is not None or i not in self._result:
+            self._result[i] = bad
+        if bad is not None:
+            self._bad.add(i)
+        if first:
+            self._value.setdefault(i, result)
+
+    def _compute(self, i: int) -> None:
+        """Compute the result of node `i` from those of the nodes before it, if it is not known."""
+        name, edges = self._plan.names[i], self._plan.edges(i)
+        if i in self._value or name == ACCUMULATE:
+            return
+        stem, inputs = _stem(name), [self._value.get(e[0]) if e and e[1] == 0 else None for e in edges]
+        guessed = stem == "Rsub" or (stem in ("Add", "Sub") and None in edges)
+        if stem in ("Add", "Sub"):
+            inputs = [value if edge else 0.0 for value, edge in zip(inputs, edges, strict=True)]
+        kept = {name: t for name, t, own in self.kept(self._nodes[i], any_dtype=True) if not own}
+        value = private.forward_from_inputs(stem, self._nodes[i], kept, inputs)
+        if value is None:
+            return
+        if guessed or any(edge and edge[0] in self._approximate for edge in edges):
+            self._approximate.add(i)
+        self._value[i] = value
+        if i not in self._result and _readable(value) and not (i in self._approximate and self.measured(value) is None):
+            self._note(i, value)
+            self._computed.add(i)
+
+    def kept(self, node: Any, any_dtype: bool = False) -> list[tuple[str, Any, bool]]:
+        """What a node keeps that can be read: name, tensor, and whether it is the node's own result.
+
+        :param any_dtype: indices and masks too.
+        """
+        kind = type(node)
+        try:
+            if kind not in self._attributes:
+                self._attributes[kind] = private.saved_attributes(kind, node)
+            views, _ = private.read_saved(node, self._attributes[kind])
+        except _CONTAINED:
+            return []
+        fits = _is_there if any_dtype else _readable
+        return [(name, t, own) for name, t, own, changed, hook in views if not changed and hook is None and fits(t)]
+
+    def measured(self, tensor: Any) -> BadValues | None:
+        if not _readable(tensor):
+            return None
+        key = (tensor.data_ptr(), tensor._version, (tensor.shape, tensor.stride()))
+        if key not in self._looked:
+            total = sum_of(tensor) if tensor.shape else tensor  # torch adds up a number of Python's wrongly
+            self._looked[key] = None if bool(torch.isfinite(total)) else bad_values(tensor)
+        return self._looked[key]
+
+    def found(self) -> NonFiniteOrigin | None:
+        """The first place in the order of the forward."""
+        plan = self._plan
+        #: Those that are finite, and those of them of which that is taken to be so.
+        fine: set[int] = set()
+        taken: set[int] = set()
+        sure: list[int] = []
+        doubtful: list[int] = []
+        for i in self._order:
+            self._compute(i)
+            name, result = plan.names[i], self._result.get(i)
+            inputs = [edge[0] for edge in plan.edges(i) if edge and edge not in self._fine and edge[0] not in fine]
+            meant = result is not None and not result.nan and _stem(name) in _FILLS
+            known_fine = meant or (i in self._result and result is None and i not in self._starts)
+            if not known_fine and i not in self._value:
+                self._follow_fills(i)
+            if known_fine and i not in self._outside:
+                fine.add(i)
+                if meant:
+                    self._filled.add(i)
+                self._bad.discard(i)
+            elif any(j in self._bad for j in inputs):
+                self._bad.add(i)  # passed on, as far as anybody can tell
+            elif i in self._outside or (i in self._bad and not inputs):
+                self._bad.add(i)
+                sure.append(i)
+            elif i in self._bad or self._may_have(i):
+                doubtful.append(i)
+            elif not inputs:
+                fine.add(i)
+                taken.add(i)
+        return self._told(sure, doubtful, taken)
+
+    def _is_calm(self, i: int) -> bool:
+        """Whether the result of node `i` is finite if all that went in is, but for an overflow."""
+        name = self._plan.names[i]
+        if name in VIEW_NODES or name == ACCUMULATE or _stem(name) in _CALM:
+            return True
+        if _stem(name) == "Div":
+            by = next((t for kept, t, _ in self.kept(self._nodes[i]) if kept == "other"), None)
+            return by is not None and self.measured(by) is None and bool((by != 0).all())
+        if _stem(name) == "Pow":
+            return private.raises_to_natural_number(self._nodes[i])
+        return False
+
+    def _may_have(self, i: int) -> bool:
+        """Whether node `i`, of whose result nothing is known, may have made what is not finite of what is."""
+        if not self._is_calm(i):
+            return True
+        stem, edges = _stem(self._plan.names[i]), self._plan.edges(i)
+        if stem == "Sub" and all(edge and edge[0] in self._filled for edge in edges):
+            return True
+        return stem in _OVERFLOWS and private.result_of(self._nodes[i])[1] is torch.float16
+
+    def _follow_fills(self, i: int) -> None:
+        """Inf that was put there on purpose may be in the result of node `i`."""
+        stem, edges = _stem(self._plan.names[i]), self._plan.edges(i)
+        if stem in _FILLS or (self._is_calm(i) and any(edge and edge[0] in self._filled for edge in edges)):
+            self._filled.add(i)
+
+    def _is_masked(self, i: int) -> bool:
+        """Whether Inf that was put there on purpose may have gone into node `i`."""
+        return any(edge and edge[0] in self._filled for edge in self._plan.edges(i))
+
+    def _told(self, sure: list[int], doubtful: list[int], taken: set[int]) -> NonFiniteOrigin | None:
+        if sure:
+            i, plan = sure[0], self._plan
+            stem = _stem(plan.names[i])
+            calm = stem in _CALM or plan.names[i] in VIEW_NODES or (stem in _OF_FINITE and not self._is_masked(i))
+            certain = i in self._outside or not calm
+            certain = certain or not any(edge and edge[0] in taken and edge not in self._fine for edge in plan.edges(i))
+            certain = certain and i not in self._approximate
+            mixes = self._is_masked(i) and stem in _MIXES_INF
+            return self._birth(
+                i, None if certain or mixes or i in self._computed or stem in _OF_FINITE else self._way_in(i), certain
+            )
+        left = [i for i in doubtful if i not in self._bad or self._may_have(i)]
+        left.sort(key=self._risk)  # stable: the first of the forward comes first
+        return self._birth(left[0], None, False, tuple(left[1:])) if left else None
+
+    def _risk(self, i: int) -> int:
+        """How unlikely it is that node `i` gave what is not finite, if nothing is known of its values."""
+        stem = _stem(self._plan.names[i])
+        if (stem in _OF_FINITE or stem == "Sub") and self._is_masked(i):
+            return 0
+        by_a_constant = stem == "Div" and self._plan.edges(i)[1] is None
+        return next((level + by_a_constant for level, names in enumerate(_RISKS) if stem in names), len(_RISKS))
+
+    def _way_in(self, i: int) -> int | None:
+        """A node before `i` that may have taken in what nobody kept; ``None`` where there is none, or several."""
+        ways, stack, seen = [], [i], {i}
+        while stack:
+            at = stack.pop()
+            edges = self._plan.edges(at)
+            if None in edges and _stem(self._plan.names[at]) in _TAKES_IN:
+                ways.append(at)
+            for edge in edges:
+                if edge and edge[0] not in seen and edge not in self._fine and edge[0] not in self._result:
+                    seen.add(edge[0])
+                    stack.append(edge[0])
+        return ways[0] if len(ways) == 1 else None
+
+    def _birth(self, i: int, way_in: int | None, sure: bool, others: tuple[int, ...] = ()) -> NonFiniteOrigin:
+        at = i if way_in is None else way_in
+        leaf = self._plan.names[at] == ACCUMULATE
+        outside = way_in is not None or i in self._outside or self._takes_in(i)
+        how = "leaf" if leaf else "outside" if outside else "made"
+        kept, stem = () if leaf else self._stats(at), _stem(self._plan.names[at])
+        masked = self._is_masked(i) or (stem in _OF_FINITE and self._result.get(at) is not None)
+        return NonFiniteOrigin(at, how, kept, self._result.get(at), sure, how == "made" and masked, others)
+
+    def _takes_in(self, i: int) -> bool:
+        """Whether `i` made something bad of what is finite, and can only have been given it."""
+        return i in self._bad and None in self._plan.edges(i) and _stem(self._plan.names[i]) in _TAKES_IN
+
+    def _stats(self, i: int) -> tuple[TensorStat, ...]:
+        return tuple(stat_of(name, t) for name, t, own in self.kept(self._nodes[i]) if not own)
+
+
+def _stem(name: str) -> str:
+    """The operation that a node is the backward of, as its class is called. Nodes of custom functions, whose names do
+    not end with a number, keep theirs."""
+    if not name[-1:].isdigit() and "::" not in name:
+        return name
+    return name.rstrip("0123456789").removesuffix("Backward").removeprefix("torch::autograd::")
+
+
+def _readable(tensor: Any) -> bool:
+    """Whether `tensor` holds numbers that are there and can be read."""
+    return _is_there(tensor) and tensor.dtype in FLOATS
+
+
+def _is_there(tensor: Any) -> bool:
+    """Whether the values of `tensor` are there and can be read."""
+    if not isinstance(tensor, torch.Tensor) or not private.is_plain(tensor):
+        return False
+    if tensor.layout is not torch.strided or private.is_wrapped(tensor) or tensor.is_meta or not tensor.numel():
+        return False
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    return not private.is_freed(tensor)

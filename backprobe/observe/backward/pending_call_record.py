@@ -1,0 +1,167 @@
+"""What the session hands on: a backward call as it was seen, turned into records when somebody reads them.
+
+Names of modules are worked out then, not before (Note [One Where for each call]): a script that trains one module until
+step 100 and two from there gets the same names throughout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from ...packed_calls import Packed, PackedNodes, Signature
+from ...records import BackwardCall, BadNode, BadOp, Mutation, Raised, Reuse, Root, Site
+from ...source.dataflow import singular_before
+from ..forward.naming import Naming
+from ..forward.nongraph_values import OF_PYTHON, NonFiniteResult
+from ..forward.oplog import op_name, spot_of
+from ..forward.writes import SeenMutation
+from .layouts import LiveLayout
+from .second import SecondOrder
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """What made a backward call raise, where it is elsewhere.
+
+    :ivar mutated: the saved tensor that was written in place.
+    :ivar named: what that tensor is called: (root, name) of a parameter or buffer, or a variable.
+    :ivar region: the line of the checkpoint that kept what was changed.
+    :ivar reuse: the earlier call that freed a part of the graph.
+    """
+
+    mutated: SeenMutation | None = None
+    named: Any = None
+    region: Site | None = None
+    reuse: Reuse | None = None
+
+    def mutation(self, names: Naming) -> Mutation | None:
+        seen = self.mutated
+        if seen is None:
+            return None
+        named = self.named
+        if isinstance(named, tuple):
+            tensor = names.modules.full_name(*named)
+        elif named:
+            tensor = named
+        elif seen.producer and seen.producer not in ("AsStrided", "CopySlices"):
+            tensor = f"output of {seen.producer}"
+        else:
+            tensor = "a tensor"
+        write = seen.write
+        return Mutation(
+            tensor,
+            seen.shape,
+            seen.saved_version,
+            seen.found_version,
+            write.op if write else "",
+            names.frames.site(write.spot) if write else None,
+            names.modules.place_of(write.where) if write else None,
+            self.region,
+            write is not None and write.inferred,
+            tuple(filter(None, map(names.frames.site, write.candidates))) if write else (),
+        )
+
+
+@dataclasses.dataclass
+class PendingCallRecord:
+    """One backward call. ``record()`` gives it as a ``BackwardCall``."""
+
+    index: int
+    step: int
+    kind: str
+    arguments: dict[str, str]
+    roots: tuple[Root, ...]
+    site: Site | None
+    seconds: float
+    raised: Raised | None
+    live: LiveLayout
+    signature: Signature
+    norms: Sequence[float]
+    times: Sequence[float]
+    unmeasured: frozenset[int]
+    bad: dict[int, Any]
+    bad_nodes: tuple[BadNode, ...]
+    bad_seen: tuple[NonFiniteResult, ...]
+    base: int
+    inside: int | None
+    cause: Cause
+    names: Naming
+    second: SecondOrder
+
+    def _bad_op(self, seen: NonFiniteResult) -> BadOp:
+        where = seen.entry[3]
+        origin, guessed = None, seen.guessed
+        if seen.origin is not None:
+            origin, guessed = self._bad_op(seen.origin), guessed or seen.origin.guessed
+        if origin is not None and origin.op in OF_PYTHON and origin.site is not None:
+            line = singular_before(origin.site, self.names.frames)
+            if line is not None and line != origin.site:
+                origin, guessed = dataclasses.replace(origin, op="this line, as the code reads,", site=line), True
+        return BadOp(
+            seen.first - self.base,
+            seen.last - self.base,
+            op_name(seen.entry[2]),
+            self.names.frames.site(spot_of(seen.entry)),
+            self.names.modules.place_of(where),
+            where.call if where else 1,
+            seen.output,
+            seen.inputs,
+            origin,
+            guessed,
+            seen.order,
+        )
+
+    def packed(self) -> Packed:
+        return Packed(
+            self.live.layout(self.names),
+            self.signature,
+            self.norms,
+            self.times,
+            self.unmeasured,
+            self.bad,
+            self.raised is not None,
+        )
+
+    @cached_property
+    def trouble(self) -> bool:
+        """Whether anything in it asks for a closer look."""
+        return bool(self.bad or self.raised or any(r.bad for r in self.roots))
+
+    def record(self) -> BackwardCall:
+        nodes = PackedNodes(self.packed())
+        bad_nodes = self.bad_nodes
+        if self.bad and not bad_nodes:
+            bad_nodes = self.second.described(culprits(nodes), lambda node: self.base + nodes[node].node.seq)
+        ops = tuple(self._bad_op(s) for s in self.bad_seen)
+        return BackwardCall(
+            self.index,
+            self.step,
+            self.kind,
+            self.arguments,
+            self.roots,
+            self.site,
+            self.seconds,
+            self.raised,
+            nodes,
+            bad_nodes,
+            ops,
+            self.inside,
+            self.cause.mutation(self.names),
+            self.cause.reuse,
+        )
+
+
+def culprits(nodes: Sequence[Any]) -> tuple[BadNode, ...]:
+    """Nodes that got finite gradients only and gave one that is not, in the order they ran."""
+    found = []
+    for run in sorted((r for r in nodes if r.order is not None), key=lambda r: r.order):
+        if any(g is not None and g.bad for g in run.grad_outputs):
+            continue
+        for k, g in enumerate(run.grad_inputs):
+            if g is not None and g.bad:
+                found.append(BadNode(run.node.index, k, g.bad, False, ()))
+                break
+    return tuple(found)

@@ -1,0 +1,189 @@
+"""Where a path of the gradient is cut: ops that take a tensor with a graph and give something without one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...records import COLLECTIVES, Cut
+from ...source.definitions import calls_of_method
+from ...source.frames import CodeLocation, variables
+from ...source.roots import ModuleCallRef
+from ...source.sites import site_at
+from ...torch_internals import code_objects
+from ...torch_internals.structure import tensors_in
+from .graph_reentry import GraphReentry
+from .naming import Naming
+from .oplog import op_name
+from .torch_call_recorder import Op
+
+_Tensor = torch.Tensor
+_DATA = torch.Tensor.data.__get__
+#: Calls that read a tensor's values into Python.
+_READS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__index__")
+)
+#: Calls whose result does not depend on the values, or is not part of the forward.
+NO_FLOW = frozenset(
+    {
+        *(getattr(torch, f"{n}_like") for n in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
+        *(getattr(torch.Tensor, f"new_{n}") for n in ("zeros", "ones", "empty", "full", "tensor")),
+        torch.Tensor.grad.__get__,  # type: ignore[attr-defined]
+    }
+)
+
+#: Times that the graph above a cut is walked: one line may cut several paths.
+_WALKED = 8
+
+
+@dataclass
+class SeenCut:
+    """An op that lost the gradient's path, and the ids of the leaves that it was lost for."""
+
+    op: str
+    spot: CodeLocation | None
+    where: ModuleCallRef | None
+    leaves: frozenset[int]
+    rank: int
+    step: int = 0
+    count: int = 1
+    #: It took parameters as they are: a copy of their values, unless the copy comes into a graph.
+    copied: bool = False
+
+    def record(self, names: Naming, arrived: int | None, numpy: bool = False) -> Cut:
+        return Cut(
+            self.op,
+            names.frames.site(self.spot),
+            names.modules.place_of(self.where),
+            tuple(sorted(names.leaves.names_of(self.leaves))),
+            self.count,
+            self.step,
+            arrived,
+            numpy=numpy,
+        )
+
+
+class DetachPoints:
+    """The cuts by place and function."""
+
+    def __init__(self, names: Naming) -> None:
+        self._names, self._frames, self._modules = names, names.frames, names.modules
+        self._found: dict[Any, SeenCut] = {}
+        #: Follows what was cut off: it may come back into a graph.
+        self._reentries = GraphReentry(names.frames)
+        #: Gradient mode was turned off by a library last: what it does then may cut a path too.
+        self._library_off = False
+        self._step, self._careful = 0, True
+
+    def op(self, op: Op) -> None:
+        if self._reentries.active:
+            self._reentries.flow(op, self._modules.stack)
+        if op.optimizing:
+            return
+        if op.after == op.before:
+            self._note(op.func, op.out, op.args, op.frame)
+        elif isinstance(op.out, tuple) and len(op.out) == 2 and not getattr(op.out[1], "requires_grad", True):
+            self._note(op.func, op.out[1], op.args, op.frame)  # the indices of max, sort, topk
+
+    def step_begins(self, step: int, careful: bool) -> None:
+        self._step, self._careful = step, careful
+        self._reentries.step = step
+
+    def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
+        if self._careful:
+            self._note(_DATA, out, (tensor,), frame)
+
+    def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
+        if self._careful:
+            self._note(func, out, (tensor,), frame)
+
+    def grad_mode_set(self, on: bool, frame: Any) -> None:
+        """Note where gradient mode was turned off last."""
+        frames, modules = self._frames, self._modules
+        self._library_off = self._library_off and not on
+        if on or not torch.is_grad_enabled():
+            return
+        self._library_off = not frames.is_user(frame.f_code)
+        if code_objects.is_decorator(frame.f_code):  # @torch.no_grad(): the function's first line is the decorator's
+            code = getattr(variables(frame).get(code_objects.DECORATED), "__code__", None)
+            if code is not None and frames.is_user(code):
+                self._library_off = False
+                modules.grad_off = site_at(code.co_filename, code.co_firstlineno, code.co_name)
+                return
+        if not self._library_off:
+            modules.grad_off = frames.site(frames.spot(frame))
+
+    def _note(self, func: Any, out: Any, args: Any, frame: Any) -> None:
+        """Note an op that took a tensor with a graph and gave something without one."""
+        if func in NO_FLOW or not (self._library_off or torch.is_grad_enabled()):
+            return
+        tensor_out = isinstance(out, _Tensor)
+        if not tensor_out and func not in _READS:
+            return
+        sources = [a for a in tensors_in(args, depth=2) if a.requires_grad]
+        if not sources or (tensor_out and (out.requires_grad or any(out is a for a in args))):
+            return
+        spot = self._frames.spot_of_op(frame)
+        key = (spot, func)
+        stack = self._modules.stack
+        self._reentries.begin(key, out, stack)
+        known = self._found.get(key)
+        if known is not None:
+            known.count += 1
+            first = known.count <= _WALKED
+            known.leaves |= leaves_of(sources) if first else {id(s) for s in sources if s.grad_fn is None}
+            known.copied &= all(s.is_leaf for s in sources)
+            return
+        if len(self._found) > 1000:
+            return
+        self._found[key] = SeenCut(
+            op_name(func) if func != _DATA else "data",
+            spot,
+            stack[-1] if stack else None,
+            leaves_of(sources),
+            _rank(func, out, spot is not None and self._frames.is_user(frame.f_code)),
+            self._step,
+            copied=tensor_out and all(s.is_leaf for s in sources),
+        )
+
+    def records(self) -> tuple[Cut, ...]:
+        """Ops that lost a gradient's path, those with a tensor for a result first. Then collectives that the user's
+        code calls: what they give has no graph, and nobody sees what went in."""
+        arrived = self._reentries.arrived
+        # ``state_dict``, a moving average and a log copy parameters: what no graph is made of cut no path.
+        found = [(key, cut) for key, cut in self._found.items() if not cut.copied or key in arrived]
+        numpy = self._reentries.numpy
+        by_rank = sorted(found, key=lambda c: (c[0] not in arrived or c[0] in numpy, c[1].rank))
+        calls = ((op, calls_of_method(self._frames, op)) for op in COLLECTIVES)
+        collectives = (Cut(op, site, None, (), 0) for op, sites in calls for site, *_ in sites[:1])
+        return (*(cut.record(self._names, arrived.get(key), key in numpy) for key, cut in by_rank), *collectives)
+
+
+def _rank(func: Any, out: Any, direct: bool) -> int:
+    """How likely a cut is where the loss lost its path, lowest first: values, then indices, then what is only read. A
+    library's own checks come after what the user's code calls."""
+    if not isinstance(out, _Tensor):
+        return 6 if func in (torch.Tensor.numpy,) else 8
+    kind = 0 if out.is_floating_point() or out.is_complex() else 4 if out.dtype is torch.bool else 2
+    return kind + (not direct)
+
+
+def leaves_of(tensors: list[Any], limit: int = 20_000) -> frozenset[int]:
+    """Ids of the leaves that the graphs of `tensors` reach, looking at no more than `limit` nodes."""
+    # A view made while gradient mode was off has no node of its own: its base has.
+    tensors = [t._base if t.grad_fn is None and t._base is not None else t for t in tensors]
+    leaves = {id(t) for t in tensors if t.grad_fn is None}
+    nodes = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    seen = set(nodes)
+    for node in nodes:  # grows as we go
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            leaves.add(id(variable))
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen and len(nodes) < limit:
+                seen.add(child)
+                nodes.append(child)
+    return frozenset(leaves)

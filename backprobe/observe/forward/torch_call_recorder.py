@@ -1,0 +1,442 @@
+"""The eye: one ``TorchFunctionMode`` that notes, for each op that makes autograd nodes, where it was called.
+
+Note [Inside the eye]: the mode is off inside its own handler, so what is computed there is not seen again. Nothing
+there may add a node or keep a tensor: gradient mode is off while anything is measured.
+
+Note [Sequence numbers]: nodes that one thread makes get their numbers from one counter: an op that moved it from a to b
+made the nodes a to b - 1.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ...graphs.plan import VIEW_OPS
+from ...records import Site
+from ...source.caller_frames import StandIns
+from ...source.frames import CodeLocation, Frames, variables
+from ...source.library import Stacks
+from ...torch_internals import code_objects, private
+from ...torch_internals.custom_calls import CustomCalls
+from ...torch_internals.entry_points import BY_FUNCTION
+from ...torch_internals.uncompiled import dynamo_passthrough
+from ...torch_texts import GENERATED
+from ..events import Events
+from .modules import ModuleWatch
+from .oplog import Entry, OpLog, spot_of
+from .writes import kind_of, targets
+
+#: Functions whose result shares the memory of what they are given.
+VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
+#: What an op outside the graph may give that is worth a look.
+_PLAIN = frozenset(
+    {
+        *(torch.Tensor, tuple, torch.nn.Parameter, float, list),
+        *(kind for kind in vars(torch.return_types).values() if isinstance(kind, type)),
+    }
+)
+#: Reasons to be off the stack for a while: an optimizer's step, a module that queries modes, a trace of PyTorch's,
+#: Dynamo.
+OPTIMIZER, QUERY, TRACE, DYNAMO = 1, 2, 4, 8
+_SET = torch.Tensor.__setitem__
+_next = private.next_sequence_nr
+_compiling = private.compiling
+_frame, _clock = sys._getframe, time.perf_counter
+_profiled, _jit_tracing = private.profiled, private.jit_tracing
+_dispatch_modes, _tracing = private.dispatch_modes, private.tracing
+
+
+class Op:
+    """One op, for those who look closely: what was called with what, what it gave, and the frame that called it.
+
+    :ivar before, after: the counter of nodes (Note [Sequence numbers]).
+    :ivar entry: what the log has of it, where it made nodes.
+    :ivar optimizing: it ran inside an optimizer's step.
+    """
+
+    __slots__ = ("after", "args", "before", "careful", "entry", "frame", "func", "kwargs", "optimizing", "out")
+
+    def __init__(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        out: Any,
+        numbers: tuple[int, int],
+        frame: Any,
+        careful: bool = True,
+        optimizing: bool = False,
+    ) -> None:
+        self.func, self.args, self.kwargs, self.out = func, args, kwargs or {}, out
+        self.before, self.after = numbers
+        self.frame, self.careful, self.optimizing = frame, careful, optimizing
+        self.entry: Entry | None = None
+
+
+class TorchCallRecorder(TorchFunctionMode):
+    """Sees every torch call made from Python on the thread that it is entered on."""
+
+    def __init__(self, frames: Frames, modules: ModuleWatch, events: Events, log: OpLog | None = None) -> None:
+        super().__init__()
+        #: For those who ask what made a node: the numbers below ``first`` were given before we looked.
+        self.frames, self.modules, self.first = frames, modules, _next()
+        #: The recording or session that it belongs to: a snapshot taken while it is on finds it there.
+        self.owner: Any = None
+        #: Functions that mean something besides making nodes, and who calls them for us, with the frame that did.
+        self.special: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {}
+        self.events = events
+        stand_ins = StandIns()
+        self._place = self._stand_ins = stand_ins.of
+        self._made = stand_ins.made
+        self._own, self._ops, self._inside = events.own, events.own.ops, 0.0
+        #: What torch spends on calling us.
+        self.overheads = private.Overheads()
+        self.log = log if log is not None else OpLog()
+        self.thread = threading.get_ident()
+        #: Whether to note ops at all (not at the level ``minimal``), and whether to look closely at each.
+        self.noting, self.careful = True, True
+        #: Inside an optimizer's step; inside one of torch's own, where nothing of the script's runs.
+        self.optimizing = self.torchs = False
+        #: Backward calls that go through the handler now: the eye cannot be taken off in them.
+        self.handling = 0
+        #: On the stack, and notes nothing: Note [Held in a test].
+        self.idle = False
+        #: Why it is off the stack for a while, and how many modes were below it then: Note [The eye rests].
+        self._away, self._below = 0, 0
+        self.last = _next()
+        #: How each function writes in place, if it does.
+        self._kinds: dict[Any, Any] = {}
+        self._entries: dict[Any, Entry] = {}
+        self._stacks, self._custom = Stacks(), CustomCalls(variables)
+        #: How often we are on this thread's stack of modes by ``push``.
+        self._pushed = 0
+
+    @dynamo_passthrough
+    def call(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """Call `func` as `frame` would: Note [Warnings have the script's place]."""
+        return self._stand_ins(frame)(func, args, kwargs)
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        self.optimizing = True
+
+    def optimizer_over(self, optimizer: Any) -> None:
+        self.optimizing = self.torchs = False
+        self.wake(OPTIMIZER)
+
+    def optimizer_alone(self, optimizer: Any) -> None:
+        """Note [The eye rests]: nothing that torch's own optimizers do in a step says anything of gradients, and what
+        they write is one entry of the log. So the eye is taken off for it, where it can be and where nothing of the
+        script's runs inside; a parameter costs some ten calls of ours otherwise. Where the step raises, the eye is back
+        on with the next event."""
+        self.torchs = True
+        if self.noting and not self.careful and not self.handling and self.is_here() and private.top_mode() is self:
+            self.events.tell("about_to_write")
+            self.rest(OPTIMIZER)
+
+    def rest(self, reason: int) -> None:
+        """Leave the stack of function modes until ``wake`` is told of each reason. Does nothing if the eye is not on
+        it, as inside its own handler."""
+        if not self._away:
+            depth = private.depth_of(self) if self.is_here() else None
+            if depth is None:
+                return
+            self._below = depth
+            private.drop_mode(self)
+        self._away |= reason
+
+    def wake(self, reasons: int = OPTIMIZER | QUERY | TRACE | DYNAMO) -> None:
+        """`reasons` no longer hold: back to the stack, at the place that it had, if none is left."""
+        if self._away & reasons:
+            self._away &= ~reasons
+            if not self._away and private.depth_of(self) is None:
+                private.put_mode(self, self._below)
+                self.catch_up()
+
+    def put(self, below: int, reason: int = 0) -> None:
+        """Go on the stack, above so many modes, or rest for a reason."""
+        self._away, self._below = reason, below
+        if not reason:
+            private.put_mode(self, below)
+
+    def drop(self) -> None:
+        """Leave the stack of function modes, for good if the eye rests."""
+        self._away = 0
+        private.drop_mode(self)
+
+    def mode_query_begins(self) -> None:
+        self.events.tell("about_to_write")  # writes in the call are not seen
+        self.rest(QUERY)
+
+    def mode_query_ends(self) -> None:
+        self.wake(QUERY)
+
+    def out_of_sight(self, hidden: bool) -> None:
+        """Be off the stack while Dynamo is active, or be back. See Note [Out of Dynamo's sight]."""
+        if hidden:
+            with private.unseen():
+                self.events.tell("about_to_write")  # writes in compiled code are not seen
+            self.rest(DYNAMO)
+        else:
+            self.wake(DYNAMO)
+
+    @property
+    def is_out_of_sight(self) -> bool:
+        return bool(self._away & DYNAMO)
+
+    def trace_begins(self) -> None:
+        """PyTorch writes the Python frame that calls an op into some graphs, and a name of that frame for each value:
+        that frame must be the script's."""
+        self.rest(TRACE)
+
+    def trace_ends(self) -> None:
+        self.wake(TRACE)
+
+    def detached(self) -> None:
+        self._away = 0
+
+    def forward_begins(self) -> None:
+        if self._away:
+            self.wake(OPTIMIZER | QUERY | TRACE)
+
+    def step_begins(self, step: int, careful: bool) -> None:
+        if self._away:
+            self.wake(OPTIMIZER | QUERY | TRACE)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _compiling():
+            return func(*args, **(kwargs or {}))
+        # Note [Stand aside in a trace]. `_jit_tracing` and `_dispatch_modes` cost less, and are enough for ops.
+        if self.idle or _jit_tracing() or (_dispatch_modes() and _tracing()):
+            return self._pass_on(func, args, kwargs or {}, _frame(1))
+        ops, timed = self._ops, False
+        left = ops.left = ops.left - 1
+        if (left <= 0 or self.careful) and func not in BY_FUNCTION:  # what a backward call takes is measured there
+            timed, mark, self._inside, self._stand_ins = True, self._own.mark(), 0.0, self._timed
+        try:
+            frame = _frame(1)
+            special = self.special.get(func)
+            if special is not None and not _tracing():
+                return special(func, args, kwargs or {}, frame)
+            made = None if timed else self._made.get((id(frame.f_code), frame.f_lasti))
+            call = made[0] if made is not None else self._stand_ins(frame)
+            if not self.noting:
+                return call(func, args, kwargs)
+            before = _next()
+            if before != self.last:
+                self._gap(before, frame)
+            kind = self._kinds.get(func, self)
+            if kind is self:
+                kind = self._kinds[func] = kind_of(func)
+            events = self.events
+            writes = kind is not None or (kwargs and "out" in kwargs)
+            if writes:
+                events.tell("about_to_write")
+            try:
+                out = call(func, args, kwargs)
+            except RuntimeError as error:
+                events.tell("op_raised", str(error), frame, args)
+                raise
+            except private.StopRecomputation:
+                events.tell("recomputation_stopped", func, args, kwargs, frame)
+                raise
+            profiled = _profiled()
+            if profiled:
+                private.record_ops(False)
+            try:
+                after = _next()
+                if writes and not self.torchs:
+                    self._wrote(kind, func, args, kwargs, after, frame)
+                if self.careful or events.op_claimed:
+                    self._closely(Op(func, args, kwargs, out, (before, after), frame, self.careful, self.optimizing))
+                elif after != before:
+                    entry = self._note(func, after, frame)
+                    if func not in VIEWS:
+                        for hear in events.op_made:
+                            try:
+                                hear(out, before, after, entry)
+                            except Exception as error:
+                                events.failed(hear, error)
+                elif not self.optimizing and (type(out) in _PLAIN or func is _SET):
+                    for hear in events.op_outside:
+                        try:
+                            hear(func, args, out, frame)
+                        except Exception as error:
+                            events.failed(hear, error)
+            except Exception as error:
+                events.fault(self, error)
+            finally:
+                if profiled:
+                    private.record_ops(True)
+            return out
+        finally:
+            if timed:
+                self._stand_ins = self._place
+                self._own.often(ops, mark, self._inside - self.overheads.of(func), self.careful)
+
+    @dynamo_passthrough
+    def _pass_on(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """Call `func` and note nothing but that a backward call goes through the handler."""
+        backward = func in BY_FUNCTION
+        self.handling += backward
+        try:
+            return self._place(frame)(func, args, kwargs)
+        finally:
+            self.handling -= backward
+
+    @dynamo_passthrough
+    def _timed(self, frame: Any) -> Any:
+        """A stand-in that takes the time of what is called."""
+        call = self._place(frame)
+
+        def timed(func: Any, args: Any, kwargs: Any) -> Any:
+            begin = _clock()
+            try:
+                return call(func, args, kwargs)
+            finally:
+                self._inside += _clock() - begin
+
+        return timed
+
+    def _closely(self, op: Op) -> None:
+        """Note the op where it made nodes, and tell those who look at each."""
+        events = self.events
+        for hear in events.op_claimed:
+            try:
+                if hear(op):
+                    self.last = op.after
+                    return
+            except Exception as error:
+                events.failed(hear, error)
+        if op.after != op.before:
+            op.entry = self._note(op.func, op.after, op.frame)
+        if op.careful:
+            events.tell("op", op)
+        elif op.entry is None:
+            # In a backward regions are heard too; what it calculates, our own norms with it, enters no forward.
+            if not self.optimizing and (type(op.out) in _PLAIN or op.func is _SET) and private.graph_task() == -1:
+                events.tell("op_outside", op.func, op.args, op.out, op.frame)
+        elif op.func not in VIEWS:
+            events.tell("op_made", op.out, op.before, op.after, op.entry)
+
+    def _note(self, func: Any, after: int, frame: Any) -> Entry:
+        """The op that `frame` called made nodes: note where."""
+        self.last = after
+        known = self.frames.known
+        stack = self.modules.stack
+        where = stack[-1] if stack else None
+        log = self.log
+        log.ends.append(after)
+        code = frame.f_code
+        if known.get(id(code)):  # the user's own: nothing to look for
+            entry = self._entries.get((id(code), frame.f_lasti, func, where, None))
+            if entry is not None:
+                log.entries.append(entry)
+                return entry
+        # The frames of libraries down to here from the call of the module: Note [Stacks of libraries].
+        user, call = frame, code_objects.MODULE_CALL if stack else None
+        way: Any = None
+        while user is not None:
+            code = user.f_code
+            mine = known.get(id(code))
+            if mine is None:
+                mine = self.frames.is_user(code)
+            if mine:
+                break
+            way = (way, id(code), user.f_lasti)
+            user = user.f_back
+            if code is call:
+                user = self.frames.first(user)
+                break
+        spot = self.frames.generated(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
+        # The same op comes back every step: one tuple for each, so that logs compare fast, and no garbage is made
+        # (Note [Hooks made once]). Found by the id of its code, which it keeps.
+        if spot is not None:
+            code, lasti, way = *spot, None
+        else:
+            code, lasti = (user.f_code, user.f_lasti) if user is not None else (None, 0)
+        key = (id(code), lasti, func, where, way)
+        entry = self._entries.get(key)
+        if entry is None:
+            if len(self._entries) > 500_000:
+                self._entries.clear()
+            library = self._stacks.between(frame, user) if spot is None else None
+            entry = self._entries[key] = (code, lasti, func, where, library)
+        log.entries.append(entry)
+        return entry
+
+    def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int, frame: Any) -> None:
+        """The op may have written in place: say to what."""
+        written = targets(kind, args, kwargs) if kind is not None else []
+        if kwargs and "out" in kwargs:
+            out = kwargs["out"]
+            written += out if isinstance(out, (list, tuple)) else [out]
+        if written:
+            self.events.tell("wrote_in_step" if self.optimizing else "wrote", func, written, seq, frame)
+
+    def is_here(self) -> bool:
+        """Whether this is the thread that is watched."""
+        return threading.get_ident() == self.thread
+
+    def modes(self) -> tuple[int, int]:
+        """The state of the stack of modes, for ``unwind``."""
+        return private.mode_depth(), self._pushed
+
+    def push(self, *_: Any) -> None:
+        """A hook before a node that runs Python, where the modes of the call are off."""
+        if self._away & DYNAMO:
+            return
+        self.__enter__()
+        self._pushed += 1
+        self.last = _next()
+
+    def pop(self, *_: Any) -> None:
+        """A hook after such a node."""
+        if self._pushed and not self._away & DYNAMO:
+            self._pushed -= 1
+            self.__exit__(None, None, None)
+
+    def unwind(self, modes: tuple[int, int]) -> None:
+        """The engine gives each node the modes back that were on when it was called; not where it raised in a hook."""
+        depth, self._pushed = modes
+        while private.mode_depth() > depth:
+            self.__exit__(None, None, None)
+
+    def _gap(self, now: int, frame: Any) -> None:
+        """Nodes were made outside any call that we see: ``Function.apply``, C++ extensions, compiled code."""
+        spot, name, inner = None, None, None
+        under = self._custom.innermost(frame)
+        if under is not None:
+            caller = under.f_back
+            spot, name = self.frames.spot_of_call(caller), "Function.apply"
+            inner = self._stacks.between(caller, self.frames.first(caller))
+        stack = self.modules.stack
+        self.log.ends.append(now)
+        self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None, inner))
+        self.last = now
+
+    def made_by(self, spot: CodeLocation | None, name: str) -> None:
+        """The nodes made since the last op are those of a call at `spot` that is seen in another way."""
+        now = _next()
+        if self.noting and now != self.last:
+            self.log.ends.append(now)
+            self.log.entries.append((*(spot or (None, 0)), name, None, None))
+            self.last = now
+
+    def catch_up(self) -> None:
+        """Note nodes that were made since the last op that we saw."""
+        now = _next()
+        if self.noting and now != self.last:
+            self._gap(now, _frame(1))
+
+    def made_at(self, tensor: Any) -> Site | None:
+        """The user's line of the op that made `tensor`, which has a node."""
+        seq = tensor.grad_fn._sequence_nr()
+        _, entries = self.log.slice(seq, seq)
+        return self.frames.site(spot_of(entries[0])) if entries else None

@@ -1,0 +1,171 @@
+"""What is attached to torch: everything while a step is recorded, else what hears the engine's calls and no more.
+
+Note [Not from inside the eye]: while its handler runs torch has taken the eye off, and puts it back afterwards,
+whatever was done in between. What is to be switched there waits until a module is called, or a step begins elsewhere.
+Scripts without modules have no such place: when a backward call is over, the eye is told to stay off.
+
+Note [Held in a test]: torch's own ``TestCase`` compares the length of the stack of function modes before and after each
+test, and takes off what was added meanwhile. So while a test runs that began after us, the eye stays on the stack, or
+stays off it. If a step is not recorded, the eye is idle: it calls what was called, and the engine's calls are heard.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ..torch_internals import engine_calls, private
+from ..torch_internals.uncompiled import dynamo_passthrough
+from .backward.calls import BackwardCalls
+from .backward.engine_interceptor import EngineInterceptor, call_of
+from .events import Events
+from .forward.modules import ModuleWatch
+from .forward.torch_call_recorder import DYNAMO, TorchCallRecorder
+
+#: The counter of nodes where none is noted: no node has a number as high.
+NOTHING = 1 << 62
+
+
+class Instrumentation:
+    """Puts the eye and the hooks on modules on and off."""
+
+    def __init__(
+        self,
+        eye: TorchCallRecorder,
+        modules: ModuleWatch,
+        calls: BackwardCalls,
+        unrecorded: EngineInterceptor,
+        events: Events,
+    ) -> None:
+        self._eye, self._modules, self._calls, self._events = eye, modules, calls, events
+        self._unrecorded = unrecorded
+        self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
+        #: Whether all of it is on, and whether any.
+        self.on = self._attached = False
+        #: What waits: Note [Not from inside the eye].
+        self._waits: bool | None = None
+        #: How many modes were on below the eye, and how many tests ran, when all was attached.
+        self._depth = self._tests = 0
+        self._pid = os.getpid()
+
+    def attach(self) -> None:
+        """All of it."""
+        if not self._attached:
+            self._attached, self._pid = True, os.getpid()
+            self._depth, self._tests = private.mode_depth(), tests_running()
+            self._dynamo.attach()
+            self._put_on()
+
+    def detach(self) -> None:
+        """None of it."""
+        self._attached = False
+        engine_calls.unlisten(self._unrecorded)
+        private.come_back()
+        self._take_off()
+        self._dynamo.detach()
+
+    def to(self, on: bool, over: bool = False) -> None:
+        """A step begins that is recorded, or one that is not. Does nothing where nothing is attached. `over`: the
+        backward call that goes through the eye is."""
+        handling, self._waits = self._eye.handling, None
+        if not self._attached or (on == self.on and (on or not self._eye.idle)):
+            return
+        held = self._is_held()
+        if held and ((on and not self._eye.idle) or on == self.on):
+            return
+        if handling and not held and (on or not over or handling > 1 or not private.can_stay_off()):
+            self._waits = on
+            return
+        if on:
+            engine_calls.unlisten(self._unrecorded)
+            self._put_on()
+        elif engine_calls.listen(self._unrecorded):
+            was_idle = self._eye.idle
+            if held:
+                self._idle()
+            else:
+                if handling:
+                    private.stay_off(self._eye)
+                self._take_off()
+            if was_idle:  # the test that held the eye is over
+                return
+            self._calls.noted_from = NOTHING
+            self._events.tell("about_to_write")  # nothing waits to be looked at any longer
+
+    def may_record(self) -> bool:
+        """Whether the next step can be recorded: Note [Held in a test]."""
+        return self.on or self._eye.idle or not self._is_held()
+
+    def _is_held(self) -> bool:
+        return tests_running() > self._tests
+
+    def settle(self) -> None:
+        """A place outside of the eye: do what waits."""
+        if self._waits is not None:
+            self.to(self._waits)
+
+    def _put_on(self) -> None:
+        eye = self._eye
+        self._modules.start()
+        if not eye.idle:
+            eye.put(self._depth, DYNAMO if self._dynamo.active else 0)
+        eye.idle = False
+        if self._dynamo.active:
+            self._hide()
+        private.show_backward(eye)
+        now = private.next_sequence_nr()
+        if self._calls.noted_from:  # steps were left out
+            eye.log.skipped(now)
+            self._calls.noted_from = now
+        eye.last, self.on = now, True
+
+    def _dynamo_looks(self, active: bool) -> None:
+        """Dynamo is active on this thread, or no longer. See Note [Out of Dynamo's sight]."""
+        if self.on or self._eye.idle:
+            if active:
+                self._hide()
+            else:
+                engine_calls.unlisten(self._hidden_call)
+                self._eye.out_of_sight(False)
+                self._modules.out_of_sight(False)
+
+    def _hide(self) -> None:
+        self._eye.out_of_sight(True)
+        self._modules.out_of_sight(True)
+        if self.on:
+            engine_calls.listen(self._hidden_call)
+
+    @dynamo_passthrough
+    def _hidden_call(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        """A backward call in code that Dynamo is active in: the eye would see it otherwise."""
+        eye = self._eye
+        if not eye.is_out_of_sight or self._dynamo.compiles or not eye.is_here() or os.getpid() != self._pid:
+            return engine(roots, *args, **kwargs)
+        call = call_of(roots, args, kwargs, sys._getframe(1))
+        return self._calls.run_engine(*call, partial(engine, roots, *args, **kwargs))
+
+    def _take_off(self) -> None:
+        engine_calls.unlisten(self._hidden_call)
+        private.unshow_backward(self._eye)
+        self._eye.drop()
+        self.on = self._eye.idle = False
+        self._modules.stop()
+
+    def _idle(self) -> None:
+        private.unshow_backward(self._eye)
+        self.on, self._eye.idle = False, True
+        self._modules.idle()
+
+
+def tests_running() -> int:
+    """Return how many tests of ``unittest`` run now, one inside the other, as far as this thread's stack tells."""
+    case: Any = getattr(sys.modules.get("unittest.case"), "TestCase", None)
+    code = getattr(getattr(case, "run", None), "__code__", None)
+    count, frame = 0, sys._getframe(1) if code is not None else None
+    while frame is not None:
+        count += frame.f_code is code
+        frame = frame.f_back  # type: ignore[assignment]
+    return count

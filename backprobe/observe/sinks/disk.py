@@ -1,0 +1,101 @@
+"""Sends what the session sees to a run folder, as it happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...records import Finding, Measured, Step
+from ...store.writer import Writer
+from ...traces import Trace
+
+if TYPE_CHECKING:
+    from ..backward.pending_call_record import PendingCallRecord
+    from ..session import Session
+
+#: Share of the run's time that writing new graphs may take, after the first steps.
+NEW_GRAPHS = 0.03
+#: Steps with the same module calls whose shapes and norms are written.
+TRAILS = 16
+#: Seconds after which it is written again what watching takes, for who looks on.
+TOOK = 2.0
+
+
+class Keep:
+    """A sink that writes. What it could not write within its bounds is counted in ``skipped``."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.skipped = 0
+        self._begin = time.perf_counter()
+        self._spent = 0.0
+        self._naming: dict[int, int] = {}
+        #: By what steps have the same calls: how many were written with their numbers, and the key of the last.
+        self._trails: dict[int, tuple[int, Any]] = {}
+        self._written = self._told = 0.0
+        self._known: set[int] = set()
+
+    def backward(self, recorded: PendingCallRecord) -> None:
+        live = recorded.live
+        begin = time.perf_counter()
+        new = live.index not in self._known
+        if new:
+            # A graph that changes every step costs more to write than it tells.
+            if recorded.step > 8 and not recorded.trouble and self._spent > NEW_GRAPHS * (begin - self._begin):
+                self.skipped += 1
+                return
+            self._known.add(live.index)
+            self._naming[live.index] = recorded.names.modules.naming
+        packed = recorded.packed()
+        self.writer.backward(recorded.record(), packed, live, recorded.trouble)
+        if new:
+            self._spent += time.perf_counter() - begin
+
+    def measured(self, measured: Measured) -> None:
+        self.writer.measured(measured)
+        self.writer.commit()  # the next steps may pass without a record: who looks on sees what is measured now
+
+    def step(self, step: Step, session: Session) -> None:
+        modules = session.modules
+        trail, details = modules.trail, modules.details
+        same = hash(tuple(map(id, trail)) if len(trail) < 50_000 else len(trail))
+        key = self._trail_of(same, step, details)
+        self.writer.step(step, key, lambda: modules.calls_of(trail, details, step.index))
+        now = time.monotonic()
+        if step.index in (0, 2, 9) or now - self._told > TOOK:
+            self._told = now
+            self.writer.put(session.took.info())
+        if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
+            self._written = now
+            self.writer.check_there()
+            facts = session.facts()
+            self.writer.facts(facts)
+            self.writer.put({"sources": session.sources((facts.parameters, facts.seen))})
+
+    def _trail_of(self, same: int, step: Step, details: Any) -> Any:
+        """The key of a step's trail: that of the last step which was looked at and had the same calls. One that is
+        looked at is written with its numbers, while there are few."""
+        count, last = self._trails.get(same, (0, same))
+        if details and count < TRAILS:
+            count, last = self._trails[same] = count + 1, (same, step.index)
+        return last
+
+    def close(self, session: Session, trace: Trace, findings: list[Finding], info: Mapping[str, Any]) -> None:
+        """The run is over: write what is known at the end.
+
+        :raises OSError, sqlite3.Error: it cannot be written.
+        """
+        from ..backward.layouts import LiveLayout
+
+        self.writer.check_there()
+        naming = session.modules.naming
+        late = {
+            number: live.layout(session.names)
+            for live, number in self.writer.layouts
+            if isinstance(live, LiveLayout) and self._naming.get(live.index) != naming
+        }
+        self.writer.rename(late)
+        named = trace.facts.parameters, trace.facts.seen, findings
+        self.writer.put({**info, "skipped": self.skipped, "sources": session.sources(named)})
+        self.writer.close(trace.facts, findings)

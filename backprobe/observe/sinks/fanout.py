@@ -1,0 +1,76 @@
+"""Hands on what was seen to several sinks. A run that cannot be written any more is watched all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import BackprobeError
+from ...records import Measured, Step, Unseen
+from .disk import Keep
+
+if TYPE_CHECKING:
+    from ..backward.pending_call_record import PendingCallRecord
+    from ..session import Session, Sink
+
+#: What is said of a run that is not kept whole, by this name.
+LOST = "kept run"
+FAILURES = (OSError, sqlite3.Error, BackprobeError)
+
+
+class Telling:
+    """A sink that tells `sinks` one after the other."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = list(sinks)
+        #: What could not be kept of the run.
+        self.lost: list[Unseen] = []
+
+    def add(self, sink: Sink) -> None:
+        self._sinks.append(sink)
+
+    def backward(self, recorded: PendingCallRecord) -> None:
+        for sink in list(self._sinks):
+            with self._kept(sink, recorded.step):
+                sink.backward(recorded)
+
+    def step(self, step: Step, session: Session) -> None:
+        for sink in list(self._sinks):
+            with self._kept(sink, step.index):
+                sink.step(step, session)
+
+    def measured(self, measured: Measured) -> None:
+        for sink in list(self._sinks):
+            take = getattr(sink, "measured", None)
+            if take is not None:
+                with self._kept(sink, measured.step):
+                    take(measured)
+
+    @contextlib.contextmanager
+    def _kept(self, sink: Sink, step: int) -> Iterator[None]:
+        try:
+            yield
+        except FAILURES as error:
+            if not isinstance(sink, Keep):
+                raise
+            self._sinks.remove(sink)
+            self._not_kept(f"from step {step} on", error)
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """What fails within is the run as a whole."""
+        try:
+            yield
+        except FAILURES as error:
+            if not self.lost:
+                self._not_kept("whole", error)
+
+    def _not_kept(self, what: str, error: Exception) -> None:
+        self.lost.append(lost(what, error))
+
+
+def lost(what: str, error: Exception) -> Unseen:
+    """What is said of a run that could not be written any more. `what`: of it is not kept."""
+    return Unseen(LOST, 1, f"not kept {what}: {type(error).__name__}: {error}", hides=False)

@@ -1,0 +1,97 @@
+"""Sinks of plugins: entry points of the group ``backprobe.sinks``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...plugins import CONTAINED, failure, load
+from ...records import Measured, Step, Unseen
+from ...traces import Trace
+
+if TYPE_CHECKING:
+    from ..backward.pending_call_record import PendingCallRecord
+    from ..session import Session, Sink
+
+#: The entry points of plugins that want to know: each a function that is given what is known of the run, and returns
+#: a sink (``Sink``), which may have ``close(trace, findings)`` too.
+GROUP = "backprobe.sinks"
+
+
+class Plugged:
+    """A sink that hands on what it gets to `first` and to the sinks of plugins. One that fails gets nothing more, and
+    is said in the trace's ``unseen``.
+
+    :param about: gives what the plugins are told of the run; called only where there are some.
+    """
+
+    def __init__(self, about: Callable[[], Mapping[str, Any]], first: Sink | None = None) -> None:
+        self._first, self._pid = first, os.getpid()
+        self._sinks: dict[str, Any] = {}
+        factories, failed = load(GROUP)
+        self._failed: list[Unseen] = list(failed)
+        told = about() if factories else {}
+        for name, factory in factories:
+            try:
+                self._sinks[name] = factory(dict(told))
+            except CONTAINED as error:
+                self._drop(name, error)
+
+    def backward(self, recorded: PendingCallRecord) -> None:
+        if self._first is not None:
+            self._first.backward(recorded)
+        if self._sinks:
+            self._each(lambda sink: sink.backward(recorded))
+
+    def step(self, step: Step, session: Session) -> None:
+        if self._first is not None:
+            self._first.step(step, session)
+        if self._sinks:
+            self._each(lambda sink: sink.step(step, session))
+
+    def measured(self, measured: Measured) -> None:
+        if self._first is not None and hasattr(self._first, "measured"):
+            self._first.measured(measured)
+        if self._sinks:
+            self._each(lambda sink: sink.measured(measured) if hasattr(sink, "measured") else None)
+
+    def close(self, trace: Trace) -> None:
+        """Tell the sinks that it is over, and `trace` which of them failed. A forked child tells nobody."""
+        if os.getpid() == self._pid:
+            self._each(lambda sink: sink.close(trace, trace.findings) if hasattr(sink, "close") else None)
+        trace.note_unseen(self._failed)
+
+    def _each(self, tell: Callable[[Any], object]) -> None:
+        for name, sink in list(self._sinks.items()):
+            try:
+                tell(sink)
+            except CONTAINED as error:
+                self._drop(name, error)
+
+    def _drop(self, name: str, error: BaseException) -> None:
+        self._sinks.pop(name, None)
+        self._failed.append(failure(name, GROUP, error))
+
+
+def about(level: str, started: float) -> dict[str, Any]:
+    """What a run is made with, as it is stored and told to plugins."""
+    return {
+        "folder": os.getcwd(),
+        "pid": os.getpid(),
+        "machine": platform.node(),
+        "level": level,
+        "started": started,
+        "torch": _version("torch"),
+        "python": platform.python_version(),
+        "backprobe": _version("backprobe"),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # on the path, and not installed
+        return "unknown"

@@ -1,0 +1,197 @@
+"""Sends statistics, losses and what was found to experiment trackers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...gradients import BACKWARD, OneKind
+from ...records import BackwardCall, Finding, Measured, Step, Unseen
+from ...tracking.alerts import LEVELS, Alert
+from ...tracking.link import Link
+from ...tracking.numbers import Chosen
+from ...tracking.open_runs import OPEN, wandb
+from ...tracking.outbox import Outbox
+from ...tracking.writers import WRITERS, is_installed
+
+if TYPE_CHECKING:
+    from ..backward.pending_call_record import PendingCallRecord
+    from ..session import Session
+
+#: Seconds that trackers have at the end, all together: of a script that ended (or what this variable says), and of one
+#: that is being killed.
+PATIENCE, KILLED, WAIT = 30.0, 2.0, "BACKPROBE_WAIT"
+#: Findings that are told.
+TOLD = 20
+
+
+class Tracked:
+    """A sink. Nothing is waited for before the end, and nothing is raised: where it fails itself it does nothing more.
+
+    :param own: trackers that get a run of their own.
+    :param found: trackers of which a run that the script has open is used, in a thread or process at hand.
+    :param keys: globs on the curves that are wanted besides those of all layers together.
+    :param about: what is told of the run: ``script``, ``run`` (its folder), ``name``.
+    """
+
+    def __init__(self, own: Sequence[str], found: Sequence[str], keys: Sequence[str], about: Mapping[str, Any]) -> None:
+        self._about = {**about, "folder": os.getcwd(), "open": None}
+        self._keys = [*keys]
+        self._own = [Link(name, keys) for name in own]
+        self._found = {name: Link(name, keys, surely=False) for name in found if name in OPEN}
+        self._wandb = "wandb" in found
+        #: Tracker -> the run of the script that is written to; ``None``: none is open now.
+        self._open: dict[str, Any] = {}
+        self._boxes: list[Outbox] = []
+        self._box: Outbox | None = None
+        self._calls: list[BackwardCall] = []
+        self._norms = OneKind()
+        self._lost: list[Unseen] = []
+        try:
+            self._patience = max(float(os.environ.get(WAIT, PATIENCE)), 0.0)
+        except ValueError:
+            self._patience = PATIENCE
+        #: Something was seen that a tracker is to have: before that there is no run of ours in any.
+        self._begun = False
+
+    @classmethod
+    def of(cls, to: Sequence[str], keys: Sequence[str], script: str, run: str, name: str) -> Tracked:
+        """:param to: trackers, and ``auto`` for those that the script has a run open in."""
+        own = [one for one in dict.fromkeys(to) if one != "auto"]
+        found = [one for one in WRITERS if "auto" in to and one not in own and is_installed(one)]
+        return cls(own, found, keys, {"script": script, "run": run, "name": name})
+
+    def backward(self, recorded: PendingCallRecord) -> None:
+        with self._contained():
+            if self._there or self._found or self._wandb:
+                self._calls.append(recorded.record())
+
+    def measured(self, measured: Measured) -> None:
+        with self._contained():
+            self._measured(measured)
+
+    def step(self, step: Step, session: Session) -> None:
+        with self._contained():
+            self._step(step)
+
+    def alarm(self, kind: str, text: str, step: int) -> None:
+        """An alarm, as it comes."""
+        with self._contained():
+            alert = Alert(kind, text, self._read, "WARN", step)
+            for one in self._there:
+                one.alert(alert)
+
+    def close(self, findings: Sequence[Finding], killed: bool = False) -> None:
+        """Tell what was found, and let the trackers come to their end. `killed`: there is no time."""
+        with self._contained():
+            self._close(findings, killed)
+
+    @contextlib.contextmanager
+    def _contained(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._failed("all", error)
+            self._own, self._found, self._wandb, self._box = [], {}, False, None
+
+    def _measured(self, measured: Measured) -> None:
+        self._begin()
+        self._look_for_runs()
+        for one in self._there:
+            one.look(measured)
+
+    def _step(self, step: Step) -> None:
+        calls, self._calls = self._calls, []
+        self._begin()
+        if not self._there:
+            self._look_for_runs()
+        if not self._there:
+            return
+        numbers = {} if step.loss is None else {"backprobe/loss": step.loss}
+        norm = self._norms.of(calls, ((one.name, one.grad) for one in step.parameters)).total
+        if norm is not None:
+            when = "before" if self._norms.kind == BACKWARD else "after"
+            numbers[f"backprobe/grad_norm_{when}_clip"] = norm
+        numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}
+        if numbers:
+            for one in self._there:
+                one.step(step.index, numbers)
+
+    def _close(self, findings: Sequence[Finding], killed: bool) -> None:
+        if findings:
+            self._begin()
+        for finding in findings[:TOLD]:
+            text = "\n\n".join([*([str(finding.sites[0].site)] if finding.sites else []), finding.advice, self._read])
+            alert = Alert(finding.kind, finding.title, text, LEVELS[finding.severity], finding.step)
+            told: list[Link | Outbox] = [*self._links, *self._boxes[-1:]]
+            for one in told:
+                one.alert(alert)
+        every: list[Link | Outbox] = [*self._own, *self._found.values(), *self._boxes]
+        for one in every:
+            one.last()
+        seconds = KILLED if killed else self._patience
+        end = time.monotonic() + seconds
+        for one in every:
+            one.close(max(end - time.monotonic(), 0.5))
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            for link in self._own:
+                link.open(self._about)
+
+    @property
+    def unseen(self) -> list[Unseen]:
+        """What trackers do not have of the run: each is said once."""
+        every: list[Link | Outbox] = [*self._links, *self._boxes]
+        return [*self._lost, *(one for each in every for one in each.unseen)]
+
+    @property
+    def written(self) -> list[tuple[str, str, int]]:
+        """Trackers that were written to, where, and curves that they were not given."""
+        found = [(link.tracker, link.at, link.left_out) for link in self._links if link.at]
+        return found + [("wandb", "the script's run", box.left_out) for box in self._boxes if not box.failed]
+
+    @property
+    def _links(self) -> list[Link]:
+        """Those that have been written to, or are to be."""
+        return [*self._own, *(link for name, link in self._found.items() if name in self._open)]
+
+    @property
+    def _there(self) -> list[Link | Outbox]:
+        links = [link for name, link in self._found.items() if self._open.get(name) is not None]
+        return [*self._own, *links, *([self._box] if self._box is not None else [])]
+
+    @property
+    def _read(self) -> str:
+        folder = self._about["run"]
+        return f"Report: backprobe show {folder}" if folder else "The run is not kept."
+
+    def _look_for_runs(self) -> None:
+        """What the script has open now."""
+        for name, link in self._found.items():
+            try:
+                run = OPEN[name]()
+            except Exception as error:  # a tracker of another version
+                self._failed(name, error)
+                continue
+            if run is not None and run != self._open.get(name):
+                link.open({**self._about, "folder": os.getcwd(), "open": run})
+            if run is not None or name in self._open:
+                self._open[name] = run
+        run = wandb() if self._wandb else None
+        if run is None:
+            self._box = None
+        elif self._box is None or self._box.run is not run:
+            self._box = Outbox(run, Chosen(self._keys))
+            self._boxes.append(self._box)
+
+    def _failed(self, name: str, error: Exception) -> None:
+        what = f"tracker {name}"
+        if not any(one.what == what for one in self._lost):
+            note = f"it was left out: {type(error).__name__}: {error}"[:300]
+            self._lost.append(Unseen(what, 1, note, hides=False))

@@ -1,0 +1,344 @@
+"""Whether this process waits in a collective operation for ranks that do not come.
+
+Note [Looking at waits]: collectives are not torch functions, so no mode sees them, and a process that waits runs no
+    code of ours. A thread looks at the main thread's stack a few times a second, only where torch.distributed is in
+    use. It reads code objects and instruction numbers, and holds no frame. A collective that C++ calls, as data
+    parallel's inside ``backward``, is on no stack of Python's: where the thread stays where it is, torch's flight
+    recorder is asked for one that goes on. A wait that lasts is said with what the other ranks have said of themselves
+    last (``backprobe.collective_desync``), by the first of those that wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed
+
+from ...collective_desync import held, said, stuck
+from ...records import Collective, RankSeen, RankWait, Site
+from ...source.control_flow import branch_conditions, branches_around, condition_of
+from ...source.frames import CodeLocation, Frames
+from ...source.sites import site_at
+from ...terminal import say
+from ...torch_internals import code_objects
+from ...torch_internals.flight import Flight, store_timeout
+from ...torch_texts import COLLECTIVE
+from .. import wall_clock
+
+#: Seconds between two looks, and seconds in one collective that count as waiting.
+EVERY, LONG = 0.25, 1.0
+#: Seconds after which a wait that goes on is said, or a part of the time after which torch gives up.
+SAY, PART = 20.0, 0.4
+#: Places that are noted, and steps.
+AROUND, STEPS = 200, 300
+#: Lines of collectives whose ways around are looked up, and calls around one that are told.
+LINES, CALLERS = 8, 3
+#: Looks after each of which it is said how far the process is: it may end soon, and without a word.
+SOON = 20
+#: Seconds in one place after which the flight recorder is asked what goes on, and between two times.
+STILL = 2.0
+
+
+def rank() -> int | None:
+    """This process's rank, where torch.distributed is in use."""
+    return int(torch.distributed.get_rank()) if in_use() else None
+
+
+def in_use() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def of_collective(error: BaseException | None) -> bool:
+    """Whether `error` says that a collective operation failed."""
+    return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in COLLECTIVE)
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """A stay in a collective.
+
+    :ivar inside: it was called by C++, inside this function of torch's.
+    :ivar called: what the flight recorder has of it.
+    """
+
+    op: str
+    spot: CodeLocation
+    began: float
+    inside: str = ""
+    called: Collective | None = None
+    callers: tuple[CodeLocation, ...] = ()
+
+
+class Waiting:
+    """Looks at one thread.
+
+    :param changed: called from the looking thread when a long wait goes on or ends, and now and then.
+    :param others: what the processes of the job have said of themselves last, this one too.
+    :param kept: have torch keep the collectives of this process.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        changed: Callable[[], None] | None = None,
+        say: bool = True,
+        others: Callable[[], Iterable[RankSeen]] | None = None,
+        kept: bool = False,
+    ) -> None:
+        self._frames, self._changed, self._say, self._others = frames, changed, say, others
+        self._said: Any = None
+        self._thread_id = threading.get_ident()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._now: _Wait | None = None
+        self._waits: deque[tuple[_Wait, float]] = deque(maxlen=50)
+        #: (time, place) when the thread was seen at another line.
+        self._trail: deque[tuple[float, CodeLocation]] = deque(maxlen=64)
+        #: Places of the user's that it was seen in, and what had called them.
+        self._around: dict[CodeLocation, None] = {}
+        #: Since when the thread is in one place, and when the flight recorder was asked of it.
+        self._still: tuple[CodeLocation | None, float] = (None, 0.0)
+        self._asked = 0.0
+        #: Time, and processor time of this process, some looks ago.
+        self._used = (time.monotonic(), time.process_time())
+        self.busy: float | None = None
+        self.rank: int | None = None
+        #: When steps were over, and the number of the one that goes on, where it is known.
+        self._ends: tuple[tuple[float, int], ...] = ()
+        self.step: Callable[[], int | None] = lambda: None
+        self._ways: dict[Site, tuple[Site, ...]] = {}
+        self._looks = 0
+        self._flight = Flight(self._site_of)
+        if kept:
+            self._flight.ask()
+
+    def step_over(self, step: int) -> None:
+        """Told by the thread that is looked at."""
+        self._ends = (*self._ends[-STEPS:], (wall_clock.now(), step))
+
+    def _step_at(self, at: float) -> int | None:
+        """The step that went on then."""
+        ends = self._ends
+        place = bisect_right(ends, at, key=lambda end: end[0])
+        step = ends[place][1] if place < len(ends) else self.step()
+        before = ends[place - 1][1] if place else -1
+        return step if step == before + 1 else None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="backprobe-waiting", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        if self.rank is None:  # a process that ends at once may not have been looked at
+            self.rank = rank()
+        self._flight.leave()
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        with contextlib.suppress(
+            Exception
+        ):  # it looks no more; a traceback of ours has no place in the script's output
+            while not self._stop.wait(EVERY):
+                self.look()
+
+    def look(self) -> None:
+        """Look once."""
+        at = wall_clock.now()
+        frame = sys._current_frames().get(self._thread_id)
+        found = rank()
+        new = found is not None and self.rank is None
+        if new:
+            self._flight.leave()
+        self.rank = found if found is not None else self.rank
+        spot, op = self._where(frame)
+        backward = self._in_backward(frame)
+        callers = self._callers(frame) if op else ()
+        self.note_callers(frame)
+        del frame
+        if spot is not None and (not self._trail or self._trail[-1][1] != spot):
+            self._trail.append((at, spot))
+        if self._still[0] != spot:
+            self._still = spot, at
+        now = self._now
+        if now is not None and now.inside and now.spot == spot and self._goes_on(now):
+            op = now.op
+        same = now is not None and op == now.op and spot == now.spot
+        if now is not None and not same:
+            self._end(at)
+        if op and spot is not None and not same:
+            self._now = _Wait(op, spot, at, callers=callers)
+        elif not op and backward and spot is not None:
+            self._now = self._inside_backward(spot, at)
+        self._looks += 1
+        if self._looks % 8 == 0:
+            before, self._used = self._used, (time.monotonic(), time.process_time())
+            self.busy = (self._used[1] - before[1]) / max(self._used[0] - before[0], EVERY)
+        now = self._now
+        waits = now is not None and at - now.began > LONG
+        if waits and now is not None:
+            if now.called is None and at - self._asked > STILL:
+                now = self._now = replace(now, called=self._called(now.began))
+            limit = now.called.timeout if now.called is not None else store_timeout()
+            if self._say and self._said is None and at - now.began > min(SAY, PART * limit or SAY):
+                self._tell(now, at)
+        # Where a process is killed, what it was doing before must be known; and who it is, to those that end first.
+        if self._changed is not None and (
+            waits or new or (self.rank is not None and (self._looks < SOON or self._looks % 4 == 0))
+        ):
+            self._changed()
+
+    def _site_of(self, frames: list[tuple[str, int, str]]) -> Site | None:
+        mine = next((one for one in frames if self._frames.is_users_file(one[0])), None)
+        return None if mine is None else site_at(*mine)
+
+    def note_callers(self, frame: Any) -> None:
+        """Note the user's places on the stack of `frame`."""
+        while frame is not None and len(self._around) < AROUND:
+            if self._frames.is_user(frame.f_code):
+                self._around[frame.f_code, frame.f_lasti] = None
+                if frame.f_code.co_name == "<module>":  # what runs or imports it has loops of its own
+                    return
+            frame = frame.f_back
+
+    def _callers(self, frame: Any) -> tuple[CodeLocation, ...]:
+        """The user's places on a stack, but for the innermost and modules."""
+        found: list[CodeLocation] = []
+        while frame is not None and len(found) <= CALLERS:
+            if self._frames.is_user(frame.f_code) and frame.f_code.co_name != "<module>":
+                found.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        return tuple(found[1:])
+
+    def ways(self, lines: Iterable[Site | None]) -> tuple[tuple[Site, tuple[Site, ...]], ...]:
+        """Ways around `lines`, of collectives and of waits: the last."""
+        last = [site for site in dict.fromkeys(lines) if site is not None][-LINES:]
+        for site in last:
+            if site not in self._ways:  # reading the code takes long, and this is asked often
+                self._ways[site] = branch_conditions(self._frames, site)
+        return tuple((site, found) for site in last if (found := self._ways[site]))
+
+    def branches(self) -> tuple[Site, ...]:
+        """Lines that leave a loop that the thread was seen in."""
+        sites = [site for spot in list(self._around) if (site := self._frames.site(spot)) is not None]
+        return branches_around((site.file, site.line) for site in sites)
+
+    def conditions(self, ways: Iterable[tuple[Site, tuple[Site, ...]]]) -> tuple[tuple[Site, Site], ...]:
+        """By line that leaves: that of its condition; of `branches` and `ways`."""
+        lines = dict.fromkeys((*self.branches(), *(line for _, found in ways for line in found)))
+        return tuple((line, head) for line in lines if (head := condition_of(line)) is not None)
+
+    def _in_backward(self, frame: Any) -> bool:
+        """Whether the thread is inside the engine."""
+        while frame is not None and not self._frames.is_user(frame.f_code):
+            if frame.f_code is code_objects.ENGINE_CALL:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _inside_backward(self, spot: CodeLocation, at: float) -> _Wait | None:
+        """The collective that goes on while the thread stays inside the engine."""
+        if at - self._still[1] < STILL or at - self._asked < STILL:
+            return None
+        called = self._called()
+        return None if called is None else _Wait(called.op, spot, max(called.began, self._still[1]), "backward", called)
+
+    def _called(self, since: float = 0.0) -> Collective | None:
+        """The first collective that is not over, of those that were called since then where there are some."""
+        self._asked = wall_clock.now()
+        ones = [one for one in self.collectives() if not one.over and one.began < self._asked - LONG]
+        ones = [one for one in ones if one.began >= since - EVERY] or ones
+        return min(ones, key=lambda one: one.began, default=None)
+
+    def _goes_on(self, wait: _Wait) -> bool:
+        """Whether a collective that is on no stack is not over."""
+        if wall_clock.now() - self._asked < STILL:
+            return True
+        called, self._asked = wait.called, wall_clock.now()
+        return called is not None and any(
+            (one.group, one.number, one.over) == (called.group, called.number, False) for one in self.collectives()
+        )
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """The last ones of each group, where torch keeps them."""
+        found = self._flight.last() if self.rank is not None or in_use() else ()
+        return tuple(replace(one, step=self._step_at(one.began)) for one in found)
+
+    def arrivals(self) -> tuple[tuple[str, int, tuple[float, ...]], ...]:
+        """When they were called."""
+        return () if self.rank is None else self._flight.arrivals()
+
+    def _tell(self, now: _Wait, at: float) -> None:
+        """Say that a wait lasts, and for whom; once for each."""
+        self._said = now
+        own = RankSeen(self.rank, os.getpid(), (self._record(now, at - now.began, "never"),))
+        ranks = [own]
+        if self._others is not None and self._changed is not None:
+            self._changed()
+            ranks = [seen for seen in self._others() if seen.rank is not None] or ranks
+        found, waits = held(ranks, live=True), [seen for seen, _ in stuck(ranks)]
+        first = min(waits, key=lambda seen: (seen.rank is None, seen.rank), default=own)
+        if found is not None and (first.rank, first.pid) == (own.rank, own.pid):  # machines may share numbers
+            say(f"backprobe: {said(found, wall_clock.now())}", sys.stderr)
+
+    def _end(self, at: float) -> None:
+        now, self._now = self._now, None
+        self._said = None
+        if now is not None and at - now.began > LONG:
+            self._waits.append((now, at))
+
+    def _record(self, wait: _Wait, seconds: float, ended: str) -> RankWait:
+        site = self._frames.site
+        callers = tuple(line for spot in wait.callers if (line := site(spot)) is not None)
+        made = RankWait(wait.op, site(wait.spot), wait.began, seconds, ended, wait.inside, callers=callers)
+        called = wait.called
+        if called is None:
+            return made
+        return replace(made, group=called.group, number=called.number, inputs=called.inputs)
+
+    def _where(self, frame: Any) -> tuple[CodeLocation | None, str]:
+        """The user's place, and the collective that it is in, if it is in one."""
+        op, inside = "", None
+        while frame is not None:
+            code = frame.f_code
+            if self._frames.is_user(code):
+                return (code, frame.f_lasti), op if inside else ""
+            if code.co_name == "<module>":  # what is imported calls none, be it torch.distributed itself
+                op, inside = "", False
+            here = code.co_filename.startswith(code_objects.COLLECTIVES) or code.co_filename == code_objects.DDP_FILE
+            if inside is None and code.co_name not in code_objects.COLLECTIVE_WAITS:
+                inside = here  # the innermost frame decides
+            if here and code.co_name != code_objects.COLLECTIVE_WRAPPER:
+                op = code.co_name
+            frame = frame.f_back
+        return None, ""
+
+    def records(self, failed: bool) -> tuple[RankWait, ...]:
+        """The long waits. `failed`: the process ended with an error, right after the last of them. Asked by the thread
+        that is looked at, none goes on."""
+        at = wall_clock.now()
+        if self._now is not None and threading.get_ident() == self._thread_id:
+            self._end(at)
+        found = [self._record(wait, ended - wait.began, "returned") for wait, ended in self._waits]
+        if failed and found and at - (found[-1].began + found[-1].seconds) < 4 * EVERY + 0.5:
+            found[-1] = replace(found[-1], ended="raised")
+        now = self._now
+        if now is not None and at - now.began > LONG:
+            found.append(self._record(now, at - now.began, "raised" if failed else "never"))
+        return tuple(found)
+
+    def trail(self) -> tuple[tuple[float, Site], ...]:
+        """Where the thread was last, by time."""
+        return tuple((at, site) for at, spot in self._trail if (site := self._frames.site(spot)) is not None)

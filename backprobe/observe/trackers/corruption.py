@@ -1,0 +1,260 @@
+"""Gradients and weights that became NaN or Inf outside the backward: by the script, a hook, an optimizer's step.
+
+Note [What happened between]: a weight that is bad when a step begins was finite in the backward before, where that gave
+finite gradients to it. What has happened since is little: lines that used its gradient, hooks that ran once it was
+there, lines that wrote to the weight, the optimizer's step. Whether the gradients were still finite when the optimizer
+began is looked at where somebody touched them, as often as a hundredth of the run's time allows.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ...records import GradientHook, Spoilt
+from ...source.definitions import result_of, written_in_loop
+from ...source.frames import CodeLocation
+from ...torch_internals import code_objects, private
+from ...torch_internals.measure import Norms
+from ...torch_texts import HOOKED_VIEW
+from ..backward.calls import ActiveBackward
+from ..backward.layouts import LiveLayout
+from ..backward.pending_call_record import PendingCallRecord
+from ..events import Tracker
+from ..forward.oplog import op_name, spot_of
+from ..tracker_context import TrackerContext
+
+_clock = time.perf_counter
+#: What is told of a run at most.
+MOST = 20
+#: Hooks on tensors of which it is remembered where they were put.
+HOOKS = 10_000
+#: The node that calls a module's backward hooks.
+_MODULE_HOOK = f"{HOOKED_VIEW}Backward"
+
+
+class SpoiltOutside(Tracker):
+    """Watches what happens to gradients and weights between backward calls."""
+
+    def __init__(self, scene: TrackerContext) -> None:
+        self._scene, self._names, self._frames = scene, scene.names, scene.frames
+        #: Ids of the leaves that the backward calls since the last update gave finite gradients to.
+        self._finite: frozenset[int] = frozenset()
+        self._ids: dict[LiveLayout, frozenset[int]] = {}
+        #: Gradients that were used since then, and lines that did: what they wrote with.
+        self._grads: set[int] = set()
+        self._touched: dict[CodeLocation, str] = {}
+        self._last: Any = None
+        #: Lines that wrote to weights since: which, by what.
+        self._written: dict[tuple[CodeLocation | None, str], set[int]] = {}
+        #: Optimizers that have stepped since, at which line, and whether somebody had touched gradients before.
+        self._stepped: list[tuple[weakref.ref[Any], CodeLocation | None]] = []
+        self._unsure = False
+        #: What made something bad is known, or was looked for in vain.
+        self._told = False
+        self._spent, self._began = 0.0, _clock()
+        #: Of nodes whose tensor has a hook: the hook's code, where it was put.
+        self._hooks: dict[int, tuple[Any, CodeLocation | None]] = {}
+        self._found: list[Spoilt] = []
+        self._hooked: list[GradientHook] = []
+
+    # What happens between two backward calls
+
+    def grad_used(self, value: Any, put: bool, frame: Any) -> None:
+        if not self._finite:
+            return
+        self._grads.add(id(value))
+        code = frame.f_code
+        at = (code, frame.f_lasti)
+        if at == self._last:
+            return
+        self._last = at
+        if code.co_filename not in code_objects.KEEPS_FINITE and (spot := self._frames.spot(frame)) is not None:
+            self._touched[spot] = "assignment to .grad" if put else self._touched.get(spot, "")
+
+    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        if not self._finite or frame.f_code.co_filename in code_objects.KEEPS_FINITE:
+            return
+        spot = self._frames.spot(frame)
+        mine = {id(t) for t in written if id(t) in self._finite}
+        if mine:
+            self._written.setdefault((spot, op_name(func)), set()).update(mine)
+        elif spot is not None and (spot in self._touched or any(id(t) in self._grads for t in written)):
+            self._touched[spot] = self._touched.get(spot) or op_name(func)
+
+    def data_put(self, tensor: Any, frame: Any) -> None:
+        if id(tensor) in self._finite:
+            self._written.setdefault((self._frames.spot(frame), "assignment to .data"), set()).add(id(tensor))
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        if not self._finite or self._told:
+            return
+        held = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._finite]
+        hooked = [p for p in held if getattr(p, "_post_accumulate_grad_hooks", None)]
+        if not (self._touched or hooked):
+            return
+        self._unsure = self._spent > 0.01 * (_clock() - self._began) + 0.05
+        if self._unsure:
+            return
+        begin = _clock()
+        bad = _not_finite([(p, p.grad) for p in held if p.grad is not None])
+        self._spent += _clock() - begin
+        if bad:
+            self._told = True
+            self._gradient(bad, [p for p in bad if p in hooked])
+
+    def _gradient(self, bad: list[Any], hooked: list[Any]) -> None:
+        """The gradients of `bad` were finite when their backward was over, and are not."""
+        if hooked and not self._touched:
+            hook = next(iter(hooked[0]._post_accumulate_grad_hooks.values()))
+            self._add("hooked gradient", bad, getattr(hook, "__name__", "a hook"), result_of(hook))
+        elif self._touched:
+            writers = {spot: op for spot, op in self._touched.items() if op} or self._touched
+            spot, op = next(iter(writers.items()))
+            self._add("gradient", bad, op, self._frames.site(spot), sure=len(writers) == 1 and not hooked)
+
+    def optimizer_over(self, optimizer: Any) -> None:
+        if self._finite:
+            self._stepped.append((weakref.ref(optimizer), self._frames.spot(sys._getframe())))
+            self._touched.clear()
+
+    # What backward calls tell
+
+    def hook_put(self, tensor: Any, hook: Any, frame: Any) -> None:
+        if len(self._hooks) >= HOOKS:
+            self._hooks.clear()
+        self._hooks[tensor.grad_fn._sequence_nr()] = (getattr(hook, "__code__", None), self._frames.spot(frame))
+
+    def backward_ran(self, running: ActiveBackward) -> None:
+        if not running.watch.norms.bad or len(self._hooked) >= MOST or self._told:
+            return
+        index, graph = running.index, running.graph
+        for i, seq in enumerate(graph.seqs):
+            code, spot = self._hooks.get(seq, (None, None))
+            if spot is not None:
+                self._hooked.append(GradientHook(index, i, result_of(code), self._frames.site(spot)))
+            elif graph.plan.names[i] == _MODULE_HOOK:
+                hook = self._module_hook(running, i)
+                if hook is not None:
+                    self._hooked.append(GradientHook(index, i, result_of(hook), None, True))
+        for i, leaf in graph.leaves:
+            for hook in (leaf._backward_hooks or {}).values():
+                self._hooked.append(GradientHook(index, i, result_of(hook), None))
+
+    def _module_hook(self, running: ActiveBackward, i: int) -> Any:
+        """A hook of the module that node `i` calls the hooks of."""
+        path = running.live.layout(self._names).nodes[i].module
+        for root in self._names.modules.roots:
+            model = root.ref()
+            for name, module in model.named_modules() if model is not None else ():
+                if self._names.modules.full_name(root, name) == path or (name == path and not path):
+                    for hook in (*module._backward_pre_hooks.values(), *module._backward_hooks.values()):
+                        return hook
+        return None
+
+    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        if recorded.kind == "autograd.grad" or running.inside is not None or recorded.raised is not None:
+            return
+        if recorded.trouble:
+            if self._stepped and not self._told:
+                self._weights(running)
+            self._told, self._finite = True, frozenset()
+        else:
+            mine = self._ids.get(running.live)
+            if mine is None:
+                if len(self._ids) > 16:
+                    self._ids.clear()
+                mine = self._ids[running.live] = frozenset(id(v) for _, v in running.graph.leaves)
+            self._finite = mine if self._stepped or not self._finite or mine is self._finite else self._finite | mine
+            self._told = self._unsure = False
+        self._forget()
+
+    def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+        """Nobody sees what happens in a step that is not recorded: nothing is known of what was finite before it."""
+        if self._finite or self._stepped:
+            self._finite = frozenset()
+            self._forget()
+
+    def calls_passed(self, spot: CodeLocation | None, count: int) -> None:
+        self.call_counted(spot, ())
+
+    def _forget(self) -> None:
+        self._stepped.clear()
+        self._written.clear()
+        self._touched.clear()
+        self._grads.clear()
+        self._last = None
+
+    def _weights(self, running: ActiveBackward) -> None:
+        """The first call that is not finite: was a weight so, and what has happened to it since the call before?"""
+        bad = _not_finite([(p, p) for _, p in running.graph.leaves if id(p) in self._finite])
+        if not bad:
+            return
+        numbers = {id(p) for p in bad}
+        writers = [key for key, ids in self._written.items() if ids & numbers]
+        if writers:
+            spot, op = writers[0]
+            self._add("weight", bad, op, self._frames.site(spot), sure=len(writers) == 1, ago=1)
+            return
+        for ref, spot in self._stepped:
+            optimizer = ref()
+            if optimizer is None:
+                continue
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            if numbers & held:
+                op = f"{type(optimizer).__name__}.step"
+                inside = written_in_loop(type(optimizer).step)
+                mine = inside is not None and self._frames.is_users_file(inside.file)
+                site, why = inside if mine else self._frames.site(spot), _reason(optimizer)
+                setting = next(_bad_settings(optimizer), None)
+                made = self._scene.values.outside.of_number(setting[1] != setting[1]) if setting else None
+                if made is not None and (line := self._frames.site(spot_of(made.entry))) is not None:
+                    site, why = line, f"{why}, of a number that {op_name(made.entry[2])} gave"
+                return self._add("update", bad, op, site, why, not self._unsure, 1)
+
+    def _add(
+        self, what: str, bad: list[Any], op: str, site: Any, why: str = "", sure: bool = True, ago: int = 0
+    ) -> None:
+        if len(self._found) < MOST:
+            names = tuple(self._names.of(p) for p in bad)
+            step = max(self._scene.steps.index - ago, 0)
+            self._found.append(Spoilt(step, what, names, op, site, None, why, sure))
+
+    def records(self) -> tuple[Any, ...]:
+        return (*self._found, *self._hooked)
+
+
+def _not_finite(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
+    """Those of `pairs` whose second is not finite, the first of each."""
+    with private.unseen(), private.unnoticed(), torch.no_grad():
+        norms = Norms(sums=True, plain=True)
+        here = [(p, private.local(t)) for p, t in pairs if t.layout is torch.strided and not private.hands_off(t)]
+        slots = [(p, norms.take(t.detach())) for p, t in here if t is not None]
+        norms.flush()
+    return [p for p, slot in slots if slot in norms.bad]
+
+
+def _bad_settings(optimizer: Any) -> Iterator[tuple[str, float]]:
+    """The settings of an optimizer that are not finite."""
+    for group in optimizer.param_groups:
+        yield from ((name, value) for name, value in group.items() if isinstance(value, float) and value - value != 0.0)
+
+
+def _reason(optimizer: Any) -> str:
+    """What is wrong with the settings of an optimizer."""
+    for name, value in _bad_settings(optimizer):
+        return f"its {name} is {value}"
+    for group in optimizer.param_groups:
+        eps = group.get("eps")
+        halves = {p.dtype for p in group["params"] if p.dtype in (torch.float16, torch.bfloat16)}
+        for dtype in halves if isinstance(eps, float) and eps > 0.0 else ():
+            if not torch.tensor(eps, dtype=dtype):
+                return f"its eps of {eps:g} is 0 in {str(dtype).removeprefix('torch.')}"
+        if eps == 0.0:
+            return "its eps is 0"
+    return ""

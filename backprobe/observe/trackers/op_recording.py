@@ -1,0 +1,346 @@
+"""``--record-ops`` and ``--check divergence``: every op of the first steps.
+
+The first keeps what a comparison with another run needs. The second compares at the end: the run with itself in
+float64, and models of one structure with each other.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ...comparing.files import TapeWriter
+from ...records import Applied, Divergence, Print, Step, Tape, TapeOp, Unseen
+from ...source.roots import ModuleCallRef, RootModule
+from ...torch_internals import private
+from ..events import Tracker
+from ..op_record.applied import Calls
+from ..op_record.judged import against_each_other, against_float64
+from ..op_record.mode import TapeMode
+from ..op_record.models import Model, Models
+from ..op_record.space import Space
+from ..op_record.surroundings import about, generators, modules, optimizer
+from ..schedule.settings import Settings
+from ..tracker_context import TrackerContext
+
+if TYPE_CHECKING:
+    from ..backward.calls import ActiveBackward
+
+#: Steps that are recorded where nobody says which.
+STEPS = 3
+#: What is asked for to have them compared at the end.
+ASKED = "divergence"
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A weight or buffer: the outermost module that it is of, and its path there; of none, what it is called."""
+
+    ref: Any
+    root: RootModule | None
+    path: str
+
+
+class Taping(Tracker):
+    """Puts the mode on in steps that are recorded. Each is written, or held until the end, when it is over."""
+
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return settings.record_ops or ASKED in settings.checks
+
+    def __init__(self, scene: TrackerContext) -> None:
+        self._scene = scene
+        self._asked = ASKED in scene.settings.checks
+        #: By id: the number of a weight, as text, which stands for its name until ops are handed on; and what it is of.
+        self._names: dict[int, str] = {}
+        self._named: list[_Weight] = []
+        self._space = Space(scene.settings.max_record_mb << 20, self._asked)
+        self._mode: TapeMode | None = None
+        self._on = False
+        self._writer: TapeWriter | None = None
+        self._step = 0
+        self._info: dict[str, Any] = {}
+        self._faults: list[BaseException] = []
+        #: Settings of modules, and weights by number, as the first outermost module found them.
+        self._settings: list[tuple[RootModule, str, dict[str, Any]]] = []
+        self._start: dict[str, int] = {}
+        self._calls: Calls | None = None
+        self._models: Models | None = None
+        #: Steps that are recorded again for an outermost module that came late, and the models that were met before.
+        self._again, self._before = range(0), list[Model]()
+        #: What is held to be compared at the end.
+        self._held: list[tuple[TapeOp, ModuleCallRef | None]] = []
+        self._prints: list[Print] = []
+        self._found: list[Divergence] = []
+
+    def _wanted(self, step: int) -> bool:
+        settings = self._scene.settings
+        last = settings.last if settings.last is not None else settings.first + STEPS * settings.every
+        asked = settings.first <= step < last and (step - settings.first) % settings.every == 0
+        return asked or step in self._again
+
+    # When
+
+    def step_begins(self, step: int, careful: bool) -> None:
+        self._step = step
+        if not self._wanted(step):
+            self._off()
+            return
+        if self._mode is None:
+            scene = self._scene
+
+            def here() -> Any:
+                stack = scene.modules.stack
+                return stack[-1] if stack else None
+
+            mode = self._mode = TapeMode(scene.frames, here, self._names, self._space, self._faults.append)
+            if self._asked:
+                self._calls = mode.calls = Calls(mode.taken, lambda gradient: mode.value_of(gradient, True))
+                self._models = self._new_models(mode)
+        if self._again[:1] == range(step, step + 1) and self._models is not None:
+            self._before += self._models.all
+            self._models = self._new_models(self._mode)
+        with private.unseen(), private.unnoticed():
+            self._mode.new_step(step)
+            self._info = {"step": step, "generators": generators() if step else {}, "optimizers": []}
+            self._settings, self._start = [], {}
+            self._name()
+        self._put_on()
+
+    @staticmethod
+    def _new_models(mode: TapeMode) -> Models:
+        models = Models(lambda weight: mode.value_of(weight, True))
+        models.begins(mode.count)  # a call may be about to begin
+        return models
+
+    def attached(self) -> None:
+        if self._info and not self._on:
+            self._put_on()
+
+    def detached(self) -> None:
+        self._off(True)
+
+    def _put_on(self) -> None:
+        if self._mode is not None and not self._on:
+            if not self._mode.quiet:
+                private.put_dispatch_mode(self._mode)
+            self._mode.quiet, self._on = False, True
+
+    def _off(self, over: bool = False) -> None:
+        """Note [Not taken off where code is compiled]: a compiler's frame puts dispatch keys back as it has found them
+        when it is left. Where a mode was taken off meanwhile, torch goes on as if one were on. So it stays, and does
+        nothing, until all is `over`."""
+        if self._mode is None or not (self._on or self._mode.quiet):
+            return
+        self._on, self._mode.quiet = False, "torch._dynamo" in sys.modules and not over
+        if not self._mode.quiet:
+            private.drop_dispatch_mode(self._mode)
+
+    # What
+
+    def root_found(self) -> None:
+        self._look()
+        if self._models is not None and not self._on and not self._again:
+            new = self._scene.modules.roots[-1].class_name
+            if any(one.root.class_name == new for one in self._models.all):
+                self._again = range(self._step + 1, self._step + 1 + STEPS)
+
+    def forward_begins(self) -> None:
+        if not self._settings:
+            self._look()
+        if self._models is not None and self._mode is not None:
+            self._models.begins(self._mode.count)
+
+    def module_left(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+        if self._models is None or self._mode is None or not self._on or self._scene.modules.stack:
+            return
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            self._name()
+            self._models.over(where, self._mode.count)
+
+    def node_ran(self, running: ActiveBackward, node: int, grad_inputs: Any, grad_outputs: Any) -> None:
+        if self._calls is not None and self._mode is not None and self._on:
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                self._calls.node_ran(running.graph.nodes[node], grad_outputs, grad_inputs, self._mode.count)
+
+    def _look(self) -> None:
+        """Weights and settings as the first outermost module finds them."""
+        if not self._on or self._mode is None:
+            return
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            self._name()
+            found = self._modules()
+            each = modules((str(k), module) for k, (_, _, module) in enumerate(found))
+            self._settings = [(root, path, one) for (root, path, _), one in zip(found, each.values(), strict=True)]
+            weights = [(self._number(one, root, path), one) for root, path, one, _ in self._weights()]
+            self._start = {number: value for number, one in weights if (value := self._mode.value_of(one)) is not None}
+            if self._step == 0:  # a script seeds them after its start
+                self._info["generators"] = generators()
+
+    def optimizer_begins(self, optimizer_: Any) -> None:
+        mode = self._mode
+        if mode is None or not self._on:
+            return
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            self._info["optimizers"].append(optimizer(optimizer_))
+            self._name()
+            for group in optimizer_.param_groups:
+                for parameter in group["params"]:
+                    if isinstance(parameter, torch.Tensor):
+                        mode.sink("gradient", self._weight(parameter), parameter.grad)
+        mode.optimizing = True
+
+    def optimizer_over(self, optimizer_: Any) -> None:
+        if self._mode is not None:
+            self._mode.optimizing = False
+
+    def step_over(self, step: Step) -> None:
+        self._write(step.index)
+
+    def ended(self) -> None:
+        if self._mode is not None and self._mode.ops:
+            self._write(self._step)
+        if self._held and self._models is not None and self._calls is not None:
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                self._judge([self._before, self._models.all], self._calls.ran)
+            self._held, self._prints, self._space.all = [], [], {}
+
+    def _judge(self, met: list[list[Model]], applied: list[Applied]) -> None:
+        ops = tuple(self._told(op, where) for op, where in self._held)
+        tape = Tape(about(), ({"step": ops[0].step},), {}, ops, tuple(self._prints))
+
+        def ops_of(model: Model, begin: int, end: int) -> list[TapeOp]:
+            mine = [(op, where) for op, where in self._held if begin <= op.index < end and op.phase == "forward"]
+            return [self._told(op, where, model.root) for op, where in mine]
+
+        self._found = [one for models in met for one in against_each_other(tape, self._space.all, models, ops_of)]
+        self._found += against_float64(tape, self._space.all, applied)
+
+    def _modules(self) -> list[tuple[RootModule, str, Any]]:
+        """All modules that are known, with the outermost one that each is in, and its path there."""
+        found = []
+        for root in self._scene.modules.roots:
+            model = root.ref()
+            if model is not None:
+                found += [(root, root.path_of(module) or path, module) for path, module in model.named_modules()]
+        return found
+
+    def _weights(self) -> Iterator[tuple[RootModule, str, torch.Tensor, bool]]:
+        """Weights and buffers of these: the outermost module, the path inside it, and whether it is a parameter."""
+        for root, path, module in self._modules():
+            for held in (module._parameters, module._buffers):
+                for key, tensor in held.items():
+                    if tensor is not None:
+                        yield root, f"{path}.{key}".strip("."), tensor, held is module._parameters
+
+    def _name(self) -> None:
+        """Number the weights and buffers that are known by now."""
+        for root, path, tensor, _ in self._weights():
+            self._number(tensor, root, path)
+
+    def _number(self, tensor: Any, root: RootModule | None, path: str) -> str:
+        number = self._names.get(id(tensor))
+        if number is None or self._named[int(number)].ref() is not tensor:
+            number = self._names[id(tensor)] = str(len(self._named))
+            self._named.append(_Weight(private.tensor_ref(tensor), root, path))
+        elif root is not None:
+            self._named[int(number)] = replace(self._named[int(number)], root=root, path=path)
+        return number
+
+    def _weight(self, parameter: torch.Tensor) -> str:
+        """The number of a parameter that an optimizer has: it may be of no module."""
+        number = self._names.get(id(parameter))
+        if number is not None and self._named[int(number)].ref() is parameter:
+            return number
+        leaf = self._scene.names.leaves.of_id(id(parameter))
+        known = leaf is not None and leaf.stands_for(parameter)
+        return self._number(parameter, None, self._scene.names.leaves.name(leaf) if leaf is not None and known else "")
+
+    def _name_of(self, number: str, root: RootModule | None = None) -> str:
+        """What a weight is called. `root`: by its path, where it is of that outermost module."""
+        if not number:
+            return ""
+        one = self._named[int(number)]
+        if one.root is None or one.root is root:
+            return one.path
+        return self._scene.modules.full_name(one.root, one.path)
+
+    def _told(self, op: TapeOp, where: ModuleCallRef | None, root: RootModule | None = None) -> TapeOp:
+        """`op` with the names that all else goes by: of weights, and of the innermost module that is part of a model.
+        `root`: by paths inside it."""
+        watch = self._scene.modules
+        module = (watch.place_of(where) or "") if where is not None else ""
+        inner = watch.registered(where)
+        if root is not None and inner is not None and inner.root is root:
+            module = inner.path or ""
+        inputs = op.inputs
+        if any(one.name for one in inputs):
+            inputs = tuple(replace(one, name=self._name_of(one.name, root)) if one.name else one for one in inputs)
+        # Some of C++ have a blank in their names.
+        node, _, weight = op.node.rpartition(" ") if op.node.rpartition(" ")[2].isdecimal() else (op.node, "", "")
+        return replace(
+            op,
+            module=self._name_of(op.module) if op.phase == "sink" else module,
+            inputs=inputs,
+            node=f"{node} {self._name_of(weight, root)}".strip(),
+        )
+
+    def _write(self, step: int) -> None:
+        mode = self._mode
+        if mode is None or not self._info or mode.step != step or not mode.ops:
+            return
+        folder = self._scene.record_to if self._scene.settings.record_ops else None
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            for root, path, tensor, trained in self._weights():
+                number = self._number(tensor, root, path)
+                if trained and not self._info["optimizers"]:
+                    mode.sink("gradient", number, tensor.grad)
+                mode.sink("weight", number, tensor)
+            metrics = sys.modules.get("torch._inductor.metrics")
+            self._info["kernels"] = getattr(metrics, "generated_kernel_count", 0)
+            self._keep(Path(folder) if folder is not None else None, step)
+        mode.ops, mode.fresh = [], []
+        self._info = {}
+
+    def _keep(self, folder: Path | None, step: int) -> None:
+        """The step goes to `folder`, and is held where it is to be compared here."""
+        mode = self._mode
+        assert mode is not None
+        if folder is not None:
+            if self._writer is None:
+                self._writer = TapeWriter(folder, self._scene.settings.source != "none")
+                self._writer.about(about())
+            name = self._scene.modules.full_name
+            settings = {name(root, path): one for root, path, one in self._settings}
+            start = {self._name_of(number): value for number, value in self._start.items()}
+            info = {**self._info, "modules": settings, **({"start": start} if start else {})}
+            self._writer.step(step, info, [self._told(op, where) for op, where in mode.ops], mode.fresh)
+        if self._asked:
+            self._held += mode.ops
+            self._prints += mode.fresh
+        self._space.write(self._writer.folder if folder is not None and self._writer is not None else None, step)
+
+    # What is known
+
+    def records(self) -> tuple[Divergence, ...]:
+        return tuple(self._found)
+
+    def unseen(self) -> list[Unseen]:
+        found = []
+        if self._faults:
+            first = self._faults[0]
+            what = f"ops that are not in the record to compare: {type(first).__name__}: {first}"[:300]
+            found.append(Unseen("ops to compare", len(self._faults), what, hides=False))
+        if self._space.lost:
+            found.append(
+                Unseen(
+                    "tensors", self._space.lost, "not kept to be compared: give more with --max-record-mb", hides=False
+                )
+            )
+        return found

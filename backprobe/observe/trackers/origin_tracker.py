@@ -1,0 +1,117 @@
+"""Where a loss that is not finite began, told by the graph of its backward: also where nothing saw the forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...graphs.plan import engine_order
+from ...records import Born, InferredLine, Site
+from ...source.dataflow import is_singular, singular_before
+from ...source.frames import variables
+from ...torch_internals import private
+from ...torch_internals.entry_points import root_record
+from ..backward.calls import ActiveBackward
+from ..backward.line_inference import first_bad_node, is_able
+from ..backward.nonfinite_origin import NonFiniteOrigin, bad_storages, nonfinite_origin
+from ..backward.pending_call_record import PendingCallRecord
+from ..events import Tracker
+from ..forward.writes import names_of_storage, variable_of
+from ..tracker_context import TrackerContext
+
+#: Calls that are looked into.
+MOST = 20
+#: Nodes of which it is noted where they may have been made.
+MAX_INFERRED = 200
+
+
+class Births(Tracker):
+    """Looks into the graphs of the first calls in a row that begin from something bad. Roots on an accelerator are left
+    alone: reading one would wait for it."""
+
+    def __init__(self, scene: TrackerContext) -> None:
+        self._scene = scene
+        self._found: list[Born] = []
+        self._inferred: list[InferredLine] = []
+        self._row = 0
+
+    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
+        number = {node: i for i, node in enumerate(running.graph.nodes[: len(running.starts)])}
+        starts = [
+            number[start]
+            for root, start in zip(running.roots, running.starts, strict=True)
+            if start is not None and getattr(root, "is_cpu", False) and root_record(root, None).bad is not None
+        ]
+        if not starts:
+            self._row = 0
+            return
+        self._row += 1
+        if self._row > 1 or len(self._found) >= MOST:
+            return
+        found = nonfinite_origin(running.graph, starts)
+        if found is not None:
+            here = found.node, found.how, found.kept, found.output, found.sure
+            before = self._before(running, found, frame) if found.how == "outside" else ("", None, False)
+            behind = None
+            if found.how == "leaf" and running.graph.span[0] < self._scene.calls.noted_from:
+                behind, before = self._behind(running), ("", self._new_singular_line(), False)
+            self._found.append(Born(running.index, *here, *before, found.masked, found.others, behind))
+
+    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note which lines the nodes that a finding may name were made at, if nobody saw them run."""
+        layouts = self._scene.calls.layouts
+        if not layouts.inferred or not recorded.trouble or len(self._inferred) >= MAX_INFERRED:
+            return
+        born = [(one.node, *one.others, one.behind) for one in self._found[-1:] if one.backward == running.index]
+        nodes = [i for one in born for i in one if i is not None]
+        nodes += [bad.node for bad in running.watch.bad_nodes[:MOST]]
+        nodes += [i for i, node in enumerate(running.graph.nodes[: len(running.starts)]) if node in running.starts]
+        if running.graph.plan.names:
+            nodes += [0]
+        for i in dict.fromkeys(nodes):
+            if running.graph.seqs[i] in layouts.inferred:
+                self._inferred.append(InferredLine(running.index, i, layouts.candidates(running.graph, i)))
+
+    def _behind(self, running: ActiveBackward) -> int | None:
+        """The node whose backward may have made the gradients of the leaves bad that are bad now, if the graph of the
+        step before was like this one."""
+        graph, layouts = running.graph, self._scene.calls.layouts
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            bad = {i: not bool(leaf.isfinite().all()) for i, leaf in graph.leaves if private.is_plain(leaf)}
+        written = torch.autograd.function.BackwardCFunction
+        custom = {i for i, node in enumerate(graph.nodes) if isinstance(node, written)}
+        order = engine_order(graph.plan, graph.seqs, running.live.needed)
+        found = first_bad_node(graph.plan, order, bad, custom, layouts.newcomers)
+        if found is not None and (found in custom or is_able(graph.plan.names[found])):
+            return found
+        only_bad = {i: True for i, is_bad in bad.items() if is_bad}  # the others may belong to another loss
+        other = first_bad_node(graph.plan, order, only_bad, custom, layouts.newcomers)
+        return other if other is not None else found
+
+    def _new_singular_line(self) -> Site | None:
+        """A line that ran for the first time lately, and calls what is not finite everywhere."""
+        news, frames = self._scene.calls.layouts.news, self._scene.names.frames
+        sites = [site for spot in news() if (site := frames.site(spot)) is not None] if news is not None else []
+        return next((site for site in sites if is_singular(site)), None)
+
+    def _before(self, running: ActiveBackward, found: NonFiniteOrigin, frame: Any) -> tuple[str, Site | None, bool]:
+        """What the user's code calls the tensor that came in, the line that may have made it what it is, and whether
+        that did so without torch."""
+        names = self._scene.names
+        storages = bad_storages(running.graph, found.node)
+        brought = bool(storages) and all(one for _, one in storages)
+        for storage, _ in storages:
+            variable, around = variable_of(storage, frame, names.frames), frame
+            while variable and variable not in variables(around):
+                around = around.f_back
+            if variable:
+                at = names.frames.site((around.f_code, around.f_lasti))
+                return variable, singular_before(at, names.frames, variable) if at is not None else None, brought
+        root = next((r for storage, _ in storages if (r := names_of_storage(storage, names.modules)) is not None), None)
+        name = names.modules.full_name(*root) if root is not None else ""
+        site = running.live.layout(names).nodes[found.node].site
+        return name, singular_before(site, names.frames) if site is not None else None, brought
+
+    def records(self) -> tuple[Born | InferredLine, ...]:
+        return (*self._found, *self._inferred)

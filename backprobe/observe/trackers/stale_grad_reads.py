@@ -1,0 +1,77 @@
+"""Hooks that read ``.grad`` before the backward that is going on has written it.
+
+Note [The eye inside hooks of leaves]: hooks on a leaf run before its accumulator, and before any hook on that node. So
+that the eye sees what they read, a hook of ours is put first on a leaf that has some, for the length of the call; it
+pushes the eye, and a hook on the node pops it. Full backward hooks of modules run inside a node that the eye is pushed
+for anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...records import Site, StaleRead
+from ...torch_internals import code_objects, private
+from ..backward.calls import ActiveBackward
+from ..events import Tracker
+from ..tracker_context import TrackerContext
+from .module_hooks import MODULE_HOOKS, registered_at
+
+
+class StaleReads(Tracker):
+    """What was read too early, by the line that reads it."""
+
+    def __init__(self, scene: TrackerContext) -> None:
+        self._scene, self._frames = scene, scene.frames
+        #: Leaves of the outermost call that is going on: id -> gradient and its version when it began.
+        self._before: dict[int, tuple[int, int]] = {}
+        self._handles: list[Any] = []
+        self._found: dict[Site, StaleRead] = {}
+
+    def backward_starts(self, running: ActiveBackward) -> None:
+        """An outermost call begins: note what is in ``.grad``, and see what the hooks of its leaves read."""
+        eye = self._scene.eye
+        if not eye.careful or running.inside is not None:
+            return
+        here = eye.is_here()
+        with private.unseen():
+            for i, leaf in running.graph.leaves:
+                self._before[id(leaf)] = _state(leaf.grad)
+                if leaf._backward_hooks and here:
+                    hooks = leaf._backward_hooks
+                    handle = leaf.register_hook(eye.push)
+                    self._handles.append(handle)
+                    for at in [at for at in hooks if at != handle.id]:  # the engine calls them as they were put in
+                        hooks[at] = hooks.pop(at)
+                    running.entered.add(i)
+
+    def backward_ended(self, running: ActiveBackward) -> None:
+        if running.inside is None:
+            self._before = {}
+            while self._handles:
+                self._handles.pop().remove()
+
+    def leaf_grad_read(self, tensor: Any, value: Any, frame: Any) -> None:
+        before = self._before.get(id(tensor))
+        if before is None or before != _state(value) or len(self._found) >= 20:
+            return
+        spot, inner = self._frames.spot(frame), None
+        under = (code_objects.MODULE_HOOKS_FILE, code_objects.TENSOR_HOOKS_FILE)
+        while frame is not None and frame.f_code.co_filename not in under:
+            inner = frame if self._frames.is_user(frame.f_code) else inner
+            frame = frame.f_back
+        site = self._frames.site(spot)
+        if site is None or site in self._found or frame is None or inner is None:
+            return
+        on = "module" if frame.f_code.co_filename == code_objects.MODULE_HOOKS_FILE else "tensor"
+        methods = MODULE_HOOKS if on == "module" else ("register_hook",)
+        where = registered_at(self._frames, inner.f_code, methods)
+        scene = self._scene
+        self._found[site] = StaleRead(scene.names.of(tensor), on, site, where, value is None, scene.steps.index)
+
+    def records(self) -> tuple[StaleRead, ...]:
+        return tuple(self._found.values())
+
+
+def _state(grad: Any) -> tuple[int, int]:
+    return (0, 0) if grad is None else (id(grad), grad._version)

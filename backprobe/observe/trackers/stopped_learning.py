@@ -1,0 +1,375 @@
+"""Parameters that one line's backward calls reached, and from some step on do not: frozen, cut off.
+
+Note [What stopped]: each line that calls backward is looked at apart, so that schemes which train parts in turn have
+nothing that stops. A parameter has stopped where the line went on without it for a while, which has to be longer than
+any time that it had been away before, and no other line reaches it either.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+
+from ...records import Site, StoppedLearning, Unreduced
+from ...source.assignments import freezes
+from ...source.definitions import calls_of_method
+from ...source.frames import CodeLocation
+from ...source.roots import clean_path
+from ...torch_internals import code_objects, private
+from ...torch_internals.structure import is_a
+from ...torch_texts import UNREDUCED
+from ..backward.calls import ActiveBackward
+from ..backward.layouts import LiveLayout
+from ..backward.pending_call_record import PendingCallRecord
+from ..events import Tracker
+from ..forward.leaves import LeafTensor
+from ..schedule.steps import SeenOptimizer
+from ..tracker_context import TrackerContext
+
+#: Calls of a line that a parameter has to be away for, and the part of the calls before that it has to be.
+AWAY, SHARE = 5, 0.2
+#: Calls that are enough where an operation was seen to cut the path.
+SEEN_CUT = 30
+#: How many times as often a module is called that one part of the script froze and another goes on to train.
+SHARED = 1.8
+#: Calls after which it is looked at why, and how often in a run.
+LOOK_AFTER, LOOKS = 2, 3
+#: Names of functions that are to look at a model or to write it down, not to train it.
+_LOOKS_ON = re.compile(
+    r"(on_|_)*((save|export|evaluate?|validat\w*|predict|generate|sample|infer|inference|plot|summar\w*|report|dump|log"
+    r"|snapshot|visuali\w*)(_(?!.*freez)\w+)?)"
+)
+
+
+class _Judged(NamedTuple):
+    """Why a parameter is away, with the line, the leaf that is to be named, and the optimizers that hold it."""
+
+    why: str
+    site: Site | None
+    leaf: LeafTensor
+    holders: tuple[int, ...]
+
+
+@dataclass
+class _MissingSince:
+    """A parameter that a line does not reach any more.
+
+    :ivar call, recorded, step: of the first call without it: its number, how many were recorded until then, its step.
+        ``counts``: calls of its module until then. ``evaluated``: its module had been put in evaluation mode since the
+        calls before.
+    :ivar beside: one that the line goes on to reach, and the calls of its module.
+    :ivar judged: as it was when all was still there last: at the end of a script its model may be gone.
+    """
+
+    leaf: LeafTensor
+    call: int
+    recorded: int
+    step: int
+    counts: tuple[int, int]
+    beside: tuple[LeafTensor, tuple[int, int]] | None
+    evaluated: bool
+    judged: _Judged | None = None
+
+
+@dataclass
+class _Line:
+    """The backward calls of one line: all, and those that were recorded."""
+
+    calls: int = 0
+    recorded: int = 0
+    same: int = 0
+    live: LiveLayout | None = None
+    leaves: dict[int, LeafTensor] = field(default_factory=dict)
+    away: dict[int, _MissingSince] = field(default_factory=dict)
+    #: The longest time that a parameter was away and came back.
+    gaps: dict[int, int] = field(default_factory=dict)
+    #: The outermost modules that were in training mode in the last call that was recorded.
+    training: frozenset[int] = frozenset()
+    #: The number of calls at which it is asked again why parameters are away.
+    judges: int = 0
+
+
+@dataclass
+class _Together:
+    """Tensors, by id, that one line froze in one step, and those of them that were thawed since."""
+
+    tensors: set[int] = field(default_factory=set)
+    back: set[int] = field(default_factory=set)
+
+
+@dataclass
+class _Frozen:
+    """``requires_grad`` of a tensor was turned off, ``together`` with others; ``indirectly``: by a library's code;
+    ``beside``: in a function that is to look on or to write something down; ``again``: by the line that
+    had done so before, and it had been thawed since."""
+
+    ref: weakref.ref[Any]
+    spot: CodeLocation | None
+    together: _Together
+    indirectly: bool
+    beside: CodeType | None = None
+    again: bool = False
+    back: bool = False
+
+
+class StoppedLearningTracker(Tracker):
+    """Compares the parameters that calls of a line reach."""
+
+    def __init__(self, scene: TrackerContext) -> None:
+        self._scene, self._names, self._modules = scene, scene.names, scene.modules
+        self._lines: dict[Any, _Line] = {}
+        self._frozen: dict[int, _Frozen] = {}
+        #: What was frozen in the running step, by line; and that step.
+        self._freezing: tuple[int, dict[CodeLocation | None, _Together]] = (0, {})
+        #: Functions that backward calls are made in.
+        self._around: set[CodeType] = set()
+        #: The last call: its line and step.
+        self._latest: tuple[CodeLocation | None, int] = (None, 0)
+        self._looks = 0
+        #: Optimizer -> the step in which it stepped last.
+        self._last: dict[int, int] = {}
+
+    def optimizer_over(self, optimizer: Any) -> None:
+        self._last[id(optimizer)] = self._scene.steps.index
+
+    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
+        """Note where a parameter was frozen, and whether it was thawed."""
+        if not on:
+            if len(self._frozen) > 100_000 or not tensor.requires_grad:
+                return
+            mine = frame.f_code.co_filename == code_objects.MODULE_FILE or self._names.frames.is_user(frame.f_code)
+            spot = self._names.frames.spot(frame)
+            before = self._frozen.get(id(tensor))
+            again = before is not None and before.ref() is tensor and before.back and before.spot == spot
+            if self._freezing[0] != self._scene.steps.index:
+                self._freezing = self._scene.steps.index, {}
+            together = self._freezing[1].setdefault(spot, _Together())
+            together.tensors.add(id(tensor))
+            self._frozen[id(tensor)] = _Frozen(
+                private.tensor_ref(tensor), spot, together, not mine, self._beside(frame), again
+            )
+            return
+        known = self._frozen.get(id(tensor))
+        if known is not None and known.ref() is tensor:
+            known.back = True
+            known.together.back.add(id(tensor))
+
+    def _beside(self, frame: Any) -> CodeType | None:
+        """The function of the user's around `frame` that by its name trains nothing."""
+        return next((code for code in self._users(frame) if _LOOKS_ON.fullmatch(code.co_name)), None)
+
+    def _users(self, frame: Any) -> Iterator[CodeType]:
+        while frame is not None:
+            if self._names.frames.is_user(frame.f_code):
+                yield frame.f_code
+            frame = frame.f_back
+
+    def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+        """It is taken to go where the last one of its line went that was recorded."""
+        line = self._lines.get(spot)
+        if line is not None:
+            line.calls += 1
+
+    def calls_passed(self, spot: CodeLocation | None, count: int) -> None:
+        """They are taken to go there too."""
+        line = self._lines.get(spot) if spot is not None or len(self._lines) != 1 else next(iter(self._lines.values()))
+        if line is not None:
+            line.calls += count
+
+    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
+            return
+        line = self._lines.get(running.spot)
+        if line is None:
+            if len(self._lines) > 100:
+                return
+            line = self._lines[running.spot] = _Line()
+            self._around.update(self._users(sys._getframe()))
+        line.calls += 1
+        line.recorded += 1
+        self._latest = running.spot, recorded.step
+        live, training, line.training = running.live, line.training, self._training()
+        if live is line.live:
+            line.same += 1
+            if line.away and line.same == LOOK_AFTER and self._looks < LOOKS:
+                self._looks += 1
+                self._scene.look_closely(recorded.step + 2)
+            self._judge_all(line)
+            return
+        line.live, line.same = live, 1
+        before, line.leaves = line.leaves, {id(leaf): leaf for leaf in live.named.values() if leaf.root is not None}
+        counts = self._modules.counts
+        other = next((leaf for key, leaf in line.leaves.items() if key in before), None)
+        beside = (other, counts(other.owner)) if other is not None else None
+        for key in [key for key in before if key not in line.leaves]:
+            leaf = before[key]
+            owner = leaf.owner() if leaf.owner is not None else None
+            evaluated = owner is not None and not owner.training and id(leaf.root) in training
+            at = line.calls, line.recorded, recorded.step
+            line.away[key] = _MissingSince(leaf, *at, counts(leaf.owner), beside, evaluated)
+            line.judges = 0
+        for key in line.away.keys() & line.leaves.keys():
+            line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
+        self._judge_all(line)
+
+    def _training(self) -> frozenset[int]:
+        roots = ((id(root), root.ref()) for root in self._modules.roots)
+        return frozenset(number for number, module in roots if module is not None and module.training)
+
+    def records(self) -> tuple[StoppedLearning | Unreduced, ...]:
+        """What stopped, by step and reason."""
+        groups: dict[Any, list[_MissingSince]] = {}
+        for spot, line in self._lines.items():
+            for key, away in line.away.items():
+                gone = line.calls - away.call + 1
+                least, share = max(AWAY, 3 * line.gaps.get(key, 0)), SHARE * away.call
+                if away.call <= AWAY or gone < max(least, min(share, SEEN_CUT)):
+                    continue
+                judged = self._judged(away, line) if away.leaf.ref() is not None else away.judged
+                if any(key in other.leaves for other in self._lines.values()) or judged is None:
+                    continue
+                why, site, leaf, holders = judged
+                # One that holds it went on: training was not over for all of it.
+                if not any(self._last.get(n, -1) >= away.step + AWAY - 1 for n in holders):
+                    continue
+                if why != "cut" and gone < share:
+                    continue
+                groups.setdefault((spot, why, site), []).append(replace(away, leaf=leaf))
+        found = []
+        for (spot, reason, site), mine in groups.items():
+            if reason:
+                names = tuple(self._names.leaves.name(one.leaf) for one in mine)
+                failed = self._names.frames.site(spot)
+                found.append(StoppedLearning(names, min(one.step for one in mine), reason, site, failed))
+        return (*found, *self._unreduced())
+
+    def _judge_all(self, line: _Line) -> None:
+        """Why parameters are away, while all is there. It is asked as seldom that it takes next to nothing."""
+        if not line.away or line.calls < line.judges:
+            return
+        line.judges = line.calls + 1 + (line.calls - max(away.call for away in line.away.values())) // 4
+        for key, away in line.away.items():
+            # One that comes and goes, as a layer that is dropped at random, has to be away for longer than it ever was.
+            if away.leaf.ref() is not None and line.calls - away.call + 1 >= 3 * line.gaps.get(key, 0):
+                away.judged = self._judged(away, line)
+
+    def _judged(self, away: _MissingSince, line: _Line) -> _Judged | None:
+        """``None`` where no optimizer holds it."""
+        holders = self._holders(away.leaf)
+        if not holders:
+            return None
+        numbers = tuple(n for n, _ in holders)
+        holder = max(holders, key=lambda one: self._last.get(one[0], -1))[1]
+        other = self._in_its_place(away.leaf, line)
+        if other is not None:
+            return _Judged("replaced", self._names.frames.site(holder.spot), other, numbers)
+        if _lost_its_place(away.leaf):
+            return _Judged("removed", self._names.frames.site(holder.spot), away.leaf, numbers)
+        return _Judged(*self._reason(away, line.recorded - away.recorded + 1), away.leaf, numbers)
+
+    def _unreduced(self) -> list[Unreduced]:
+        """What data-parallel training waited for, where the script ended with that."""
+        spot, step = self._latest
+        line = self._lines.get(spot)
+        if self._scene.raised is None or UNREDUCED not in str(self._scene.raised) or line is None:
+            return []
+        leaves, frames = self._names.leaves, self._names.frames
+        groups: dict[tuple[Site | None, tuple[Site, ...], bool], list[LeafTensor]] = {}
+        for leaf in leaves.beside(line.leaves.values()):
+            if id(leaf) in line.leaves or not (leaf.reached or leaf.requires_grad):
+                continue
+            tensor = leaf.ref()
+            frozen = self._frozen.get(id(tensor)) if tensor is not None and not tensor.requires_grad else None
+            site = frames.site(frozen.spot) if frozen is not None and frozen.ref() is tensor else None
+            choices = () if site is not None else tuple(leaves.choices(leaf))
+            groups.setdefault((site, choices, bool(leaf.reached)), []).append(leaf)
+        return [
+            Unreduced(tuple(map(leaves.name, mine)), step, site, choices, frames.site(spot), before)
+            for (site, choices, before), mine in groups.items()
+        ]
+
+    def _holders(self, leaf: LeafTensor) -> list[tuple[int, SeenOptimizer]]:
+        """The optimizers that hold a parameter."""
+        optimizers = self._scene.steps.optimizers
+        return [(n, one) for n, one in optimizers.items() if (r := one.refs.get(id(leaf.ref()))) and r() is not None]
+
+    def _in_its_place(self, leaf: LeafTensor, line: _Line) -> LeafTensor | None:
+        """The parameter of the same name in another model of the same class that the line reaches instead, and that no
+        optimizer holds."""
+        if leaf.root is None:
+            return None
+        mine = leaf.path, leaf.shape, leaf.root.class_name
+        for one in line.leaves.values():
+            if (
+                one.root is not None
+                and one.root is not leaf.root
+                and mine == (one.path, one.shape, one.root.class_name)
+            ):
+                return None if self._holders(one) else one
+        return None
+
+    def _reason(self, away: _MissingSince, gone: int) -> tuple[str, Site | None]:
+        leaf, frames = away.leaf, self._names.frames
+        tensor = leaf.ref()
+        if tensor is None:
+            return "", None
+        frozen = self._frozen.get(id(tensor))
+        if not tensor.requires_grad:
+            if frozen is None or frozen.ref() is not tensor:  # in a step that was not recorded
+                lines = freezes(frames) if self._shared(away, gone - 1) else []
+                return ("frozen", lines[0]) if len(lines) == 1 else ("", None)
+            aside = frozen.beside is not None and frozen.beside not in self._around
+            meant = not (frozen.indirectly or aside or frozen.again)
+            if meant and not self._restored_in_part(leaf, frozen) and not self._shared(away, gone):
+                return "", None
+            return "frozen", frames.site(frozen.spot)
+        if away.evaluated:
+            at = {site for site, *_ in calls_of_method(frames, "eval")}
+            return "evaluated", at.pop() if len(at) == 1 else None
+        calls, quiet = self._since(leaf, away.counts)
+        if calls or self._modules.counts(leaf.owner) == (0, 0):  # nobody calls its module: its own methods run
+            return "cut", None
+        evaluated = self._since(*away.beside)[1] if away.beside is not None else 0
+        if quiet - evaluated > gone / 2:
+            return "quiet", self._modules.turned_off(leaf.owner)
+        return "uncalled", None  # another part runs in its place, or what it gave once
+
+    def _since(self, leaf: LeafTensor, then: tuple[int, int]) -> tuple[int, int]:
+        """Calls of a parameter's module, with gradient mode on and off."""
+        calls, quiet = self._modules.counts(leaf.owner)
+        return calls - then[0], quiet - then[1]
+
+    def _shared(self, away: _MissingSince, gone: int) -> bool:
+        """Whether its module is called more often since it was frozen: as what it was, and as what was to be frozen."""
+        calls, before = self._since(away.leaf, away.counts)[0], away.counts[0]
+        return before > 0 and calls * away.recorded >= SHARED * before * gone
+
+    def _restored_in_part(self, leaf: LeafTensor, frozen: _Frozen) -> bool:
+        """Whether `leaf` was frozen with all of its model, of which another part was thawed again."""
+        mine = {
+            id(tensor)
+            for one in self._names.leaves.reached()
+            if one.root is leaf.root and (tensor := one.ref()) is not None
+        }
+        return mine <= frozen.together.tensors and not mine.isdisjoint(frozen.together.back)
+
+
+def _lost_its_place(leaf: LeafTensor) -> bool:
+    """Whether another tensor stands where the parameter stood in its model, one that does not learn."""
+    module, tensor = leaf.root.ref() if leaf.root is not None else None, leaf.ref()
+    if module is None or tensor is None or any(p is tensor for p in module.parameters()):
+        return False
+    for path, owner in module.named_modules():
+        held = {**vars(owner), **owner._buffers, **owner._parameters}
+        for name, value in held.items():
+            learns = not is_a(value, torch.Tensor) or value.requires_grad
+            if not learns and clean_path(module, f"{path}.{name}".strip(".")) == leaf.path:
+                return True
+    return False

@@ -1,0 +1,202 @@
+"""Trainable things that ``parameters()`` does not list: modules in a plain list, tensors that are not parameters.
+
+Looked for when a module is called, or a leaf met, that no outermost module holds: rare, so it may take its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import Site, Stray
+from ...source.definitions import assigned, calls_of_method, filled_at, given, replaced_at
+from ...source.frames import CodeLocation
+from ...source.roots import ModuleCallRef, RootModule, clean_path
+from ...torch_internals import private
+from ...torch_internals.structure import attributes_of, is_a
+from ..events import Tracker
+from ..forward.detach_points import leaves_of
+from ..tracker_context import TrackerContext
+
+#: Path of the owner, its class, attribute, what kind of holder, index in it.
+_Place = tuple[str, type, str, str, str]
+
+
+@dataclass
+class SeenStray:
+    """One attribute that hides parameters, or one place that makes them anew."""
+
+    root: RootModule | None
+    owner: str
+    attribute: str
+    how: str
+    site: Site | None
+    filled: Site | None = None
+    names: list[str] = field(default_factory=list)
+    leaves: list[weakref.ref[Any]] = field(default_factory=list)
+
+
+class UnregisteredParameters(Tracker):
+    """What was found, by place."""
+
+    def __init__(self, scene: TrackerContext) -> None:
+        self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
+        self._found: dict[tuple[Any, ...], SeenStray] = {}
+
+    def stray_module(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
+        """A module was called inside `parent` and is not part of its outermost module."""
+        trainable = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+        if not trainable or len(self._found) > 100:
+            return
+        place = self._place(parent.root, module)
+        if place is None:
+            site = self._frames.site(spot)
+            stray = self._at((site,), SeenStray(parent.root, parent.path or "", "", "a place that was not found", site))
+            if stray.leaves and not any(r() is p for r in stray.leaves for _, p in trainable):
+                stray.how = "made in the forward"  # another one than at the call before
+            prefix = type(module).__name__
+        else:
+            owner, cls, attribute, how, key = place
+            path = clean_path_of(parent.root, owner)
+            made = SeenStray(parent.root, path, attribute, how, given(cls, attribute), filled_at(cls, attribute))
+            stray = self._at((id(parent.root), path, attribute), made)
+            prefix = f"{attribute}{key}"
+        for name, p in trainable:
+            self._add(stray, f"{prefix}.{name}", p)
+
+    def stray_leaf(self, tensor: Any) -> None:
+        """A leaf that got a gradient belongs to no outermost module: is it kept in one all the same?"""
+        if len(self._found) > 100:
+            return
+        for root in self._modules.roots:
+            place, made = self._place(root, tensor), False
+            if place is None:
+                place, made = self._place(root, tensor, made=True), True
+            if place is None:
+                continue
+            owner, cls, attribute, how, key = place
+            site = assigned(cls, attribute)
+            if made:
+                self._add_made(
+                    root, place, tensor, site or replaced_at(self._frames, attribute) or self._registered(attribute)
+                )
+                return
+            if site is None or (not isinstance(tensor, nn.Parameter) and site.function != "__init__"):
+                return  # an input that is kept for a while
+            how = how if isinstance(tensor, nn.Parameter) or key else "a tensor that is not a parameter"
+            path = clean_path_of(root, owner)
+            made_at = given(cls, attribute)
+            stray = self._at((id(root), path, attribute), SeenStray(root, path, attribute, how, made_at))
+            self._add(stray, f"{attribute}{key}", tensor)
+            return
+
+    def _registered(self, attribute: str) -> Site | None:
+        """The line ``register_buffer("attribute", ...)``."""
+        calls = calls_of_method(self._frames, "register_buffer")
+        return next((site for site, *_ in calls if attribute in site.text), None)
+
+    def _add_made(self, root: RootModule, place: _Place, tensor: Any, site: Site | None) -> None:
+        """An attribute holds what was made from a leaf that nobody holds: ``nn.Parameter(...).to(...)``."""
+        owner, _, attribute, _, key = place
+        if site is None or (site.function not in _MAKERS and not isinstance(tensor, nn.Parameter)):
+            return
+        path = clean_path_of(root, owner)
+        how = "what was made from a parameter that nobody holds (a cast, a view, a product)"
+        stray = self._at((id(root), path, attribute), SeenStray(root, path, attribute, how, site))
+        self._add(stray, f"{attribute}{key}", tensor)
+
+    def _at(self, key: tuple[Any, ...], new: SeenStray) -> SeenStray:
+        return self._found.setdefault(key, new)
+
+    def _add(self, stray: SeenStray, name: str, tensor: Any) -> None:
+        if len(stray.names) < 100 and not any(r() is tensor for r in stray.leaves):
+            stray.names.append(name)
+            stray.leaves.append(private.tensor_ref(tensor))
+
+    def _place(self, root: RootModule, thing: Any, made: bool = False) -> _Place | None:
+        """Where `thing` is held, or what was `made` from it."""
+        module = root.ref()
+        if module is None:
+            return None
+        for path, owner in module.named_modules():
+            for attribute, value in [*vars(owner).items(), *(owner._buffers.items() if made else ())]:
+                if attribute.startswith("_") and attribute in _OWN:
+                    continue
+                for how, key, item in _items(value):
+                    if made:
+                        if is_a(item, torch.Tensor) and item.grad_fn is not None and _made_from(item, thing):
+                            return path, type(owner), attribute, how, key
+                    elif item is thing:
+                        return path, type(owner), attribute, how, key
+                    elif is_a(item, nn.Module) and (inside := _holds(item, thing)) is not None:
+                        return path, type(owner), attribute, how, key + inside
+        return None
+
+    def records(self) -> tuple[Stray, ...]:
+        held = self._scene.steps.listed
+        trained = None if held is None else {id(ref) for ref in held.values()}
+        found = []
+        for stray in self._found.values():
+            owner = self._modules.full_name(stray.root, stray.owner) if stray.root is not None else stray.owner
+            known = [None if trained is None else id(ref) in trained for ref in stray.leaves]
+            prefix = f"{owner}." if owner and stray.attribute else ""
+            names = tuple(f"{prefix}{n}" for n, t in zip(stray.names, known, strict=True) if not t)
+            if names:
+                at = stray.site, trained is not None, stray.filled
+                found.append(Stray(names, owner, stray.attribute, stray.how, *at))
+        return tuple(found)
+
+
+#: Methods that set up a module.
+_MAKERS = frozenset({"__init__", "__post_init__", "setup", "build", "reset_parameters", "<module>"})
+#: Attributes of every module that hold what is registered, and hooks.
+_OWN = frozenset(vars(nn.Module()))
+
+
+def _made_from(item: Any, leaf: Any) -> bool:
+    """Whether a few ops made `item` from `leaf` alone: what a forward kept has more behind it."""
+    return leaves_of([item], limit=8) == {id(leaf)}
+
+
+def _holds(module: nn.Module, thing: Any) -> str | None:
+    """Where `module` holds a parameter, ``.`` and its name; that it holds a module is said without a name. ``None``
+    where it does not."""
+    if is_a(thing, nn.Module):
+        return "" if any(m is thing for m in module.modules()) else None
+    return next((f".{name}" for name, p in module.named_parameters() if p is thing), None)
+
+
+def _items(value: Any, depth: int = 2) -> Iterator[tuple[str, str, Any]]:
+    """(what holds it, index, item) of what an attribute's value is or contains."""
+    yield "an attribute that is not registered", "", value
+    if depth and is_a(value, (list, tuple)):
+        for i, item in enumerate(value[:1000]):
+            for _, key, inner in _items(item, depth - 1):
+                yield f"a plain {type(value).__name__}", f".{i}{key}", inner
+    elif depth and is_a(value, dict):
+        for k, item in list(value.items())[:1000]:
+            for _, key, inner in _items(item, depth - 1):
+                yield f"a plain {type(value).__name__}", f".{k}{key}", inner
+    elif depth and is_a(value, (set, frozenset)):
+        for item in list(value)[:1000]:
+            yield f"a plain {type(value).__name__}", "", item
+    elif depth and is_a(value, FunctionType):
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # empty
+                yield "a function's closure", "", cell.cell_contents
+    elif depth and type(value).__module__.partition(".")[0] not in ("torch", "builtins", "numpy"):
+        for name, item in list(attributes_of(value).items())[:1000]:
+            if not is_a(value, nn.Module):
+                yield "a plain object", f".{name}", item
+
+
+def clean_path_of(root: RootModule, path: str) -> str:
+    module = root.ref()
+    return clean_path(module, path) if module is not None else path

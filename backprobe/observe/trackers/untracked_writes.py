@@ -1,0 +1,156 @@
+"""What was written behind autograd's back into tensors that nodes had saved.
+
+Read from the nodes themselves when a backward begins, without unpacking anything: what a saved-tensor hook has packed
+(offloading, checkpoints), and what a custom function keeps on its ``ctx``, is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ...records import ACCUMULATE_SEQ, Node, SilentWrite, Site
+from ...source.assignments import changes_of
+from ...source.shared_memory import written_through
+from ...torch_internals import private
+from ..backward.calls import ActiveBackward
+from ..events import Tracker
+from ..forward.fingerprints import Fingerprints, arrays_over
+from ..forward.torch_call_recorder import Op
+from ..forward.writes import Write, kind_of, names_of_storage, variable_of
+from ..tracker_context import TrackerContext
+
+#: Writes behind autograd's back that are noted at most.
+SILENT = 10
+#: The first so many times that a line gives out a tensor's memory are looked at in any step, then more and more seldom.
+TIMES = 3
+
+
+class SilentWrites(Tracker):
+    """Looks at what the nodes of a graph have saved, where somebody wrote behind autograd's back."""
+
+    def __init__(self, scene: TrackerContext) -> None:
+        self._scene, self._writes, self._names, self._frames = scene, scene.writes, scene.names, scene.frames
+        self._prints = Fingerprints()
+        self._found: list[SilentWrite] = []
+        #: How often each line gave out memory.
+        self._given: dict[Any, int] = {}
+
+    def op(self, op: Op) -> None:
+        if op.after != op.before:
+            # A normalisation writes its statistics without a version, and its backward does not read them.
+            kind = kind_of(op.func)
+            own = kind[1] if type(kind) is tuple else ()
+            self._prints.used([a for i, a in enumerate(op.args) if i not in own], op.before, op.after)
+
+    def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
+        spot = self._frames.spot(frame)
+        times = self._given[spot] = self._given.get(spot, 0) + 1
+        if self._scene.eye.careful or times <= TIMES or not times & (times - 1):
+            self._prints.given(tensor, private.next_sequence_nr(), spot)
+
+    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
+        if self._prints:
+            self._from_outside(running, frame)
+        for i in running.graph.plan.normalising:
+            self._statistics(i, running)
+        writes = self._writes.silent
+        if writes and max(w.seq for w in writes) > running.graph.span[0] and len(self._found) < SILENT:
+            self._through_data(running, writes, frame)
+
+    def _statistics(self, i: int, running: ActiveBackward) -> None:
+        """The backward of a normalisation in eval mode reads the running statistics: has a later call in train mode
+        changed them?"""
+        node, seq = running.graph.nodes[i], running.graph.seqs[i]
+        if len(self._found) >= SILENT or not private.uses_running_statistics(node):
+            return
+        for name, tensor in private.saved_tensors(node):
+            where = _storage(tensor) if name in ("running_mean", "running_var") else None
+            write = self._writes.statistics_after(where[0], seq) if where is not None else None
+            if where is not None and write is not None:
+                named = names_of_storage(where[0], self._names.modules)
+                known = self._names.modules.full_name(*named) if isinstance(named, tuple) else f"its saved {name}"
+                layout = running.live.layout(self._names)
+                self._add(known, write.op, self._frames.site(write.spot), layout.nodes[i], running)
+                return
+
+    def _through_data(self, running: ActiveBackward, writes: Any, frame: Any) -> None:
+        """Saved tensors that were written through ``.data``."""
+        layout = running.live.layout(self._names)
+        for i, name, write in silent_writes(running.graph.nodes, running.graph.seqs, writes):
+            named = names_of_storage(write.storage, self._names.modules)
+            tensor = (
+                self._names.modules.full_name(*named)
+                if isinstance(named, tuple)
+                else variable_of(write.storage, frame, self._frames) or f"its saved {name}"
+            )
+            self._add(tensor, write.op, self._frames.site(write.spot), layout.nodes[i], running)
+        writes.clear()
+
+    def _from_outside(self, running: ActiveBackward, frame: Any) -> None:
+        """Saved tensors whose memory was written from outside torch."""
+        prints, graph = self._prints, running.graph
+        with private.unseen():
+            for i, seq in enumerate(graph.seqs):
+                for name, tensor in private.saved_tensors(graph.nodes[i]) if seq != ACCUMULATE_SEQ else ():
+                    found = prints.changed(tensor, seq) if tensor.layout is torch.strided else None
+                    if found is None or len(self._found) >= SILENT:
+                        continue
+                    arrays = arrays_over(tensor.untyped_storage(), frame, self._frames)
+                    site = next((s for a in arrays if (s := changes_of(self._frames, a)) is not None), None)
+                    given = self._frames.site(found.given)
+                    if site is None and given is not None:
+                        site = written_through(given, self._frames)
+                    called = variable_of(tensor.untyped_storage().data_ptr(), frame, self._frames)
+                    node = running.live.layout(self._names).nodes[i]
+                    self._add(called or f"its saved {name}", "", site or given, node, running)
+        prints.clear()
+
+    def records(self) -> tuple[SilentWrite, ...]:
+        return tuple(self._found)
+
+    def _add(self, tensor: str, op: str, written: Site | None, node: Node, running: ActiveBackward) -> None:
+        seen = SilentWrite(
+            tensor,
+            op,
+            written,
+            node.op or node.name,
+            node.site,
+            self._frames.site(running.spot),
+            node.module,
+            node.name,
+            running.step,
+        )
+        if not any(s.site == seen.site for s in self._found):
+            self._found.append(seen)
+
+
+def _storage(tensor: Any) -> tuple[int, int] | None:
+    """Address and bytes of a tensor's storage."""
+    if tensor.layout is not torch.strided:
+        return None
+    try:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def silent_writes(nodes: list[Any], seqs: list[int], writes: Iterable[Write]) -> list[tuple[int, str, Write]]:
+    """(node, name of the saved tensor, write) for each saved tensor that was written through ``.data`` after the save,
+    which its version does not show."""
+    by_storage: dict[int, Write] = {}
+    for write in writes:
+        by_storage[write.storage] = write
+    found = []
+    for i, node in enumerate(nodes):
+        if seqs[i] == ACCUMULATE_SEQ:
+            continue
+        for name, tensor in private.saved_tensors(node):
+            where = _storage(tensor)
+            last = by_storage.get(where[0]) if where is not None else None
+            if last is not None and last.seq > seqs[i]:
+                found.append((i, name, last))
+    return found

@@ -1,0 +1,141 @@
+"""What checkpointing a module would save, worked out from the graph of a forward without checkpoints.
+
+A checkpointed call keeps its inputs and computes the rest again. So it gives back the memory that nodes inside the call
+alone keep; what nodes outside keep too stays, and so do its inputs. Edges that leave the call's nodes are the inputs
+with a gradient. Inputs without one (a mask, the batch) do not show in a graph: mostly somebody else holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..graphs.plan import ACCUMULATE
+from ..records import ModuleCall, SavedModule
+from ..torch_internals.walk import LiveGraph
+
+#: Nodes whose result is always the memory that went in.
+_ALIASES = frozenset(
+    f"{name}Backward{i}"
+    for name in ("View", "UnsafeView", "ReshapeAlias", "Transpose", "T", "Permute", "Squeeze", "Unsqueeze", "Expand")
+    for i in range(4)
+)
+#: A tensor of the graph: the number of the node that made it, and of that node's output.
+Made = tuple[int, int]
+
+
+@dataclass
+class Stored:
+    """A storage: bytes, the nodes that saved it, whether anybody else holds it, and the tensors that it is of."""
+
+    nbytes: int
+    savers: Iterable[int]
+    held: bool
+    made: Iterable[Made]
+
+
+class Estimate:
+    """Works it out for one graph.
+
+    :param within: for each node the index of the innermost call that it was made in, -1 for none.
+    """
+
+    def __init__(self, graph: LiveGraph, calls: Sequence[ModuleCall], within: Sequence[int]) -> None:
+        self._graph, self._calls, self._within = graph, calls, within
+        #: Bytes that only nodes inside a call keep.
+        self._inside = [0] * len(calls)
+        #: A tensor -> whether it is held anyway, its bytes, and the innermost call that all who saved it are in.
+        self._kept: dict[Made, tuple[bool, int, int, int]] = {}
+
+    def modules(self, storages: Iterable[Stored]) -> tuple[SavedModule, ...]:
+        """A row for each module that was called, those that save most first."""
+        for number, stored in enumerate(storages):
+            self._add(number, stored)
+        rows: dict[str, list[int]] = {}
+        for call, inputs in zip(self._calls, self._inputs(), strict=True):
+            row = rows.setdefault(call.path, [call.index, 0, 0, 0])
+            row[1] += 1
+            row[2] += self._inside[call.index]
+            row[3] += inputs
+        found = [
+            SavedModule(path, self._calls[first].class_name, count, inside, inputs)
+            for path, (first, count, inside, inputs) in rows.items()
+            if path
+        ]
+        return tuple(sorted(found, key=lambda m: -m.saves))
+
+    def _add(self, number: int, stored: Stored) -> None:
+        common = -2
+        for node in stored.savers:
+            common = self._within[node] if common == -2 else self._common(common, self._within[node])
+        for tensor in stored.made:
+            self._kept[self._source(tensor)] = (stored.held, number, stored.nbytes, common)
+        while common >= 0 and not stored.held:
+            self._inside[common] += stored.nbytes
+            common = self._calls[common].parent
+
+    def _common(self, a: int, b: int) -> int:
+        """The innermost call that both are in."""
+        calls = self._calls
+        while a != b:
+            if a < 0 or b < 0:
+                return -1
+            if calls[a].depth >= calls[b].depth:
+                a = calls[a].parent
+            else:
+                b = calls[b].parent
+        return a
+
+    def _source(self, tensor: Made) -> Made:
+        """The tensor whose memory it is a view of, as far as the names of nodes tell."""
+        node, output = tensor
+        plan = self._graph.plan
+        while plan.names[node] in _ALIASES:
+            edge = plan.edges(node)[0]
+            if edge is None or plan.names[edge[0]] == ACCUMULATE:
+                break
+            node, output = edge
+        return node, output
+
+    def _inputs(self) -> list[int]:
+        """Bytes of the inputs of each call that nothing outside keeps."""
+        plan, calls = self._graph.plan, self._calls
+        entering: list[set[Made]] = [set() for _ in calls]
+        for node, call in enumerate(self._within):
+            for edge in plan.edges(node) if call >= 0 else ():
+                if edge is None or plan.names[edge[0]] == ACCUMULATE:
+                    continue
+                common = self._common(call, self._within[edge[0]])
+                at = call
+                while at != common:
+                    entering[at].add(self._source(edge))
+                    at = calls[at].parent
+        return [self._bytes(call, tensors) for call, tensors in enumerate(entering)]
+
+    def _bytes(self, call: int, tensors: set[Made]) -> int:
+        total, counted = 0, set()
+        for tensor in tensors:
+            known = self._kept.get(tensor)
+            if known is None:
+                total += bytes_of(self._graph.nodes[tensor[0]], tensor[1])
+                continue
+            held, number, nbytes, common = known
+            if not held and number not in counted and self._common(common, call) == call:
+                counted.add(number)
+                total += nbytes
+        return total
+
+
+def bytes_of(node: Any, output: int) -> int:
+    """Bytes of an output of a node's forward; 0 where its size is not known."""
+    metas = node._input_metadata
+    if output >= len(metas):
+        return 0
+    count = 1
+    try:
+        for size in metas[output].shape:
+            count *= int(size)
+        return count * int(metas[output].dtype.itemsize)
+    except (RuntimeError, TypeError, ValueError):  # symbolic or nested sizes
+        return 0

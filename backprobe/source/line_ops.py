@@ -1,0 +1,225 @@
+"""What stands on a line of the user's code: what it calls, computes and writes in place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from .definitions import syntax_nodes
+
+_OPERATORS: dict[type, str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "truediv",
+    ast.Pow: "pow",
+    ast.MatMult: "matmul",
+}
+#: By the names that torch gives to their nodes.
+_SIGNS: dict[type, str] = {
+    **_OPERATORS,
+    ast.Div: "div",
+    ast.MatMult: "mm",
+    ast.USub: "neg",
+    ast.FloorDiv: "floordivide",
+    ast.Mod: "remainder",
+}
+
+
+@lru_cache(64)
+def _by_line(file: str) -> dict[int, list[ast.AST]]:
+    """By line of `file`, the nodes of its syntax tree that begin there, outer ones first."""
+    found: dict[int, list[ast.AST]] = {}
+    for node, _ in syntax_nodes(file):
+        line = getattr(node, "lineno", None)
+        if line is not None:
+            found.setdefault(line, []).append(node)
+    return found
+
+
+def _parts(file: str, line: int) -> list[ast.AST]:
+    return _by_line(file).get(line, [])
+
+
+def calls_on(file: str, line: int) -> list[str]:
+    """The names of what is called on a line."""
+    called = [node.func for node in _parts(file, line) if isinstance(node, ast.Call)]
+    return [f.id if isinstance(f, ast.Name) else f.attr for f in called if isinstance(f, (ast.Name, ast.Attribute))]
+
+
+def operations_on(file: str, line: int) -> list[str]:
+    """The names of what is computed on a line: functions that are called, and signs by the names that torch gives
+    their nodes."""
+    signs = [
+        _SIGNS[type(node.op)]
+        for node in _parts(file, line)
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.AugAssign)) and type(node.op) in _SIGNS
+    ]
+    calls = [node.func for node in _parts(file, line) if isinstance(node, ast.Call)]
+    functions = [  # of custom functions, whose nodes have their names
+        f"{f.value.id}.apply"
+        for f in calls
+        if isinstance(f, ast.Attribute) and f.attr == "apply" and isinstance(f.value, ast.Name)
+    ]
+    return [*functions, *calls_on(file, line), *signs]
+
+
+def operations_in_order(file: str, line: int) -> list[str]:
+    """The names of the operations on `line`, in the order in which Python runs them; see ``operations_on``."""
+    found: list[str] = []
+    outer = [node for node in _parts(file, line) if isinstance(node, (ast.expr, ast.AugAssign))]
+    inner = {id(below) for node in outer for below in ast.walk(node) if below is not node}
+    stack: list[tuple[ast.AST, bool]] = [(node, False) for node in reversed(outer) if id(node) not in inner]
+    while stack:
+        node, ran = stack.pop()
+        if not ran:
+            stack += [(node, True), *((below, False) for below in reversed(list(ast.iter_child_nodes(node))))]
+        elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            found.append(node.func.id if isinstance(node.func, ast.Name) else node.func.attr)
+        elif isinstance(node, (ast.BinOp, ast.UnaryOp, ast.AugAssign)) and type(node.op) in _SIGNS:
+            found.append(_SIGNS[type(node.op)])
+    return found
+
+
+@lru_cache(64)
+def lines_with_operations(file: str) -> dict[str, list[int]]:
+    """By the name of an operation, as ``operations_on`` gives it, the lines of `file` that it stands on."""
+    found: dict[str, list[int]] = {}
+    for line in sorted(_by_line(file)):
+        for name in dict.fromkeys(operations_on(file, line)):
+            found.setdefault(name, []).append(line)
+    return found
+
+
+#: Methods whose names end as those that write to data, and do not.
+_WRITE_NO_DATA = frozenset({"requires_grad_", "detach_", "share_memory_", "resolve_conj_", "rename_"})
+#: Methods of modules, and functions, that write to weights.
+_WRITE_WEIGHTS = frozenset({"load_state_dict", "reset_parameters", "update_parameters", "vector_to_parameters"})
+
+
+@dataclass(frozen=True)
+class LineWrite:
+    """What a line writes in place.
+
+    :ivar target: the expression that it writes to.
+    :ivar of: ``"gradients"`` or ``"weights"`` if it writes to those of what `target` is, ``""`` if to that itself.
+    """
+
+    op: str
+    target: str
+    of: str = ""
+
+
+@lru_cache(64)
+def _imported(file: str) -> frozenset[str]:
+    """The names that `file` imports."""
+    return frozenset(
+        alias.asname or alias.name.partition(".")[0]
+        for node, _ in syntax_nodes(file)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    )
+
+
+def all_writes_on(file: str, line: int) -> list[LineWrite]:
+    """Each write in place that begins on a line."""
+    found = []
+    for node in _parts(file, line):
+        if isinstance(node, ast.AugAssign):
+            found.append(LineWrite(f"__i{_OPERATORS.get(type(node.op), 'op')}__", ast.unparse(node.target)))
+        elif isinstance(node, ast.Assign):
+            parts = [target.value for target in node.targets if isinstance(target, ast.Subscript)]
+            found += [LineWrite("__setitem__", ast.unparse(part)) for part in parts]
+        elif isinstance(node, ast.Call) and (write := _write_of_call(node, _imported(file))) is not None:
+            found.append(write)
+    return [replace(w, of="gradients") if "grad" in w.target.split(".") and not w.of else w for w in found]
+
+
+def _write_of_call(node: ast.Call, imported: frozenset[str]) -> LineWrite | None:
+    name = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    given = {k.arg: k.value for k in node.keywords}
+    is_function = owner is None or base_of(ast.unparse(owner)) in imported or ast.unparse(owner).endswith("init")
+    first = node.args[0] if node.args else None
+    target = first if is_function else owner
+    if "out" in given:
+        return LineWrite(name or ast.unparse(node.func), ast.unparse(given["out"]))
+    if target is None:
+        return None
+    if name.endswith("_") and not name.endswith("__") and name not in _WRITE_NO_DATA:
+        of = "gradients" if name.startswith("clip_grad") and is_function else ""
+        return LineWrite(name, ast.unparse(target), of)
+    if name in _WRITE_WEIGHTS:
+        return LineWrite(name, ast.unparse(target), "weights")
+    if "inplace" in given and getattr(given["inplace"], "value", True):
+        return LineWrite(name, ast.unparse(target))
+    return None
+
+
+def writes_on(file: str, line: int) -> tuple[str, str] | None:
+    """What a line writes in place, if it does: the operation and the expression that it writes to."""
+    found = all_writes_on(file, line)
+    return (found[0].op, found[0].target) if found else None
+
+
+def names_in(expression: str) -> frozenset[str]:
+    """The variables and attributes in an expression such as ``net.scale[i].data``."""
+    return frozenset(re.findall(r"[^\W\d]\w*", expression))
+
+
+def writes_to(file: str, name: str) -> list[int]:
+    """The lines of `file` that write in place to a variable of this name."""
+    return list(dict.fromkeys(line for line, write in writes_in(file) if base_of(write.target) == name))
+
+
+@lru_cache(64)
+def writes_in(file: str) -> tuple[tuple[int, LineWrite], ...]:
+    """Each write in place in `file`, with its line."""
+    return tuple((line, write) for line in sorted(_by_line(file)) for write in all_writes_on(file, line))
+
+
+def step_calls_like(file: str, line: int) -> list[int]:
+    """The lines of `file` that call ``step`` of what is called so on `line`, or give the same to a ``step``:
+    ``optimizer.step()``, ``scaler.step(optimizer)``."""
+    meant = {name for at, names in _step_calls(file) if at == line for name in names}
+    return [at for at, names in _step_calls(file) if meant & names]
+
+
+@lru_cache(64)
+def _step_calls(file: str) -> tuple[tuple[int, frozenset[str]], ...]:
+    calls = [node for node, _ in syntax_nodes(file) if isinstance(node, ast.Call)]
+    return tuple(
+        (node.lineno, frozenset(ast.unparse(part) for part in (node.func.value, *node.args[:1])))
+        for node in calls
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "step"
+    )
+
+
+def base_of(expression: str) -> str:
+    """The variable at the head of an expression such as ``x[0].data``; an attribute of ``self`` by its own name."""
+    head = expression.removeprefix("self.")
+    return head[: next((i for i, c in enumerate(head) if not (c.isalnum() or c == "_")), len(head))]
+
+
+@lru_cache(64)
+def _numbers(file: str) -> frozenset[str]:
+    """The variables and attributes that `file` sets to a number that stands there: counters, sums."""
+    found: set[str] = set()
+    for node, _ in syntax_nodes(file):
+        value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            found.update(base_of(ast.unparse(t)) for t in targets if isinstance(t, (ast.Name, ast.Attribute)))
+    return frozenset(found)
+
+
+def likely_write(file: str, op: str, expression: str) -> int:
+    """How likely it is that a write, as ``writes_on`` says it, is one to a tensor: 3 for a method of torch's that
+    writes, 2 for an element that is set, 1 for ``+=`` and the like, 0 for that to what counts."""
+    if not op.startswith("__"):
+        return 3
+    if op == "__setitem__":
+        return 2
+    return 0 if base_of(expression) in _numbers(file) else 1

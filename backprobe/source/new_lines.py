@@ -1,0 +1,129 @@
+"""Which lines of the user's code ran for the first time lately: told afterwards, at no cost while they run.
+
+Note [What the interpreter leaves behind]: from Python 3.11 on, the interpreter adapts each instruction to what it meets
+when it runs it, in the code object itself. What has changed between two looks has run; where nothing had ever changed
+before, it ran for the first time. A function that was called fewer times than it takes to be adapted shows nothing: its
+call does, in the code that calls it. On an older Python nothing is told.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from .frames import CodeLocation, Frames
+from .line_ops import calls_on
+
+
+def _adapted(code: Any) -> bytes:
+    return bytes(code._co_code_adaptive)
+
+
+#: Whether this Python shows it.
+SHOWS = hasattr(compile("0", "", "eval"), "_co_code_adaptive")
+_UNIT = 2
+#: Code objects that are looked at, at most: some scripts make new ones all the time.
+MOST = 20_000
+
+
+class FirstRuns:
+    """Looks at the code of the user's files that was met so far, and all that is defined beside it."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._codes: dict[int, CodeType] = {}
+        self._last: dict[int, bytes] = {}
+        #: Code of which two states were compared: the first time, what had run before is not known.
+        self._compared: set[int] = set()
+        #: Whether one of the lines that the last look gave is sure not to have run before.
+        self.sure = False
+        #: By code, where something has ever changed.
+        self._ran: dict[int, set[int]] = {}
+        self._met = -1
+        #: Whether it is the user's, by file.
+        self._files: dict[str, bool] = {}
+
+    def look(self) -> list[CodeLocation]:
+        """The lines that ran for the first time since the last look: one place of each, in the order of the code."""
+        self.sure = False
+        if not SHOWS:
+            return []
+        self._gather()
+        found: list[CodeLocation] = []
+        for key, code in self._codes.items():
+            now, last = _adapted(code), self._last.get(key)
+            if now == last:
+                continue
+            self._last[key] = now
+            if last is not None and last != code.co_code:  # all of it changes when it begins to be adapted
+                new = self._changed(code, last, now, self._ran.setdefault(key, set()))
+                found += new
+                self.sure = self.sure or (bool(new) and key in self._compared)
+                self._compared.add(key)
+        return found
+
+    def _changed(self, code: CodeType, last: bytes, now: bytes, ran: set[int]) -> list[CodeLocation]:
+        """By line, the first instruction that had never changed and has now."""
+        lines: dict[int, int] = {}
+        places: list[Any] = list(getattr(code, "co_positions")())  # noqa: B009, not in Python 3.10
+        for at in range(0, min(len(last), len(now)), _UNIT):
+            line = places[at // _UNIT][0]
+            if at not in ran and last[at : at + _UNIT] != now[at : at + _UNIT] and line is not None:
+                ran.add(at)
+                lines.setdefault(line, at)
+        return [(code, at) for line, at in lines.items()]
+
+    def _gather(self) -> None:
+        codes = self._frames.users_codes()
+        if len(codes) == self._met:
+            return
+        self._met = len(codes)
+        files = {code.co_filename for code in codes}
+        for module in list(sys.modules.values()):
+            if issubclass(type(module), ModuleType):  # one may do anything when an attribute is asked for
+                names = ModuleType.__getattribute__(module, "__dict__")
+                if names.get("__file__") in files:
+                    codes += [code for code in map(_code, _functions(names)) if self._is_users(code.co_filename)]
+        for code in codes:  # grows as we go
+            if len(self._codes) >= MOST:
+                break
+            self._codes.setdefault(id(code), code)
+            codes += [c for c in code.co_consts if isinstance(c, CodeType) and id(c) not in self._codes]
+
+    def _is_users(self, file: str) -> bool:
+        """A module's names are also those of what it imports."""
+        known = self._files.get(file)
+        if known is None:
+            known = self._files[file] = self._frames.is_users_file(file)
+        return known
+
+    def called_from(self, spots: list[CodeLocation]) -> list[CodeLocation]:
+        """The lines of `spots`, and those of the user's functions that are called there by a name that one has."""
+        found = list(spots)
+        named: dict[str, list[CodeType]] = {}
+        for code in self._codes.values():
+            named.setdefault(code.co_name, []).append(code)
+        seen: set[int] = set()
+        for code, at in found:  # grows as we go
+            site = self._frames.site((code, at))
+            for name in calls_on(code.co_filename, site.line if site is not None else 0):
+                for called in named.get(name, ()):
+                    if id(called) not in seen and called is not code and len(found) < 1000:
+                        seen.add(id(called))
+                        lines = {line: begin for begin, _, line in reversed(list(called.co_lines()))}
+                        found += [(called, begin) for line, begin in sorted(lines.items(), key=str) if line is not None]
+        return found
+
+
+def _code(function: FunctionType) -> CodeType:
+    return function.__code__
+
+
+def _functions(names: dict[str, Any]) -> Iterator[FunctionType]:
+    for value in list(names.values()):
+        if type(value) is FunctionType:  # not isinstance, which asks the object itself
+            yield value
+        elif issubclass(type(value), type):
+            yield from (one for one in type.__getattribute__(value, "__dict__").values() if type(one) is FunctionType)

@@ -1,0 +1,276 @@
+"""Whether a compiled region gives what its operations give, and if not, the first operation with which it does not.
+
+Both are run on copies of what the region was given, forward and backward, and once more op by op in float64, which says
+how far rounding takes either. What the compiler made is wrong where it is much farther from float64 than the operations
+are. Then parts of the graph that end with an operation are compiled by the same backend: the first part that is wrong,
+by bisection, ends with it. It is tried whether that operation is wrong alone, on what it was given, and on random
+numbers of the same shapes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Interpreter
+from torch.utils._pytree import tree_leaves
+
+from .compiled_graphs import CompiledGraph, RegionCall, copy_of
+from .compiled_norms import SHARE, Bounded, TooLarge, free_memory
+from .region_reexecution import again, apart
+from .thread_state import put_autocast
+
+#: What is wrong is so many times as far from float64 as the operations are, and more than so many roundings.
+TIMES, ROUNDINGS = 20.0, 64.0
+#: Nodes that a graph may have.
+NODES = 5000
+
+
+@dataclass(frozen=True)
+class WrongRegion:
+    """What the compiler made is wrong.
+
+    :ivar node: of the region's graph, with which it begins; ``None``: no part of the graph is wrong by itself.
+    :ivar backward: it is the gradients; else the forward.
+    :ivar off, usual: relative distance from float64, of what the compiler made and of the operations.
+    :ivar alone: the operation is wrong when it alone is compiled, on what it was given.
+    :ivar script: a script that shows it, where random numbers do.
+    """
+
+    node: Any
+    backward: bool
+    off: float
+    usual: float
+    alone: bool = False
+    script: str = ""
+
+
+class Unchecked(Exception):
+    """It cannot be told: why."""
+
+
+def wrong_region(call: RegionCall) -> WrongRegion | None:
+    """Whether a call of a region gave something else than its operations.
+
+    :raises Unchecked: the region draws random numbers, is too large, or what the compiler made cannot be had.
+    """
+    region = call.region
+    if region.made is None or region.compiler is None or len(region.graph.nodes) > NODES:
+        raise Unchecked("is too large, or is not known as it was compiled")
+    found: WrongRegion | None = apart(lambda: _look(call), call)
+    return found
+
+
+def _look(call: RegionCall) -> WrongRegion | None:
+    tensors = _Tensors(SHARE / 3 * free_memory(call.args))  # in float64, beside what came of it as it is
+    try:
+        again(call, tensors)
+    except (TooLarge, torch.OutOfMemoryError) as error:
+        raise Unchecked("needs more memory than is free") from error
+    put_autocast(call.autocast)
+    region = call.region
+    whole = _Part(region.module, copy_of(region.graph), call.args)
+    if region.draws and whole.draws():
+        raise Unchecked("draws random numbers")
+    found = whole.differs(region.made)
+    if found is None:
+        return None
+    backward, off, usual = found
+    nodes = [node for node in region.graph.nodes if node in tensors.nodes]
+    low, high = 0, len(nodes)
+    worst: tuple[float, float] | None = None
+    while low < high:  # the first after which it is wrong
+        middle = (low + high) // 2
+        done = set(nodes[: middle + 1])
+        gives = [n for n in nodes[: middle + 1] if n is nodes[middle] or not done.issuperset(n.users)]
+        part = _Part(region.module, _before(region, nodes[middle].next, gives), call.args)
+        seen = part.compiled_differs(region.compiler, backward)
+        if seen is not None:
+            high, worst = middle, seen
+        else:
+            low = middle + 1
+    if worst is None:  # only where all of it is compiled together
+        return WrongRegion(None, backward, off, usual)
+    alone, script = _alone(region, nodes[high], call.args, backward)
+    return WrongRegion(nodes[high], backward, *worst, alone, script)
+
+
+class _Tensors(Bounded):
+    """Notes the nodes that gave a tensor."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(limit)
+        self.nodes: set[Any] = set()
+
+    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+        super().note(node, given, before, out)
+        if isinstance(out, torch.Tensor):
+            self.nodes.add(node)
+
+
+def _before(region: CompiledGraph, end: Any, gives: Sequence[Any]) -> Graph:
+    """A region's graph up to the node `end`, which gives what the nodes `gives` give. Inputs stand before all others:
+    it takes what the region takes."""
+    graph = Graph()
+    made: dict[Any, Any] = {}
+    for node in region.graph.nodes:
+        if node is end:
+            break
+        made[node] = graph.node_copy(node, lambda one: made[one])
+    graph.output(tuple(made[one] for one in gives))
+    return graph
+
+
+def _alone(region: CompiledGraph, node: Any, args: Sequence[Any], backward: bool) -> tuple[bool, str]:
+    """Whether `node` is wrong when it alone is compiled, and a script that shows that on random numbers."""
+    needs = node.all_input_nodes
+    values = dict(zip(needs, _operations_of(region.module, _before(region, node, needs))(*_copies(args)), strict=True))
+    graph = Graph()
+    given: list[Any] = []
+    inputs: dict[Any, Any] = {}
+    for one in needs:
+        inputs[one] = graph.placeholder(f"x{len(given)}")
+        given.append(values[one])
+    graph.output((graph.node_copy(node, lambda one: inputs[one]),))
+    if not all(isinstance(value, torch.Tensor) for value in given):
+        return False, ""
+    part = _Part(region.module, graph, given)
+    if part.compiled_differs(region.compiler, backward) is None:
+        return False, ""
+    random = torch.Generator().manual_seed(0)
+    drawn = [_drawn(value, random) for value in given]
+    if any(one is None for one in drawn):
+        return True, ""
+    if _Part(region.module, graph, drawn).compiled_differs(region.compiler, backward) is None:
+        return True, ""
+    return True, _script(GraphModule(region.module, copy_of(graph)), drawn, backward, _backend(region.compiler))
+
+
+def _drawn(value: Any, random: torch.Generator) -> Any:
+    if not value.is_floating_point() or not value.is_cpu:
+        return None
+    return torch.randn(value.shape, generator=random).to(value.dtype).requires_grad_(value.requires_grad)
+
+
+def _backend(compiler: Any) -> str:
+    """As ``torch.compile`` is told."""
+    name = getattr(compiler, "_compiler_name", None)
+    known = sys.modules["torch._dynamo"].list_backends(exclude_tags=())
+    return repr(name) if name in known else "BACKEND"
+
+
+def _script(module: GraphModule, drawn: Sequence[Any], backward: bool, backend: str) -> str:
+    code = "\n".join(line for line in module.code.strip().splitlines() if line.strip())
+    if list(module.parameters()) or list(module.buffers()) or "self." in code:
+        return ""
+    lines = ["import torch", "from torch import device, inf, nan", "", code.replace("(self, ", "("), ""]
+    lines.append("random = torch.Generator().manual_seed(0)")
+    names = [f"x{i}" for i in range(len(drawn))]
+    for name, one in zip(names, drawn, strict=True):
+        more = ".requires_grad_()" if one.requires_grad else ""
+        lines.append(f"{name} = torch.randn({list(one.shape)}, generator=random).to({one.dtype}){more}")
+    call = f"({', '.join(names)})[0]"
+    lines.append(f"plain, compiled = forward{call}, torch.compile(forward, backend={backend}){call}")
+    if backward:
+        wanted = ", ".join(n for n, one in zip(names, drawn, strict=True) if one.requires_grad)
+        lines.append(f"plain, compiled = (torch.autograd.grad(y.sum(), [{wanted}])[0] for y in (plain, compiled))")
+    lines.append("print((plain - compiled).norm() / plain.norm())")
+    return "\n".join(lines) + "\n"
+
+
+def _operations_of(module: Any, graph: Any) -> Callable[..., Any]:
+    """Runs the nodes of a graph one by one."""
+    steps = Interpreter(module, graph=graph)
+    steps.extra_traceback = False
+    return steps.run  # type: ignore[no-any-return]
+
+
+class _Part:
+    """A graph, and what it is given."""
+
+    def __init__(self, module: Any, graph: Any, args: Sequence[Any]) -> None:
+        self._module, self._graph, self._args = module, graph, args
+
+    def compiled_differs(self, compiler: Callable[..., Any], backward: bool) -> tuple[float, float] | None:
+        """Whether what `compiler` makes of it is wrong, in the forward or the `backward`."""
+        module = GraphModule(self._module, copy_of(self._graph))  # which a compiler may write to
+        try:
+            made = compiler(module, _copies(self._args))
+            found = self.differs(made, backward)
+        except Exception:  # a part alone may be nothing that a compiler takes
+            return None
+        return found[1:] if found is not None and found[0] == backward else None
+
+    def draws(self) -> bool:
+        """Whether its operations give something else each time: attention may draw random numbers, and mostly does
+        not."""
+        operations = _operations_of(self._module, self._graph)
+        once, twice = (self._run(operations, self._args)[0] for _ in range(2))
+        return not all(torch.equal(a, b) for a, b in zip(once, twice, strict=True))
+
+    def differs(self, made: Callable[..., Any], backward: bool | None = None) -> tuple[bool, float, float] | None:
+        """Whether `made` gives something else than the graph: in the backward, how far it is from float64, and how far
+        the graph is. ``backward``: look at that alone."""
+        operations = _operations_of(self._module, self._graph)
+        plain = self._run(operations, self._args)
+        try:
+            exact = self._run(operations, self._args, wide=True)
+        except RuntimeError:  # two dtypes meet where the graph names one
+            exact = plain
+        own = self._run(made, self._args)
+        for late in (False, True) if backward is None else (backward,):
+            for mine, theirs, true in zip(own[late], plain[late], exact[late], strict=False):
+                found = _farther(mine, theirs, true)
+                if found is not None:
+                    return late, *found
+        return None
+
+    def _run(
+        self, function: Callable[..., Any], args: Sequence[Any], wide: bool = False
+    ) -> tuple[list[Any], list[Any]]:
+        """What a function gives, and the gradients of what it was given, of random ones that come to it.
+
+        :param wide: it is given float64.
+        """
+        given = _copies(args, wide)
+        outs = [o for o in tree_leaves(function(*given)) if isinstance(o, torch.Tensor)]
+        random = torch.Generator().manual_seed(1)
+        roots, came = [], []
+        for out in outs:
+            drawn = torch.randn(out.shape, generator=random)
+            if out.requires_grad and out.is_floating_point():
+                roots.append(out)
+                came.append(drawn.to(out.dtype).to(out.device))
+        wanted = [a for a in given if isinstance(a, torch.Tensor) and a.requires_grad]
+        grads = torch.autograd.grad(roots, wanted, came, allow_unused=True) if roots and wanted else ()
+        return [out.detach() for out in outs], list(grads)
+
+
+def _copies(args: Sequence[Any], wide: bool = False) -> list[Any]:
+    """What was one tensor is one again. `wide`: floating-point ones in float64."""
+    known: dict[int, Any] = {}
+    for a in args:
+        if isinstance(a, torch.Tensor) and id(a) not in known:
+            copy = a.detach().clone()
+            copy = copy.double() if wide and a.is_floating_point() else copy
+            known[id(a)] = copy.requires_grad_(a.requires_grad)
+    return [known[id(a)] if isinstance(a, torch.Tensor) else a for a in args]
+
+
+def _farther(mine: Any, theirs: Any, true: Any) -> tuple[float, float] | None:
+    """How far `mine` and `theirs` are from what is `true`, where `mine` is much farther."""
+    if theirs is None or mine is None or true is None:
+        return None if (mine is None) == (theirs is None) else (float("inf"), 0.0)
+    if not theirs.is_floating_point() or mine.shape != theirs.shape:
+        return None
+    size = float(true.double().norm())
+    if not torch.equal(mine.isfinite(), theirs.isfinite()):
+        return (float("inf"), 0.0) if bool((theirs.isfinite() & ~mine.isfinite()).any()) else None
+    if not size or size - size != 0.0 or not bool(mine.isfinite().all()):
+        return None
+    off, usual = (float((one.double() - true.double()).norm()) / size for one in (mine, theirs))
+    bound = max(TIMES * usual, ROUNDINGS * torch.finfo(theirs.dtype).eps)
+    return (off, usual) if off > bound else None

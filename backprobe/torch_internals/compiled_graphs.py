@@ -1,0 +1,431 @@
+"""The graphs that Dynamo hands to a backend, and the calls of what the backend makes of them.
+
+Note [Graphs of compiled regions]: a backend is given a graph of torch's own functions, with the user's line on each
+node, whatever it does with it later and whether it finds the result in a cache. A copy of that graph is kept (``calls``
+of Dynamo's own, no tensor), and while a session is on, the function that stands for it among the globals of the
+compiled code is one of ours, which notes what it is called with. Nothing of this is in what is compiled, and no guard
+looks at it. Dynamo is not imported for it: it is met when ``torch.compile`` has been called.
+
+Note [As long as its graph]: a call of a region is worth keeping while its node is there, and no longer: a script that
+evaluates with gradients on calls it without end. So the node carries an object of ours that dies with it. What a call
+keeps has no graph, so nothing else hangs on it.
+
+Note [Regions that are not run again]: no call is kept of a region that takes or makes a tensor of a class with a
+dispatch of its own (``DTensor``, a jagged nested tensor): such an op runs the class's code, and it may call the other
+ranks (Note [No collective of ours]). The same holds for a region that calls them itself. They are counted.
+
+Note [Compiled in an earlier session]: nothing is compiled again for a session. So graphs that an earlier session kept
+stay as long as what the backend made of them, for sessions to come. A region that was compiled while no session was on
+is one node, and no more.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from ..torch_texts import IN_PLACE
+from .modes import has_dispatch, undispatched, unseen
+from .thread_state import autocast_now
+from .uncompiled import dynamo_passthrough, leave_alone
+
+_MODULE, _CLASS = "torch._dynamo.output_graph", "OutputGraph"
+#: The key of what a node carries.
+_KEY = "backprobe.region"
+#: What a node of a kept graph says of itself.
+_META = ("stack_trace", "nn_module_stack", "source_fn_stack")
+_DRAWS = re.compile(r"drop|rand|bernoulli|multinomial|normal_|exponential|uniform|attention|rrelu|poisson|gumbel")
+
+
+@dataclass
+class CompiledGraph:
+    """A graph as Dynamo made it. ``module`` has what its nodes name; ``draws``: it draws random numbers."""
+
+    name: str
+    module: Any
+    graph: Any
+    draws: bool
+    #: Of each input, where the compiled function finds it: ``L['self'].body.weight``; empty where that is not told.
+    sources: tuple[str, ...] = ()
+    #: Whether it can run again: Note [Regions that are not run again].
+    can_run_again: bool = True
+    #: What was to compile it, and what it made of it.
+    compiler: Any = None
+    made: Any = None
+
+    @property
+    def updates(self) -> bool:
+        """Whether it is an optimizer's step, or has one in it."""
+        return any(".param_groups[" in source for source in self.sources)
+
+
+#: By what the backend made: the name of the module that calls it, and its graph. Note [Compiled in an earlier session].
+_earlier: weakref.WeakKeyDictionary[Any, tuple[str, CompiledGraph]] = weakref.WeakKeyDictionary()
+
+
+class Alive:
+    """What the node of a call carries."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass
+class RegionCall:
+    """A call of a compiled region. ``outputs``: of each output, the id of the node that made it, which of that node's
+    outputs it is, and whether it is a view of that."""
+
+    region: CompiledGraph
+    args: tuple[Any, ...]
+    versions: tuple[int | None, ...]
+    autocast: tuple[tuple[str, Any], ...]
+    random: tuple[Any, ...] | None
+    outputs: list[tuple[int, int, bool] | None] = field(default_factory=list)
+    #: Of each tensor that it was given, and that an operation had made, the number of its node, and which of its it is.
+    made: tuple[tuple[int, int] | None, ...] = ()
+    #: Dies with its graph: Note [As long as its graph].
+    alive: weakref.ref[Alive] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether a tensor with a gradient that it was given has been written to since."""
+        return any(
+            version is not None and arg.requires_grad and arg._version != version
+            for arg, version in zip(self.args, self.versions, strict=True)
+        )
+
+
+class CompiledGraphs:
+    """Notes graphs as they are compiled, and their calls.
+
+    :param called: told of each call whose outputs have a gradient, when it is over.
+    :param gone: told the ``id`` of each such call whose graph is gone.
+    :param failed: told what of ours failed.
+    :param raised: told what a call raised: its text, the frame that called, and what the region was given.
+    :param updated: told of each call of a region that is an optimizer's step, when it is over.
+    :param refused: told of each graph that is not compiled as it writes to what its backward needs, and what was given.
+    """
+
+    def __init__(
+        self,
+        called: Callable[[RegionCall], None],
+        gone: Callable[[int], None],
+        failed: Callable[[Exception], None],
+        raised: Callable[[str, Any, tuple[Any, ...]], None],
+        refused: Callable[[CompiledGraph, Sequence[Any]], None],
+        updated: Callable[[], None],
+    ) -> None:
+        self._called, self._gone, self._failed, self._raised = called, gone, failed, raised
+        self._refused, self._updated = refused, updated
+        self._graphs: dict[str, CompiledGraph] = {}
+        self._undo: list[Callable[[], None]] = []
+        #: Globals of compiled code that are ours: (the globals, name) -> what the backend made, ours.
+        self._ours: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
+        self._thread = threading.get_ident()
+        self.on = self._met = False
+        #: Calls that were not kept: Note [Regions that are not run again].
+        self.not_kept = 0
+
+    def attach(self) -> None:
+        self._thread, self.on = threading.get_ident(), True
+        if _MODULE in sys.modules:
+            self._meet()
+        else:
+            self._wait()
+        for (_, name), (scope, made, ours) in self._ours.items():
+            if scope.get(name) is made:
+                scope[name] = ours
+        for made, (home, region) in list(_earlier.items()):
+            scope = vars(sys.modules[home]) if home in sys.modules else {}
+            if scope.get(region.name) is made:
+                self._stand_in(scope, replace(region), made)
+
+    def detach(self) -> None:
+        self.on = self._met = False
+        while self._undo:
+            self._undo.pop()()
+        for (_, name), (scope, made, ours) in self._ours.items():
+            if scope.get(name) is ours:
+                scope[name] = made
+
+    def _put(self, owner: Any, name: str, ours: Any) -> None:
+        was = getattr(owner, name)
+        setattr(owner, name, ours)
+
+        def undo() -> None:
+            if getattr(owner, name, None) is ours:
+                setattr(owner, name, was)
+
+        self._undo.append(undo)
+
+    def _wait(self) -> None:
+        """Dynamo comes with the first call of ``torch.compile``."""
+        compiles = torch.compile
+
+        @wraps(compiles)
+        def compile_and_meet(*args: Any, **kwargs: Any) -> Any:
+            made = compiles(*args, **kwargs)
+            if self.on and _MODULE in sys.modules:
+                self._meet()
+            return made
+
+        self._put(torch, "compile", compile_and_meet)
+
+    def _meet(self) -> None:
+        """Dynamo is there: hear of what it hands to backends, and of the name under which it calls the result."""
+        if self._met:
+            return
+        self._met = True
+        kind: Any = getattr(sys.modules[_MODULE], _CLASS)
+        compiles, installs = kind.call_user_compiler, kind.install_global_unsafe
+
+        @wraps(compiles)
+        def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                self._note(module, getattr(graph, "compiler_fn", None))
+            except Exception as error:
+                self._failed(error)
+            try:
+                return compiles(graph, module, *args, **kwargs)
+            except Exception as error:
+                if IN_PLACE in str(error):
+                    self._not_compiled(graph, module)
+                raise
+
+        @wraps(installs)
+        def install_global_unsafe(graph: Any, name: str, value: Any) -> Any:
+            result = installs(graph, name, value)
+            try:
+                region = self._graphs.pop(name, None)
+                if region is not None and self.on:
+                    _remember(graph.global_scope, region, value)
+                    self._stand_in(graph.global_scope, region, value)
+            except Exception as error:
+                self._failed(error)
+            return result
+
+        self._put(kind, "call_user_compiler", call_user_compiler)
+        self._put(kind, "install_global_unsafe", install_global_unsafe)
+
+    def _note(self, module: Any, compiler: Any) -> None:
+        name = module.meta.get("backend_id")
+        if name is None or name in self._graphs:
+            return
+        sources = tuple(_source(node) for node in module.graph.nodes if node.op == "placeholder")
+        graph = copy_of(module.graph)
+        again = not (_has_subclasses(module.graph) or communicates(module, graph))
+        self._graphs[name] = CompiledGraph(name, module, graph, draws(module, graph), sources, again, compiler)
+
+    def _not_compiled(self, graph: Any, module: Any) -> None:
+        try:
+            region = self._graphs.pop(module.meta.get("backend_id"), None)
+            if region is None or not region.can_run_again:
+                return
+            if self.on and threading.get_ident() == self._thread:
+                self._refused(region, graph.example_inputs())
+        except Exception as error:
+            self._failed(error)
+
+    def _stand_in(self, scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
+        updates = region.updates
+        region.made = made
+
+        @dynamo_passthrough
+        def region_called(*args: Any, **kwargs: Any) -> Any:
+            if not self.on or kwargs or threading.get_ident() != self._thread:
+                return made(*args, **kwargs)
+            try:
+                call = self._begin(region, args)
+            except Exception as error:
+                self._failed(error)
+                call = None
+            try:
+                out = made(*args, **kwargs)
+            except RuntimeError as error:
+                self._tell(error, sys._getframe(1), args)
+                raise
+            try:
+                if call is not None:
+                    self._over(call, out)
+                if updates:
+                    self._updated()
+            except Exception as error:
+                self._failed(error)
+            return out
+
+        # Dynamo takes away what it does not call any more.
+        self._ours = {key: one for key, one in self._ours.items() if any(one[0].get(key[1]) is own for own in one[1:])}
+        leave_alone(region_called.__code__)
+        self._ours[id(scope), region.name] = scope, made, region_called
+        scope[region.name] = region_called
+
+    def _tell(self, error: RuntimeError, frame: Any, args: tuple[Any, ...]) -> None:
+        try:
+            self._raised(str(error), frame, args)
+        except Exception as mine:
+            self._failed(mine)
+
+    def _begin(self, region: CompiledGraph, args: tuple[Any, ...]) -> RegionCall | None:
+        if not torch.is_grad_enabled() or torch._C._functorch.maybe_current_level() is not None:
+            return None
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        if not region.can_run_again or any(map(has_dispatch, tensors)):
+            self.not_kept += 1
+            return None
+        with unseen(), undispatched():
+            kept = tuple(a.detach() if isinstance(a, torch.Tensor) and a.grad_fn is not None else a for a in args)
+            versions = tuple(a._version if isinstance(a, torch.Tensor) and not a.is_inference() else None for a in kept)
+            with_grad = tuple(
+                k.requires_grad_() if isinstance(a, torch.Tensor) and k is not a and a.requires_grad else k
+                for a, k in zip(args, kept, strict=True)
+            )
+            random = random_state(kept) if region.draws else None
+            made = tuple(
+                (a.grad_fn._sequence_nr(), a.output_nr) if k is not a else None for a, k in zip(args, kept, strict=True)
+            )
+        return RegionCall(region, with_grad, versions, autocast_now(), random, made=made)
+
+    def _over(self, call: RegionCall, out: Any) -> None:
+        with unseen():
+            made = [_made_by(one) for one in (out if isinstance(out, (tuple, list)) else (out,))]
+        call.outputs = [(id(one[0]), *one[1:]) if one is not None else None for one in made]
+        node = next((one[0] for one in made if one is not None), None)
+        if node is not None:
+            mark = node.metadata[_KEY] = Alive()
+            call.alive = weakref.ref(mark, partial(self._graph_gone, id(call)))
+            self._called(call)
+
+    def _graph_gone(self, number: int, _: Any) -> None:
+        self._gone(number)
+
+
+def _remember(scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
+    """Keep a graph for later sessions, if they can find who calls what the backend made of it."""
+    home = scope.get("__name__")
+    if isinstance(home, str) and getattr(sys.modules.get(home), "__dict__", None) is scope:
+        _earlier[made] = home, replace(region, made=None)
+
+
+def module_in(region: CompiledGraph, args: Sequence[Any], node: Any, name_of: Callable[[Any], str]) -> str | None:
+    """The path of the module that a node of the region's graph belongs to. Within the region it is told by the
+    compiled function's names for things, and what they are called in the model by the parameters among them."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else "L['self']"
+    known = False
+    for source, arg in zip(region.sources, args, strict=True):
+        root, end = source.partition("]")[:2]
+        known = known or path.startswith(f"{root}{end}.") or path == f"{root}{end}"
+        name = name_of(arg) if isinstance(arg, torch.nn.Parameter) else ""
+        inner = source.removeprefix(root + end).removeprefix(".")
+        if name and path.partition("]")[0] == root and (name == inner or name.endswith(f".{inner}")):
+            prefix = name.removesuffix(inner).rstrip(".")
+            below = path.partition("]")[2].removeprefix(".")
+            return ".".join(part for part in (prefix, below) if part)
+    return path.partition("]")[2].removeprefix(".") if stack else "" if known else None
+
+
+def copy_of(graph: Any) -> Any:
+    """`graph`, with what its nodes say of lines and modules, and without example values."""
+    copy = torch.fx.Graph()
+    made: dict[Any, Any] = {}
+    for node in graph.nodes:
+        new = copy.node_copy(node, lambda one: made[one])
+        new.meta = {key: node.meta[key] for key in _META if key in node.meta}
+        made[node] = new
+    return copy
+
+
+def _source(node: Any) -> str:
+    source = getattr(node.meta.get("grapharg"), "source", None)
+    name = getattr(source, "name", "")
+    return re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", name() if callable(name) else name)
+
+
+def draws(module: Any, graph: Any) -> bool:
+    """Whether random numbers are drawn in it."""
+    for node in graph.nodes:
+        if node.op in ("call_function", "call_method") and _DRAWS.search(_named(node.target)):
+            return True
+        inner = getattr(module, node.target, None) if node.op == "get_attr" and "." not in node.target else None
+        if isinstance(inner, torch.fx.GraphModule) and draws(inner, inner.graph):
+            return True
+    return False
+
+
+def communicates(module: Any, graph: Any) -> bool:
+    """Whether other ranks take part in it."""
+    for node in graph.nodes:
+        if node.op == "call_function" and "c10d" in _namespace(node.target):
+            return True
+        inner = getattr(module, node.target, None) if node.op == "get_attr" and "." not in node.target else None
+        if isinstance(inner, torch.fx.GraphModule) and communicates(inner, inner.graph):
+            return True
+    return False
+
+
+def _namespace(target: Any) -> str:
+    """Of an operator: ``_c10d_functional``; of a function: its module, ``torch.distributed.distributed_c10d``."""
+    return str(getattr(target, "namespace", None) or getattr(target, "__module__", None) or "")
+
+
+def _has_subclasses(graph: Any) -> bool:
+    """Whether a node of Dynamo's graph gives a tensor of a class with a dispatch of its own: torch keeps fake tensors
+    beside its nodes, and a fake one of such a class is of that class."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    examples = tree_leaves([node.meta.get("example_value") for node in graph.nodes])
+    return any(isinstance(t, torch.Tensor) and has_dispatch(t) and not isinstance(t, FakeTensor) for t in examples)
+
+
+def _named(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def random_state(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The states of torch's generators: of the CPU's and of those of the devices of `args`."""
+    devices = sorted({a.get_device() for a in args if isinstance(a, torch.Tensor) and a.is_cuda})
+    return torch.get_rng_state(), tuple((device, torch.cuda.get_rng_state(device)) for device in devices)
+
+
+def put_random_state(state: tuple[Any, ...]) -> None:
+    """Give the generators the states that they had."""
+    cpu, cuda = state
+    torch.set_rng_state(cpu)
+    for device, one in cuda:
+        torch.cuda.set_rng_state(one, device)
+
+
+def _made_by(out: Any) -> tuple[Any, int, bool] | None:
+    node = out.grad_fn if isinstance(out, torch.Tensor) and out.requires_grad else None
+    if node is None:
+        return None
+    if hasattr(getattr(node, "_forward_cls", None), "compiled_bw"):
+        return node, out.output_nr, False
+    for below, number in node.next_functions[:1]:
+        if below is not None and hasattr(getattr(below, "_forward_cls", None), "compiled_bw"):
+            return below, number, True
+    return None
+
+
+def known() -> tuple[str, ...]:
+    """Names of torch's that are read here."""
+    return (
+        _CLASS,
+        "call_user_compiler",
+        "install_global_unsafe",
+        "global_scope",
+        "backend_id",
+        "grapharg",
+        "example_inputs",
+        "compiler_fn",
+        "example_value",
+        *_META,
+    )

@@ -1,0 +1,168 @@
+"""The norms of the gradients inside a compiled region, which runs again op by op, forward and backward."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..graphs.plan import ACCUMULATE
+from .compiled_graphs import RegionCall
+from .measure import Norms
+from .region_reexecution import Notes, again, apart, backward_again, pairs_of, tensors_of
+from .walk import LiveGraph, Plans, walk
+
+#: Of the memory that is free, what the forward may fill: its backward wants as much again.
+SHARE = 0.4
+_AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+) kB", re.MULTILINE)
+
+
+def _bytes(tensor: Any) -> int:
+    """What a tensor takes of its own; one of a ``torch.func`` transform has no storage that can be asked."""
+    try:
+        return int(tensor.untyped_storage().nbytes()) if tensor._base is None else 0
+    except (NotImplementedError, RuntimeError):
+        return int(tensor.numel() * tensor.element_size())
+
+
+class TooLarge(Exception):
+    """A region that is not run again: it has too many operations, or takes too much memory."""
+
+
+@dataclass
+class NodeInside:
+    """A node of autograd of a region that ran again. ``made``: the node of the region's graph, ``None`` where it copies
+    what was given. ``edges``: to the node with that number, or, with numbers below zero, to what was given: minus one
+    minus its position in ``tensors_of(call)``. ``came`` and ``gave``: norms."""
+
+    name: str
+    seq: int
+    made: Any
+    edges: tuple[tuple[int, int] | None, ...]
+    order: int | None = None
+    came: tuple[float | None, ...] = ()
+    gave: tuple[float | None, ...] = ()
+
+
+@dataclass
+class Inner:
+    """``outputs``: of each output of the region that a gradient came to, the node that made it, and which of that
+    node's it is. ``leaves``: norms of the gradients of ``tensors_of(call)``."""
+
+    nodes: list[NodeInside]
+    outputs: dict[int, tuple[int, int]]
+    leaves: dict[int, float]
+
+
+class Bounded(Notes):
+    """Gives up where the forward needs more than `limit` bytes."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(False)
+        self._left = limit
+
+    def take(self, tensors: Sequence[Any]) -> None:
+        self._left -= sum(map(_bytes, tensors))
+        if self._left < 0:
+            raise TooLarge
+
+    def begin(self, tensors: Sequence[Any]) -> bool:
+        self.take(tensors)
+        return super().begin(tensors)
+
+    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+        super().note(node, given, before, out)
+        outs = out if isinstance(out, (tuple, list)) else (out,)
+        self.take([t for t in outs if type(t) is torch.Tensor])
+
+
+def norms_inside(call: RegionCall, gradients: Sequence[Any], most: int) -> Inner | None:
+    """What the backward of a call of a region does inside; ``None`` where what came to it was not finite, or nothing.
+
+    :param gradients: of each output the gradient that came to it, or ``None``.
+    :param most: nodes of autograd.
+    :raises TooLarge: it has more nodes, or there is no memory for it.
+    """
+    if any(isinstance(a, torch.Tensor) and a.is_cuda for a in call.args) and torch.cuda.is_current_stream_capturing():
+        return None
+    limit = SHARE * free_memory(call.args)
+    own = 2 * sum(map(_bytes, tensors_of(call)))  # a copy, and gradients
+    if own > limit:
+        raise TooLarge
+    try:
+        found: Inner | None = apart(lambda: _look(call, gradients, most, limit - own), call)
+    except torch.OutOfMemoryError as error:
+        raise TooLarge from error
+    return found
+
+
+def free_memory(args: Sequence[Any]) -> float:
+    """Bytes that are free where `args` are, as far as that is known."""
+    device = next((a.device for a in args if isinstance(a, torch.Tensor) and a.is_cuda), None)
+    if device is not None:
+        own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + own)
+    try:
+        found = _AVAILABLE.search(Path("/proc/meminfo").read_text())
+    except OSError:  # another system than Linux
+        found = None
+    return 1024.0 * int(found[1]) if found is not None else float("inf")
+
+
+def _look(call: RegionCall, gradients: Sequence[Any], most: int, limit: float) -> Inner | None:
+    notes = Bounded(limit)
+    out, given = again(call, notes)
+    pairs = pairs_of(out, gradients)
+    if not pairs:
+        return None
+    graph = walk([one.grad_fn for _, one, _ in pairs], Plans())
+    if len(graph.nodes) > most:
+        raise TooLarge
+    inner = _structure(graph, given, notes)
+    number = {id(node): i for i, node in enumerate(graph.nodes)}
+    norms = Norms(brief=True)
+    slots: list[tuple[int, list[int | None], list[int | None]]] = []
+
+    def slots_of(grads: Any) -> list[int | None]:
+        return [norms.take(g) if isinstance(g, torch.Tensor) else None for g in grads]
+
+    def after(node: Any, made: Any) -> Callable[[Any, Any], None]:
+        def hook(grad_inputs: Any, grad_outputs: Any) -> None:
+            slots.append((number[id(node)], slots_of(grad_outputs), slots_of(grad_inputs)))
+
+        return hook
+
+    got = backward_again(pairs, given, {n: None for n in graph.nodes if n.name() != ACCUMULATE}, after)
+    leaves = {k: norms.take(g) for k, g in got.items()}
+    norms.flush()
+
+    def value(slot: int | None) -> float | None:
+        return None if slot is None or slot in norms.unmeasured else norms.values[slot]
+
+    for order, (i, came, gave) in enumerate(slots):
+        node = inner[i]
+        node.order, node.came, node.gave = order, tuple(map(value, came)), tuple(map(value, gave))
+    outputs = {i: (number[id(one.grad_fn)], one.output_nr) for i, one, _ in pairs}
+    return Inner(inner, outputs, {k: norm for k, slot in leaves.items() if (norm := value(slot)) is not None})
+
+
+def _structure(graph: LiveGraph, given: Sequence[Any], notes: Notes) -> list[NodeInside]:
+    """The nodes, without what ends in a leaf, but in their numbers."""
+    position = {id(leaf): k for k, leaf in enumerate(given)}
+    ends = {i: position.get(id(variable)) for i, variable in graph.leaves}
+    found = []
+    for i, name in enumerate(graph.plan.names):
+        edges: list[tuple[int, int] | None] = []
+        for edge in graph.plan.edges(i):
+            if edge is not None and edge[0] in ends:
+                k = ends[edge[0]]
+                edges.append(None if k is None else (-1 - k, 0))
+            else:
+                edges.append(edge)
+        made = notes.of.get(graph.nodes[i]) if name != ACCUMULATE else None
+        found.append(NodeInside(name, graph.seqs[i], made, tuple(edges)))
+    return found

@@ -1,0 +1,95 @@
+"""Which line of a graph writes to what its backward needs, where torch refuses to compile it for that.
+
+The compiler traces the backward with the forward, and meets the error that autograd would raise. It is asked once more
+here, op by op and with fake tensors, which have shapes and versions and no values: nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from ..torch_texts import IN_PLACE, IN_PLACE_DETAIL
+from .compiled_graphs import CompiledGraph, RegionCall
+from .region_reexecution import Notes, again, apart
+from .saved_by_nodes import saved_tensors
+from .thread_state import autocast_now
+
+
+@dataclass(frozen=True)
+class RefusedWrite:
+    """The graph's node that wrote, that which had saved what it wrote to, and the shape and versions of that."""
+
+    write: Any
+    saver: Any
+    shape: tuple[int, ...]
+    saved: int
+    found: int
+
+
+class _Versions(Notes):
+    """Notes which node took which storage to which version."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+        self._writes: list[tuple[Any, int, int]] = []
+        self._alive: list[Any] = []  # an address means one storage as long as it lives
+
+    def states(self, tensors: Sequence[Any]) -> list[Any]:
+        return [t._version for t in tensors]
+
+    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+        super().note(node, given, before, out)
+        self._alive += [*given, out]
+        for t, version in zip(given, before, strict=True):
+            if t._version > version:
+                self._writes.append((node, t.untyped_storage()._cdata, t._version))
+                super().note(node, [], [], t)  # what writes has made nodes of it
+
+    def past(self, tensor: Any, version: int) -> Any:
+        """The node that took the storage of `tensor` past `version`."""
+        storage = tensor.untyped_storage()._cdata
+        return next((node for node, where, after in self._writes if where == storage and after > version), None)
+
+
+def refused_write(region: CompiledGraph, args: Sequence[Any]) -> RefusedWrite | None:
+    """The first write to what is needed that a backward of `region` on `args` meets; ``None`` where it meets none."""
+    call = RegionCall(region, tuple(args), (None,) * len(args), autocast_now(), None)
+    found: RefusedWrite | None = apart(lambda: _look(call), call)
+    return found
+
+
+def _look(call: RegionCall) -> RefusedWrite | None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    notes, running = _Versions(), []
+
+    def before(node: Any) -> Callable[[Any], None]:
+        return lambda _: running.append(node)
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.enable_grad():
+        call.args = tuple(fake.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in call.args)
+        out, given = again(call, notes)
+        outs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
+        wanted = [t for t in given if t.requires_grad]
+        if not outs or not wanted:
+            return None
+        for node in notes.of:
+            node.register_prehook(before(node))
+        try:
+            torch.autograd.grad(outs, wanted, [torch.ones_like(t) for t in outs], allow_unused=True)
+        except RuntimeError as error:
+            detail = IN_PLACE_DETAIL.search(str(error)) if IN_PLACE in str(error) else None
+            if detail is None or not running:
+                return None
+            shape = tuple(int(n) for n in detail["shape"].split(",") if n.strip())
+            found, saved = int(detail["found"]), int(detail["saved"])
+            for _, tensor in saved_tensors(running[-1]):
+                write = notes.past(tensor, saved) if tensor._version == found else None
+                if write is not None and tuple(tensor.shape) == shape:
+                    return RefusedWrite(write, notes.of[running[-1]], shape, saved, found)
+    return None

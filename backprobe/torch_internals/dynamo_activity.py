@@ -1,0 +1,205 @@
+"""Tells when Dynamo looks at what is global, so that what is ours can be out of its sight.
+
+Note [Out of Dynamo's sight]: Dynamo guards on the function modes that are on and on the hooks of all modules. It traces
+operators through a mode, so that a back-end gets method calls (``x.mul(y)`` for ``x * y``) and some methods raise, and
+it compiles a function once with our mode and once without. So modes and hooks of ours go while Dynamo's callback for
+frames is set, or while it captures a graph for export. They are back while the callback is not set: after the call of a
+compiled function, and inside functions that Dynamo leaves alone, such as those that a back-end returns. Code that runs
+as it is between two graphs of one function is the price: the mode does not see it.
+
+Note [In place of Dynamo's functions]: while somebody listens, ``torch._dynamo`` has functions of ours in the place of
+those that set its callback and that capture a graph. They go with the last who listens. If Dynamo is not loaded, the
+import system tells when it is.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from .uncompiled import dynamo_passthrough
+
+_DYNAMO, _EVAL_FRAME, _EXPORT = "torch._dynamo", "torch._dynamo.eval_frame", "torch._dynamo.functional_export"
+#: The function that sets Dynamo's callback.
+SETS_CALLBACK = "_maybe_set_eval_frame"
+#: The context in which a graph is captured for ``torch.export``. Torch 2.8 has none there: it sets the callback.
+CAPTURES = "_compiling_state_context"
+_listening: list[DynamoActivity] = []
+#: What puts torch's own functions back, the last first.
+_undo: list[Callable[[], None]] = []
+
+
+class DynamoActivity:
+    """Tells a function when Dynamo begins to look at what is global, and when it no longer does.
+
+    :param changed: called with whether Dynamo is active on the thread that attached.
+    :param failed: called with what `changed` raised.
+    """
+
+    def __init__(self, changed: Callable[[bool], None], failed: Callable[[Exception], None]) -> None:
+        self._changed, self._failed = changed, failed
+        self._thread = 0
+        #: Whether it is active, and the compilation that was under way when it became so.
+        self.active = False
+        self._within: Any = None
+        #: Graphs that are being captured for export, one inside the other.
+        self.captures = 0
+
+    def attach(self) -> None:
+        self._thread, self.active = threading.get_ident(), is_active()
+        self._within = _compilation()
+        if self not in _listening:
+            _listening.append(self)
+            if len(_listening) == 1:
+                _when_imported(_DYNAMO, _replace)
+
+    def detach(self) -> None:
+        if self in _listening:
+            _listening.remove(self)
+            while not _listening and _undo:
+                _undo.pop()()
+        self.active = False
+
+    def tell(self, active: bool) -> None:
+        """Dynamo's callback is set, or not. What a compilation does with it is its own affair."""
+        if active == self.active or threading.get_ident() != self._thread:
+            return
+        within = _compilation()
+        if not active and (self.captures or (within is not None and within is not self._within)):
+            return
+        self.active, self._within = active, within
+        try:
+            self._changed(active)
+        except Exception as error:
+            self._failed(error)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a compilation is under way on this thread."""
+        return _compilation() is not None
+
+
+def is_active() -> bool:
+    """Return whether Dynamo's callback is set on this thread."""
+    eval_frame: Any = getattr(torch._C._dynamo, "eval_frame", None)
+    asks = getattr(eval_frame, "get_eval_frame_callback", None)
+    return asks is not None and asks() is not None
+
+
+def _compilation() -> Any:
+    """Return what stands for the compilation that is under way on this thread, if one is."""
+    context: Any = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
+    return context.try_get() if context is not None else None
+
+
+def _replace() -> None:
+    """See Note [In place of Dynamo's functions]."""
+    if not _listening:
+        return
+    sets: Any = getattr(sys.modules.get(_EVAL_FRAME), SETS_CALLBACK, None)
+    if sets is not None:
+
+        @dynamo_passthrough
+        def set_and_tell(callback: Any) -> Any:
+            if callback is not None:
+                for one in tuple(_listening):
+                    one.tell(True)
+                return sets(callback)
+            before = sets(callback)
+            for one in tuple(_listening):
+                one.tell(False)
+            return before
+
+        _put(sys.modules[_EVAL_FRAME], SETS_CALLBACK, set_and_tell)
+    captures: Any = getattr(sys.modules.get(_EXPORT), CAPTURES, None)
+    if captures is not None:
+
+        @contextmanager
+        def capture_and_tell() -> Iterator[None]:
+            told = [(one, one.active) for one in _listening]
+            for one, _ in told:
+                one.tell(True)
+                one.captures += 1
+            try:
+                with captures():
+                    yield
+            finally:
+                for one, before in told:
+                    one.captures -= 1
+                    one.tell(before)
+
+        _put(sys.modules[_EXPORT], CAPTURES, capture_and_tell)
+
+
+def _put(owner: ModuleType, name: str, ours: Any) -> None:
+    was = getattr(owner, name)
+    setattr(owner, name, ours)
+
+    def undo() -> None:
+        if getattr(owner, name, None) is ours:
+            setattr(owner, name, was)
+
+    _undo.append(undo)
+
+
+class _Watch(MetaPathFinder):
+    """Finds one module as the other finders do, and calls a function when that module has been imported."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target) if finder is not self else None
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _ThenCall(spec.loader, self._imported)
+                return spec
+        return None
+
+    def _imported(self) -> None:
+        if self in sys.meta_path:
+            self.remove()
+            self._then()
+
+    def remove(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+class _ThenCall(Loader):
+    """Loads a module as `loader` does, and calls a function afterwards."""
+
+    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
+        self._loader, self._then = loader, then
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._then()
+
+
+def _when_imported(name: str, then: Callable[[], None]) -> None:
+    """Call `then` once the module is there."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if spec is not None and not getattr(spec, "_initializing", False):
+        then()
+        return
+    watch = _Watch(name, then)
+    sys.meta_path.insert(0, watch)
+    _undo.append(watch.remove)

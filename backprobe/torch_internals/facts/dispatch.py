@@ -1,0 +1,425 @@
+"""What modes are shown, from where, and what keeps ours and the user's apart."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+import warnings
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .. import backward_by_name, code_objects, modes, uncompiled
+from ..thread_state import ThreadState
+from .registry import DYNAMO, ENGINE, OWN_PROCESS, expect, fact, leaf
+
+
+class _Seen(TorchFunctionMode):
+    """Notes each function with its keywords, the code that called, and whose method that is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, dict[str, Any]]] = []
+        self.codes: list[Any] = []
+        self.owners: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        frame = sys._getframe(1)
+        self.calls.append((func, dict(kwargs or {})))
+        self.codes.append(frame.f_code)
+        self.owners.append(frame.f_locals.get(code_objects.OPTIMIZER))
+        return func(*args, **(kwargs or {}))
+
+    @property
+    def functions(self) -> list[Any]:
+        return [func for func, _ in self.calls]
+
+
+class _Dispatched(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@fact(
+    "function modes",
+    "ops are not seen at all, or a mode of ours stays on where a backward raises",
+    "DisableTorchFunction _EnableTorchFunction _len_torch_function_stack _get_function_stack_at "
+    "_push_on_torch_function_stack _pop_torch_function_stack",
+)
+def function_modes() -> None:
+    first, second, x = _Seen(), _Seen(), leaf()
+    depth = modes.mode_depth()
+    with first:
+        modes.push_function_mode(second)
+        expect(modes.function_modes()[depth:] == [first, second], "modes that are on cannot be listed")
+        expect(modes.top_mode() is second and modes.mode_depth() == depth + 2, "the innermost mode cannot be read")
+        x.exp()
+        with modes.unseen():
+            x.sin()
+            with modes.seen():
+                x.cos()
+        modes.drop_mode(second)
+        expect(modes.top_mode() is first, "a mode cannot be taken off the stack")
+    seen = [torch.Tensor.exp, torch.Tensor.cos]
+    expect(first.functions == seen and second.functions == seen, f"modes saw {first.functions} and {second.functions}")
+    modes.push_function_mode(first)
+    expect(modes.pop_function_mode() is first and modes.mode_depth() == depth, "a mode cannot be popped")
+
+
+@fact(
+    "a mode that stays off",
+    "scripts without modules and optimizers are watched op by op in all steps, whatever the budget",
+    "_push_mode",
+    [ENGINE],
+)
+def staying_off() -> None:
+    class Leaves(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            modes.stay_off(self)
+            return func(*args, **(kwargs or {}))
+
+    expect(modes.can_stay_off(), "torch.overrides has no function by the name that is known")
+    depth, mode, outer = modes.mode_depth(), Leaves(), _Seen()
+    modes.push_function_mode(mode)
+    with outer:
+        leaf().exp().sum().backward()
+        expect(modes.top_mode() is outer and modes.mode_depth() == depth + 1, "the mode was put back")
+    modes.come_back()
+    expect(modes.mode_depth() == depth, "modes are not as they were")
+
+
+@fact(
+    "dispatch modes",
+    "a dispatch mode of the user's sees ops that backprobe computes",
+    "_python_dispatch _disable_current_modes _len_torch_dispatch_stack _get_dispatch_stack_at "
+    "_DisableTorchDispatch _AutoDispatchBelowAutograd _pop_torch_dispatch_stack _push_on_torch_dispatch_stack",
+    [DYNAMO],
+)
+def dispatch_modes() -> None:
+    x = leaf().detach()
+    expect(not modes.in_mode() and modes.dispatch_modes() == 0, "a dispatch mode counts as on where none is")
+    with _Dispatched() as mode:
+        expect(modes.in_mode() and modes.dispatch_modes() == 1, "a dispatch mode that is on does not count")
+        expect(modes.hands_off(x), "values count as safe to read under a dispatch mode")
+        expect(modes.hands_off(x, past_ours=True), "a dispatch mode of the user's counts as ours")
+        x.exp()
+        with modes.undispatched():
+            x.sin()
+        expect(modes.in_mode() and modes.dispatch_modes() == 1, "a dispatch mode that was taken off is not put back")
+        with modes.no_dispatch_modes():
+            x.cos()
+        with modes.below_autograd():
+            below = leaf().tan()
+    expect(below.grad_fn is None, "an op below autograd has made a node")
+    expect(mode.ops == ["aten.exp.default"], f"a dispatch mode saw {mode.ops}")
+
+
+@fact(
+    "frames that are not compiled",
+    "under torch.compile, ops and backward calls that run in Python are not seen, and the recompile limit is met early",
+    "_dynamo _FrameAction _FrameExecStrategy",
+    [DYNAMO],
+)
+def left_alone() -> None:
+    from torch._dynamo.types import ConvertFrameReturn
+
+    looked_at: list[Any] = []
+
+    def look(frame: Any, *_: Any) -> ConvertFrameReturn:
+        looked_at.append(frame.f_code.co_name)
+        return ConvertFrameReturn()
+
+    made: dict[str, Any] = {}  # not of our file, which may be marked
+    exec("def inner(): ...\ndef passing(): inner()\ndef deep(): inner()", made)
+    uncompiled.leave_alone(made["passing"].__code__)
+    uncompiled.leave_alone(made["deep"].__code__, deep=True)
+    frames: Any = torch._C._dynamo.eval_frame
+    before = frames.set_eval_frame(look)
+    try:
+        made["passing"]()
+        made["deep"]()
+    finally:
+        frames.set_eval_frame(before)
+    expect(looked_at.count("inner") == 1, f"Dynamo looked at {looked_at}")
+    expect("passing" not in looked_at and "deep" not in looked_at, f"Dynamo looked at {looked_at}")
+
+
+@fact(
+    "state of threads",
+    "a backward that the debugger runs in its own thread may differ from one that runs alone",
+    "_set_grad_enabled _is_fwd_grad_enabled _set_fwd_grad_enabled _is_multithreading_enabled "
+    "_set_multithreading_enabled _is_view_replay_enabled _set_view_replay_enabled _is_torch_function_enabled "
+    "_get_dispatch_stack_at _push_on_torch_dispatch_stack _pop_torch_dispatch_stack _saved_tensors_hooks_disable "
+    "_saved_tensors_hooks_get_disabled_error_message _InferenceMode _autocast_supported_devices "
+    "_get_privateuse1_backend_name _is_autocast_available",
+)
+def threads() -> None:
+    mode = _Seen()
+    found: list[Any] = []
+    no_hooks = torch.autograd.graph.disable_saved_tensors_hooks("not here")
+    with torch.no_grad(), mode, _Dispatched(), no_hooks, torch.autocast("cpu", dtype=torch.bfloat16):
+        state = ThreadState()
+
+    def other() -> None:
+        state.put()
+        with modes.unseen():
+            disabled = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
+            on = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), modes.in_mode(), disabled)
+        found.append((*on, modes.function_modes()))
+        state.clear()
+        found.append((modes.mode_depth(), modes.in_mode()))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    expect(found == [(False, True, True, "not here", [mode]), (0, False)], f"another thread's state came as {found}")
+
+
+@fact(
+    "gradient mode",
+    "where gradients were turned off is not named, and reentrant checkpoints are not recognised",
+    "_set_grad_enabled GRAD_MODE_FILE DECORATOR_FILE DECORATED",
+)
+def gradient_mode() -> None:
+    with _Seen() as mode, torch.no_grad():
+        pass
+    turned = [frame for func, frame in zip(mode.functions, mode.codes, strict=True) if func is modes.set_grad_enabled]
+    expect(len(turned) == 2, f"no_grad showed the functions {mode.functions}")
+    expect(all(c.co_filename == code_objects.GRAD_MODE_FILE for c in turned), f"no_grad called from {turned}")
+    held: list[Any] = []
+
+    def decorated() -> None:
+        frame: Any = sys._getframe(1)
+        held.append(frame.f_locals.get(code_objects.DECORATED) if code_objects.is_decorator(frame.f_code) else None)
+
+    torch.no_grad()(decorated)()
+    expect(held[0] is decorated, "the decorator no_grad() does not lead to its function")
+
+
+@fact(
+    "freezing a module",
+    "what Module.requires_grad_() freezes is taken for a library's doing, and what stopped learning is told wrongly",
+    "MODULE_FILE",
+)
+def freezing() -> None:
+    module = torch.nn.Module()
+    module._parameters["weight"] = leaf()  # type: ignore[assignment]  # not registered: somebody may hear of that
+    with _Seen() as mode:
+        module.requires_grad_(False)
+    called = {
+        code.co_filename for func, code in zip(mode.functions, mode.codes, strict=True) if "requires" in str(func)
+    }
+    expect(called == {code_objects.MODULE_FILE}, f"Module.requires_grad_() set it from {called}")
+
+
+@fact(
+    "the call of the engine",
+    "the debugger cannot tell whose error stopped a backward",
+    "ENGINE_CALL",
+)
+def engine_call() -> None:
+    class Raises(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            raise ValueError("on purpose")
+
+    codes = []
+    try:
+        Raises.apply(leaf()).sum().backward()
+    except ValueError as error:
+        codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    expect(code_objects.ENGINE_CALL in codes, f"a backward went through {[code.co_name for code in codes]}")
+
+
+@fact(
+    "attributes that are read",
+    "who reads .grad, .data and .is_leaf is not seen: no nonleaf-grad, no writes through .data, no optimizers",
+)
+def attributes() -> None:
+    x = leaf()
+    with _Seen() as mode:
+        _ = x.grad, x.data, x.is_leaf
+    getters = [getattr(torch.Tensor, name).__get__ for name in ("grad", "data", "is_leaf")]
+    expect(mode.functions == getters, f"a mode saw {mode.functions}")
+
+
+@fact(
+    "calls of backward",
+    "backward calls are not seen",
+    "_execution_engine",
+    [ENGINE],
+)
+def backward_calls() -> None:
+    x = leaf()
+    with _Seen() as mode:
+        backward_by_name.show(mode)
+        try:
+            x.sum().backward()
+            torch.autograd.backward(x.sum())
+            torch.autograd.grad(x.sum(), x)
+        finally:
+            backward_by_name.unshow(mode)
+    entries = (torch.Tensor.backward, backward_by_name.seen, torch.autograd.grad)
+    missed = [f.__qualname__ for f in entries if f not in mode.functions]
+    expect(not missed, f"a mode was not shown {', '.join(missed)}")
+
+
+@fact(
+    "functions that write when told to",
+    "writes of activations, dropout and normalisations are not noted: in-place errors name no line",
+)
+def told_to_write() -> None:
+    x, two = leaf().detach(), leaf(2).detach()
+    weight = torch.ones((4, 2), dtype=torch.float32, device="cpu")
+    with _Seen() as mode:
+        F.relu(x, inplace=True)
+        F.dropout(x, 0.5, training=False, inplace=True)
+        F.batch_norm(weight, two, two, training=True)
+        F.embedding(torch.zeros(1, dtype=torch.int64, device="cpu"), weight, max_norm=9.0)
+    told = {func.__name__: kwargs for func, kwargs in mode.calls if func.__module__ == F.__name__}
+    wanted = {"relu": "inplace", "dropout": "inplace", "batch_norm": "training", "embedding": "max_norm"}
+    lost = [name for name, keyword in wanted.items() if not told.get(name, {}).get(keyword)]
+    expect(not lost, f"a mode was not told that {', '.join(lost)} may write")
+    called = [torch.Tensor.add_.__name__, torch.Tensor.__iadd__.__name__, torch.Tensor.__setitem__.__name__]
+    expect(called == ["add_", "__iadd__", "__setitem__"], f"functions that write are called {called}")
+
+
+@fact(
+    "calls through Python",
+    "a traceback of the user's shows frames of backprobe's",
+    "HANDLE_TORCH_FUNCTION",
+)
+def through_python() -> None:
+    with _Seen() as mode:
+        F.relu(leaf())
+    expect(code_objects.HANDLE_TORCH_FUNCTION in mode.codes, f"a mode was called from {mode.codes}")
+
+
+@fact(
+    "optimizers' parameters",
+    "the line that made an optimizer is not known: parameter-not-in-optimizer and unregistered-parameter name no line",
+    "ADD_PARAM_GROUP OPTIMIZER",
+)
+def optimizers() -> None:
+    optimizer, x = object.__new__(torch.optim.Optimizer), leaf()
+    optimizer.param_groups, optimizer.defaults = [], {}
+    add: Any = torch.optim.Optimizer.add_param_group
+    add = getattr(add, "__wrapped__", add)  # its decorator would load Dynamo
+    with _Seen() as mode:
+        add(optimizer, {"params": [x]})
+    asks = torch.Tensor.is_leaf.__get__  # type: ignore[attr-defined]
+    expect(asks in mode.functions, f"an optimizer asked for {mode.functions}")
+    at = mode.functions.index(asks)
+    expect(mode.codes[at] is code_objects.ADD_PARAM_GROUP, f"an optimizer asks in {mode.codes[at]}")
+    expect(mode.owners[at] is optimizer, "the optimizer cannot be had from its own frame")
+
+
+@fact(
+    "transforms",
+    "inside vmap and grad of torch.func backprobe reads values that are not there, and the script raises",
+    "_functorch",
+)
+def transforms() -> None:
+    seen: list[Any] = []
+
+    def look(x: torch.Tensor) -> torch.Tensor:
+        seen.append((modes.in_transform(), modes.is_wrapped(x), modes.is_batched(x), modes.hands_off(x)))
+        return x * 2
+
+    x = leaf().detach()
+    torch.func.vmap(look)(x)
+    expect(seen == [(True,) * 4], f"inside vmap a tensor counts as {seen[0]}")
+    outside = (modes.in_transform(), modes.is_wrapped(x), modes.is_batched(x), modes.hands_off(x))
+    expect(outside == (False,) * 4, f"outside vmap a tensor counts as {outside}")
+
+
+@fact(
+    "tracing",
+    "torch.jit.trace, torch.export and make_fx record what backprobe computes, or fail",
+    "_get_tracing_state _TorchDispatchModeKey _get_dispatch_mode _dispatch_tls_is_dispatch_key_included DispatchKey "
+    "_is_functional_tensor _subclasses",
+    [OWN_PROCESS],
+)
+def tracing() -> None:
+    _jit_trace()
+    _fake_and_proxy_modes()
+    _symbolic_tensors()
+
+
+def _fake_and_proxy_modes() -> None:
+    seen: list[bool] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        seen.append(modes.tracing())
+        return x + 1
+
+    expect(not modes.tracing(), "a trace counts as going on where none is")
+    with FakeTensorMode():
+        function(leaf().detach())
+    for options in ({}, {"tracing_mode": "symbolic"}, {"pre_dispatch": True}):
+        make_fx(function, **options)(leaf().detach())
+    with FunctionalTensorMode():
+        seen.append(modes.tracing())
+    with _Dispatched():
+        expect(not modes.tracing(), "a dispatch mode of the user's counts as a trace")
+    expect(seen == [True] * 5, f"fake tensors, three kinds of make_fx and functionalization count as {seen}")
+
+
+def _symbolic_tensors() -> None:
+    with FakeTensorMode():
+        fake = leaf()
+    functional = torch._to_functional_tensor(leaf().detach())  # type: ignore[attr-defined]
+    symbolic = [modes.is_symbolic(x) and modes.hands_off(x) for x in (fake, functional)]
+    expect(symbolic == [True, True], f"a fake and a functional tensor count as without values: {symbolic}")
+    expect(modes.has_dispatch(fake) and not modes.is_symbolic(leaf()), "a plain tensor counts as one without values")
+
+
+def _jit_trace() -> None:
+    seen: list[bool] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        seen.append(modes.jit_tracing() is not None)
+        return x + 1
+
+    expect(modes.jit_tracing() is None, "a trace counts as going on where none is")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        torch.jit.trace(function, leaf().detach(), check_trace=False)
+    expect(seen == [True], "a trace that goes on does not count")
+
+
+@fact(
+    "profilers",
+    "a profiler of the user's records ops that backprobe computes",
+    "_profiler_enabled _enable_record_function",
+    [OWN_PROCESS],
+)
+def profilers() -> None:
+    x = leaf().detach()
+    expect(not modes.profiled(), "a profiler counts as on where none is")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated, and the one that prints nothing
+        with torch.autograd.profiler_legacy.profile() as profiler:
+            on = modes.profiled()
+            x.exp()
+            with modes.unprofiled():
+                x.sin()
+            x.cos()
+    recorded = {event.key for event in profiler.key_averages()} & {"aten::exp", "aten::sin", "aten::cos"}
+    expect(on and recorded == {"aten::exp", "aten::cos"}, f"a profiler recorded {sorted(recorded)}")

@@ -1,0 +1,389 @@
+"""Data-parallel training, collectives, and compiled regions."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+
+from ... import torch_texts
+from .. import code_objects
+from .. import compilations as noted
+from .. import compiled_graphs as graphs
+from .. import compiled_writes as writes
+from .. import dynamo_activity as activity
+from ..compiled_regions import generated_from
+from ..flight import Flight
+from ..grad_scaler import UPDATE_SCALE, Scales, factor_of
+from .registry import DYNAMO, ENGINE, OWN_PROCESS, NotHere, expect, fact, leaf, said_by
+
+
+def _distributed() -> Any:
+    """
+    :raises NotHere: this torch was built without it.
+    """
+    if not torch.distributed.is_available():
+        raise NotHere("this torch was built without torch.distributed")
+    return torch.distributed
+
+
+@fact(
+    "errors of data-parallel training",
+    "ddp-ready-twice is silent: such errors are reported as backward-error; what was waited for in vain is not named",
+    "READY_TWICE READY_TWICE_NAME UNREDUCED",
+    [ENGINE],
+)
+def ready_twice() -> None:
+    dist = _distributed()
+    fake: Any = torch._C._distributed_c10d.FakeProcessGroup
+    fake = getattr(fake, "_create_internal", fake)
+    group = dist.ProcessGroup(dist.HashStore(), 0, 1)
+    kind = dist.ProcessGroup.BackendType.CUSTOM
+    group._register_backend(torch.device("cpu"), kind, fake(rank=0, world_size=1))
+    group._set_default_backend(kind)
+    used, unused = torch.nn.Parameter(leaf()), torch.nn.Parameter(leaf())
+    names = {0: "used", 1: "unused"}
+    reducer = dist.Reducer([used, unused], [[0, 1]], [1 << 20], group, param_to_name_mapping=names)
+    first, second = (used * 2).sum(), (used * 3).sum()
+    reducer.prepare_for_backward([])
+    first.backward()
+    text = said_by(second.backward)
+    found = torch_texts.READY_TWICE_NAME.search(text)
+    expect(torch_texts.READY_TWICE in text, f"torch says {text}")
+    expect(found is not None and found[1] == "used", f"torch says {text}")
+    text = said_by(reducer._rebuild_buckets)  # which the next forward calls
+    expect(torch_texts.UNREDUCED in text, f"torch says {text}")
+
+
+@fact(
+    "what data-parallel training keeps of itself",
+    "rank-drift does not name communication hooks, and takes uneven inputs under join() for a drift",
+    "_join_config _comm_hooks",
+)
+def data_parallel() -> None:
+    _distributed()
+    kind: Any = torch.nn.parallel.DistributedDataParallel
+    expect("_comm_hooks" in kind.register_comm_hook.__code__.co_names, "hooks are not kept in _comm_hooks")
+    expect("_join_config" in kind._pre_forward.__code__.co_names, "the forward does not ask for _join_config")
+
+
+@fact(
+    "collectives on the stack",
+    "rank-desync does not name the operation that a rank waits in",
+    "COLLECTIVES COLLECTIVE_WRAPPER COLLECTIVE_WAITS DDP_FILE",
+)
+def collectives() -> None:
+    dist = _distributed()
+    for name in ("all_reduce", "broadcast", "barrier", "all_gather"):
+        outer = getattr(dist, name)
+        inner = getattr(outer, "__wrapped__", outer)
+        code = inner.__code__
+        expect(code.co_filename.startswith(code_objects.COLLECTIVES), f"{name} is in {code.co_filename}")
+        wrapped = outer is inner or outer.__code__.co_name == code_objects.COLLECTIVE_WRAPPER
+        expect(wrapped and code.co_name == name, f"{name} is called through {outer.__code__.co_name}")
+    waits = [name for name in code_objects.COLLECTIVE_WAITS if hasattr(dist.Work, name)]
+    expect(bool(waits), f"work that goes on has no method called {' or '.join(code_objects.COLLECTIVE_WAITS)}")
+    forward: Any = torch.nn.parallel.DistributedDataParallel.forward
+    expect(forward.__code__.co_filename == code_objects.DDP_FILE, f"data parallel is in {forward.__code__.co_filename}")
+
+
+@fact(
+    "errors of collectives",
+    "a rank that fails because others did not come is reported as the culprit",
+    "COLLECTIVE OF_CHILDREN INTERRUPTED",
+    [OWN_PROCESS],
+)
+def failed_collective() -> None:
+    group = _gloo(2)
+    group._set_default_timeout(datetime.timedelta(milliseconds=20))
+    text = said_by(lambda: group.allreduce([leaf().detach()]).wait())
+    expect(any(words in text.lower() for words in torch_texts.COLLECTIVE), f"torch says {text}")
+    missing = [name for name in torch_texts.OF_CHILDREN if not hasattr(torch.multiprocessing, name)]
+    expect(not missing, f"torch.multiprocessing has no {', '.join(missing)}")
+    elastic = importlib.util.find_spec("torch.distributed.elastic.multiprocessing.api")
+    text = Path(elastic.origin).read_text() if elastic is not None and elastic.origin else ""
+    expect(f"class {torch_texts.INTERRUPTED[1]}(" in text, f"a launcher has no {torch_texts.INTERRUPTED[1]}")
+
+
+@fact(
+    "the timeout of the store",
+    "a hang in new_group is announced after 20 seconds, which may be later than torch gives up",
+    "_get_default_store",
+    [OWN_PROCESS],
+)
+def timeout_of_the_store() -> None:
+    dist = _distributed()
+    store = dist.HashStore()
+    store.set_timeout(datetime.timedelta(seconds=7))
+    expect(store.timeout.total_seconds() == 7.0, "a store does not tell its timeout")
+    expect(callable(getattr(dist.distributed_c10d, "_get_default_store", None)), "nothing gives the default store")
+
+
+def _gloo(size: int) -> Any:
+    """The first rank of a group of `size`, all in this process.
+
+    :raises NotHere: this torch was built without it.
+    """
+    dist = _distributed()
+    if not dist.is_gloo_available():
+        raise NotHere("this torch was built without gloo")
+    Flight(lambda frames: None).ask()  # before any group is there
+    store, groups = dist.HashStore(), {}
+
+    def join(rank: int) -> None:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        options._timeout = datetime.timedelta(seconds=10)
+        groups[rank] = dist.ProcessGroupGloo(store, rank, size, options)
+
+    others = [threading.Thread(target=join, args=(rank,)) for rank in range(1, size)]
+    for other in others:
+        other.start()
+    join(0)
+    for other in others:
+        other.join()
+    return groups[0]
+
+
+@fact(
+    "the flight recorder",
+    "a rank that waits inside backward is not seen to wait, and which rank did not come is told from lines alone",
+    "_distributed_c10d _dump_fr_trace",
+    [OWN_PROCESS],
+)
+def flight_recorder() -> None:
+    _gloo(1).allreduce([leaf().detach()]).wait()
+    last = Flight(lambda frames: None).last()
+    expect(bool(last), "nothing is kept of a collective that was called")
+    expect(last[-1].op == "all_reduce" and last[-1].number > 0, f"it is kept as {last[-1]}")
+    expect(last[-1].inputs.startswith("float"), f"its input is kept as {last[-1].inputs}")
+
+
+def _sources(folder: str) -> str:
+    """Torch's own source files in a folder.
+
+    :raises NotHere: they are not there.
+    """
+    files = sorted((Path(torch.__file__).parent / folder).glob("*.py"))
+    if not files:
+        raise NotHere(f"torch's source files in {folder} are not there")
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
+def _named(words: tuple[str, ...], text: str) -> list[str]:
+    """Those of `words` that are no name in `text`."""
+    return [word for word in words if re.search(rf"{re.escape(word)}\b", text) is None]
+
+
+@fact(
+    "compiled regions",
+    "compiled regions show as custom functions, without their inside, and what they cannot do is not explained",
+    "_lazy_backward_info COMPILED DONATED NO_SECOND",
+    [DYNAMO],
+)
+def compiled_regions() -> None:
+    text = _sources("_functorch/_aot_autograd")
+    names = ("_lazy_backward_info", "bw_module", "compiled_bw", "fwd_nn_module_stack", torch_texts.COMPILED)
+    lost = _named(names, text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    for word in (torch_texts.DONATED, torch_texts.NO_SECOND):
+        expect(word in text, f"torch does not speak of: {word}")
+
+
+@fact(
+    "what Dynamo compiled",
+    "what torch.compile compiled, where its graphs broke and why it compiled again is not told",
+    "_compilation_metrics _disable RECOMPILE_LIMIT MODE_STACK",
+    [DYNAMO],
+)
+def compilations() -> None:
+    text = _sources("_dynamo")
+    lost = _named((*noted.known(), "compiled_autograd_enabled", "def _disable"), text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    for word in (torch_texts.RECOMPILE_LIMIT, torch_texts.MODE_STACK):
+        expect(word in text, f"torch does not say {word}")
+
+
+@fact(
+    "graphs that Dynamo makes",
+    "where a compiled region made NaN, Inf or zeros, and where it cuts the graph, is told less well or not at all",
+    "_ops _compiler_name",
+    [DYNAMO],
+)
+def compiled_graphs() -> None:
+    text = _sources("_dynamo") + _sources("_dynamo/repro")
+    lost = _named((*graphs.known(), "_compiler_name"), text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    graph = torch.fx.Graph()
+    given = graph.placeholder("x")
+    given.meta["stack_trace"] = "here"
+    graph.output(graph.call_method("exp", (given,)))
+    copy = graphs.copy_of(graph)
+    names = [node.name for node in copy.nodes]
+    expect(names == ["x", "exp", "output"], f"a copy of a graph has the nodes {', '.join(names)}")
+    expect(next(iter(copy.nodes)).meta == given.meta, "a copy of a graph says no lines")
+    kinds: Any = vars(torch._ops).get("HigherOrderOperator")
+    expect(isinstance(kinds, type), "torch._ops has no class HigherOrderOperator")
+
+
+@fact(
+    "graphs that are not compiled",
+    "where a graph writes to what its backward needs, so that torch does not compile it, is not told",
+    "_subclasses",
+    [DYNAMO, ENGINE],
+)
+def refused_graphs() -> None:
+    graph = torch.fx.Graph()
+    made = graph.call_method("exp", (graph.placeholder("x"),))
+    written = graph.call_method("add_", (made, 1))
+    graph.output(written)
+    region = graphs.CompiledGraph("", torch.nn.Module(), graph, False)
+    found = writes.refused_write(region, [leaf()])
+    told = (found.write, found.saver) if found is not None else None
+    expect(told == (written, made), f"of exp and the write to what it has saved {told} is told")
+
+
+@fact(
+    "when Dynamo is active",
+    "torch.compile compiles what it would not compile alone: it sees a function mode and hooks on all modules",
+    "_dynamo",
+    [DYNAMO],
+)
+def dynamo_activity() -> None:
+    text = _sources("_dynamo") + Path(torch._guards.__file__).read_text(encoding="utf-8")
+    sets = rf"^ +{activity.SETS_CALLBACK}\(_callback_from_stance"
+    expect(re.search(sets, text, re.MULTILINE) is not None, f"Dynamo does not call {activity.SETS_CALLBACK}")
+    lost = _named(("get_eval_frame_callback", "class CompileContext", "def try_get"), text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    asks = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)
+    expect(asks is not None and asks() is None, "the callback of Dynamo cannot be asked for")
+    if "def _dynamo_graph_capture_for_export" in text:  # not in every torch
+        expect(f"with {activity.CAPTURES}()" in text, f"an export does not call {activity.CAPTURES}")
+
+
+@fact(
+    "lines of generated code",
+    "of a region that is compiled and run op by op only the line of its def is named",
+    "_lineno_map _prologue_start GENERATED",
+    [DYNAMO],
+)
+def generated_lines() -> None:
+    made = torch.fx.symbolic_trace(lambda x: x.sin().cos())
+    code, begin = type(made).forward.__code__, made._prologue_start
+    named = {node.name: node for node in made.graph.nodes}
+    named["cos"].meta["stack_trace"] = "its line"
+    lines = {line for _, _, line in code.co_lines() if line}
+    told = [generated_from(made, line) for line in sorted(lines)]
+    expect(code.co_filename.startswith(torch_texts.GENERATED), f"code of FX is in {code.co_filename}")
+    expect("its line" in told and begin >= 0, "lines of the code of FX do not lead to its nodes")
+
+
+#: What Python says where its stack ends.
+NO_ROOM_LEFT = "maximum recursion depth exceeded"
+
+
+@fact(
+    "modules around modules",
+    "paths of modules have a level more than the user's own",
+    "OPTIMIZED WRAPPERS GLOBAL_HOOKS NO_ROOM",
+    [DYNAMO],
+)
+def wrappers() -> None:
+    text = _sources("_dynamo")
+    lost = _named((torch_texts.OPTIMIZED, torch_texts.WRAPPERS.get(torch_texts.OPTIMIZED, "?")), text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    expect(re.search(torch_texts.GLOBAL_HOOKS, text) is not None, "torch does not warn about hooks of all modules")
+    begins = "global module forward hook with ``always_call=True`` raised an exception "
+    warns = begins in _sources("nn/modules") and re.match(torch_texts.NO_ROOM, f"{begins}: {NO_ROOM_LEFT}") is not None
+    expect(warns, "torch does not warn about hooks that raise where a module has raised")
+    source = _sources("nn/parallel") + _sources("distributed/fsdp")
+    source += _sources("distributed/algorithms/_checkpoint")
+    for name, attribute in torch_texts.WRAPPERS.items():
+        if name != torch_texts.OPTIMIZED:
+            named = re.search(rf"^class {name}\b", source, re.MULTILINE) is not None
+            expect(named and not _named((attribute,), source), f"{name} does not hold its module as {attribute}")
+
+
+@fact(
+    "parameters that FSDP swaps",
+    "with FSDP, parameters count as not reached, or as not in the optimizer",
+    "_get_fsdp_state _fsdp_param_groups _fsdp_param_group _unsharded_param _params _shared_params",
+)
+def swapped_parameters() -> None:
+    _distributed()
+    text = _sources("distributed/fsdp/_fully_shard") + _sources("distributed/fsdp")
+    names = ("_get_fsdp_state", "fsdp_params", "sharded_param", "_unsharded_param", "_handle", "flat_param")
+    lost = _named((*names, "_params", "_shared_params"), text)
+    groups = _named(("_fsdp_param_groups",), text) and _named(("_fsdp_param_group",), text)
+    expect(not lost and not groups, f"torch's source does not name {', '.join([*lost, *groups])}")
+
+
+@fact(
+    "the part of a DTensor that is here",
+    "values of distributed tensors are not looked at, or only together with all ranks",
+    "_local_tensor COLLECTIVE_OPS",
+)
+def local_part() -> None:
+    _distributed()
+    source = _sources("distributed/tensor") + _sources("distributed/nn")
+    unknown = _named((*torch_texts.COLLECTIVE_OPS,), source)
+    expect(not unknown, f"torch's source does not name {', '.join(unknown)}")
+    lost = _named(("_local_tensor", "device_mesh", "placements"), _sources("distributed/tensor"))
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+
+
+@fact(
+    "how a pipeline learns its shapes",
+    "what a pipeline computes on memory with nothing in it is reported as NaN",
+    "PIPELINE_FILE PIPELINE_REHEARSALS",
+)
+def pipeline_shapes() -> None:
+    _distributed()
+    expect(
+        code_objects.PIPELINE_FILE.endswith("stage.py") and Path(code_objects.PIPELINE_FILE).exists(),
+        "no stage.py is there",
+    )
+    lost = _named((*code_objects.PIPELINE_REHEARSALS,), _sources("distributed/pipelining"))
+    expect(len(lost) < len(code_objects.PIPELINE_REHEARSALS), f"torch's source names none of {', '.join(lost)}")
+
+
+@fact(
+    "what a GradScaler calls",
+    "losses and gradients are shown with its factor, and a step that it skips is one with the next",
+    "_amp_update_scale_",
+    [ENGINE],
+)
+def grad_scaler() -> None:
+    seen: list[Any] = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is UPDATE_SCALE:
+                seen.append(args[0])
+            return func(*args, **(kwargs or {}))
+
+    class Optimizer:  # one of torch's loads much
+        def __init__(self, weight: torch.Tensor) -> None:
+            self.param_groups = [{"params": [weight]}]
+
+        def step(self) -> None: ...
+
+    weight = leaf()
+    optimizer: Any = Optimizer(weight)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    loss = scaler.scale(weight.sum())
+    factor = factor_of(loss)
+    loss.backward()
+    with Mode():
+        scaler.step(optimizer)
+        scaler.update()
+    expect(len(seen) == 1, f"a scaler updated its scale {len(seen)} times")
+    scales = Scales()
+    scales.updated(seen[0])
+    expect(factor is not None and scales.is_scale(factor), "what a loss is multiplied by is not the scale")

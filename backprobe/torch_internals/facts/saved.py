@@ -1,0 +1,225 @@
+"""What nodes save, the hooks that pack it, and the errors about it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from ... import torch_texts
+from .. import code_objects, forward_again, saved_by_nodes
+from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a, b = ctx.saved_tensors
+        return grad * b, grad * a
+
+
+def _read(node: Any) -> list[tuple[str, Any, bool, bool]]:
+    found, _ = saved_by_nodes.read_saved(node, saved_by_nodes.saved_attributes(type(node), node))
+    return [(name, tensor, own, changed) for name, tensor, own, changed, _ in found]
+
+
+@fact(
+    "saved tensors",
+    "what nodes keep is not seen: no values behind a NaN, no bytes by module, no writes behind autograd's back",
+    "_saved_result _raw_saved_tensors",
+)
+def saved() -> None:
+    x = leaf()
+    power, product, custom = x.exp(), x * x, _Product.apply(x, x)
+    ((name, tensor, own, changed),) = _read(power.grad_fn)
+    expect((name, own, changed) == ("result", True, False), f"exp keeps {name}, its own: {own}, changed: {changed}")
+    expect(torch.equal(tensor, power), "exp keeps another tensor than its result")
+    names = [name for name, *_ in _read(product.grad_fn)]
+    expect(names == ["self", "other"] or names == ["other", "self"], f"a product keeps {names}")
+    expect([t is x for _, t, *_ in _read(product.grad_fn)] == [True, True], "a product does not keep its factors")
+    names = [name for name, _ in saved_by_nodes.saved_tensors(custom.grad_fn)]
+    expect(names == ["tensors[0]", "tensors[1]"], f"a custom function that keeps two tensors keeps {names}")
+    with torch.no_grad():
+        power.add_(1)
+    expect([changed for *_, changed in _read(power.grad_fn)] == [True], "a write to what exp keeps does not show")
+
+
+@fact(
+    "tensors behind hooks",
+    "offloaded and packed tensors are unpacked by looking at them: hooks of the user's run, checkpoints recompute",
+    "_autograd _top_saved_tensors_default_hooks _push_saved_tensors_default_hooks _pop_saved_tensors_default_hooks "
+    "_saved_tensors_hooks_get_disabled_error_message",
+)
+def hooked() -> None:
+    called: list[Any] = []
+
+    def pack(tensor: torch.Tensor) -> Any:
+        return ("packed", tensor.detach())
+
+    def unpack(packed: Any) -> Any:
+        called.append(packed)
+        return packed[1]
+
+    with saved_tensors_hooks(pack, unpack):
+        expect(saved_by_nodes.top_hooks() == (pack, unpack), "the innermost pair of hooks cannot be read")
+        expect(saved_by_nodes.stacked_hooks() == [(pack, unpack)], "the pairs of hooks cannot be listed")
+        node: Any = leaf().sin().grad_fn
+    expect(saved_by_nodes.top_hooks() is None, "a pair of hooks is there that is over")
+    ((name, slot),) = saved_by_nodes.saved_slots(node)
+    content: Any
+    content, packed = saved_by_nodes.slot_content(slot) or ((None,), False)
+    expect(name == "self" and packed and content[0] == "packed", "what a hook has packed cannot be seen")
+    expect(slot.unpack_hook.__code__ is unpack.__code__, "the hook that unpacks cannot be seen")
+    expect(_read(node) == [("self", None, False, False)] and not called, "looking at a packed tensor unpacks it")
+    saved_by_nodes.push_hooks(pack, unpack)
+    expect(saved_by_nodes.top_hooks() == (pack, unpack), "a pair of hooks cannot be put on")
+    saved_by_nodes.pop_hooks()
+    expect(saved_by_nodes.top_hooks() is None, "a pair of hooks cannot be taken off")
+
+
+@fact(
+    "freed tensors",
+    "a second backward through one graph is not explained, and freed graphs are taken for live ones",
+    "FREED FREED_TENSORS",
+    [ENGINE],
+)
+def freed() -> None:
+    made = _Product.apply(leaf().exp(), leaf())
+    nodes: tuple[Any, ...] = (made.grad_fn, made.grad_fn.next_functions[0][0])
+    expect([saved_by_nodes.is_freed(n) for n in nodes] == [False, False], "nodes count as freed before any backward")
+    made.sum().backward()
+    expect([saved_by_nodes.is_freed(n) for n in nodes] == [True, True], "nodes do not count as freed after a backward")
+    text = said_by(lambda: made.sum().backward())
+    expect(torch_texts.FREED in text and torch_texts.FREED_TENSORS in text, f"torch says {text}")
+
+
+@fact(
+    "in-place errors",
+    "in-place errors: the tensor, the line that saved it and the line that wrote it are not named",
+    "IN_PLACE IN_PLACE_DETAIL",
+)
+def in_place() -> None:
+    text = saved_by_nodes.in_place_error()
+    found = torch_texts.IN_PLACE_DETAIL.search(text)
+    expect(torch_texts.IN_PLACE in text and found is not None, f"torch says {text}")
+    said = found.groupdict() if found is not None else {}
+    op = said.pop("op", None) or ""
+    expect(said == {"shape": "1", "output": "0", "found": "1", "saved": "0"}, f"torch says {text}")
+    expect(op in ("Exp", "ExpBackward0"), f"torch calls the node of an exp {op}")
+
+
+@fact(
+    "nodes of C++ extensions",
+    "nodes of C++ extensions count as keeping nothing, where what they keep is unknown",
+    needs=[OWN_PROCESS],
+)
+def extensions() -> None:
+    compiled = torch.jit.CompilationUnit("def twice(x):\n    return x * 2 + 1\n")
+    made: Any = None
+    for _ in range(3):  # the node of a whole function, which Python knows by name only, comes with the optimised one
+        made = compiled.twice(leaf())
+    node = made.grad_fn
+    expect(node is not None and not saved_by_nodes.lists_its_tensors(node), f"such a node is a {type(node).__name__}")
+
+
+@fact(
+    "the forward again",
+    "a loss that nothing saw become NaN is named by the line of its backward only",
+    "_saved_correction _saved_dim _saved_eps _saved_exponent _saved_keepdim",
+)
+def again() -> None:
+    x = torch.full((2, 3), 0.3, dtype=torch.float64, requires_grad=True)
+    for made in (x.log(), x / (x + 1), x * x.exp(), x**2.5, torch.logit(x, 1e-3), x.var(1, keepdim=True), x.acos()):
+        node: Any = made.grad_fn
+        kept = dict(saved_by_nodes.saved_tensors(node))
+        name = node.name().rpartition("Backward")[0]
+        found = forward_again.forward_again(name, node, kept)
+        expect(found is not None and torch.equal(found, made), f"{name} cannot be computed from what its node keeps")
+
+
+@fact(
+    "the forward from its inputs",
+    "a loss that becomes NaN in a step that is not recorded is explained less often",
+    "_saved_alpha _saved_beta _saved_dim _saved_dim0 _saved_dim1 _saved_keepdim _saved_exponent",
+)
+def from_inputs() -> None:
+    x = torch.tensor([[0.3, 0.5, 0.9], [0.2, 0.7, 0.4]], dtype=torch.float64, requires_grad=True)
+    w = torch.tensor([[0.6, 0.1, 0.8], [0.3, 0.2, 0.5]], dtype=torch.float64, requires_grad=True)
+    made = [x + w, torch.sub(x, w, alpha=2), x * w, x / w, x**2, -x, x.abs(), x.softmax(-1), x.sum(-1), x.mean()]
+    made += [x.half(), x.transpose(0, -1), x.view(3, 2), x.expand(4, 2, 3), torch.addmm(x[:, :2], x, w.t(), beta=2)]
+    for one in made:
+        node: Any = one.grad_fn
+        kept = dict(saved_by_nodes.saved_tensors(node))
+        leaves = [getattr(before, "variable", None) for before, _ in node.next_functions]
+        name = node.name().rpartition("Backward")[0]
+        if name == "Addmm":
+            leaves = [x[:, :2], x, w.t()]
+        found = forward_again.forward_from_inputs(name, node, kept, leaves)
+        expect(found is not None and torch.equal(found, one), f"{name} cannot be computed from what goes in")
+    powers = [forward_again.raises_to_natural_number(one.grad_fn) for one in (x**2, x**0.5, x**-1)]
+    expect(powers == [True, False, False], "a power does not say its exponent")
+
+
+@fact(
+    "normalisations",
+    "statistics that change before the backward of a normalisation in eval mode are not noticed",
+    "_saved_training",
+)
+def statistics() -> None:
+    x, mean, var = torch.ones(2, 3, requires_grad=True), torch.zeros(3), torch.ones(3)
+    made = (torch.nn.functional.batch_norm(x, mean, var, training=training) for training in (True, False))
+    read = [saved_by_nodes.uses_running_statistics(one.grad_fn) for one in made]
+    expect(read == [False, True], "a normalisation does not say in which mode it ran")
+
+
+@fact(
+    "settings of attention",
+    "entropy and greatest logit of attention are taken for those of the default scale, and of no causal mask",
+    "_saved_scale _saved_is_causal",
+)
+def attention() -> None:
+    q = torch.ones(1, 1, 3, 4, requires_grad=True)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    made = (attend(q, q, q, scale=scale, is_causal=scale is not None) for scale in (None, 0.25))
+    read = [saved_by_nodes.attention_settings(one.grad_fn) for one in made]
+    expect(read == [(None, False), (0.25, True)], f"attention says of its scale and mask {read}")
+
+
+@fact(
+    "choices",
+    "the load of routers is not measured",
+    "_saved_dim _saved_self_sym_sizes",
+)
+def choices() -> None:
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    made: Any = (x.topk(2, -1).values, x.topk(2, 1).values, x.max(-1).values, x.topk(1, 0).values)
+    read = [saved_by_nodes.chosen_from(one.grad_fn) for one in made]
+    expect(read == [(1, (2, 3))] * 3 + [(0, (2, 3))], f"topk and max say of what they chose from {read}")
+    names = [name for name, _ in saved_by_nodes.saved_slots(made[0].grad_fn)]
+    expect(names == ["indices"], f"topk keeps {names}")
+    shape = saved_by_nodes.shape_before(x.view(3, 2).grad_fn)
+    expect(shape == (2, 3), f"a view says that its input had the shape {shape}")
+
+
+@fact(
+    "functions without a second derivative",
+    "an error about one names no line of the forward, and clipping may be blamed for gradients that are not finite",
+    "FUNCTION_FILE KEEPS_FINITE",
+)
+def once() -> None:
+    class Once(_Product):
+        backward = staticmethod(torch.autograd.function.once_differentiable(_Product.backward))
+
+    expect(
+        code_objects.is_once(Once) and not code_objects.is_once(_Product), "a function that is marked so cannot be told"
+    )
+    files = {torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.unscale_, torch.optim.Optimizer.zero_grad}
+    codes = {inspect.unwrap(function).__code__.co_filename for function in files}
+    expect(codes <= code_objects.KEEPS_FINITE, f"functions that use gradients are in {codes}")

@@ -1,0 +1,211 @@
+"""Activations on which ``retain_grad`` was called.
+
+Note [Activations that retain gradients]: Every engine pass through an activation that retains its gradient adds to its
+    ``.grad``, ``autograd.grad`` too. Torch has no list of such tensors and no name for the hooks that do it, but a node
+    counts those of its outputs. `Layout` finds that count in the node's memory by calling ``retain_grad`` on tensors of
+    its own. Where no node on the way has any, there is nothing to protect. Else they are looked for among those that
+    were found before and what is young to the garbage collector; only where these are fewer than was counted, among
+    all that it knows: a tensor that has no Python object has nobody who could read its ``.grad``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import torch
+
+from . import references
+from .deep_graph_free import protect_walked
+from .modes import no_dispatch_modes, unseen
+
+_Word = ctypes.c_size_t
+_SIZE = ctypes.sizeof(_Word)
+#: The same as a power of two: words are where their size divides the address.
+_SHIFT = _SIZE.bit_length() - 1
+#: Words of a node that are searched; it has more.
+_WORDS = 40
+#: What an edge in C++ may take: a pointer of one word or two, and a number that is padded to one.
+_EDGES = (2 * _SIZE, 3 * _SIZE)
+
+
+#: Those that were found, by the ``id`` of their reference.
+_known: dict[int, Any] = {}
+
+
+def retaining() -> list[torch.Tensor]:
+    """Activations that keep their gradient."""
+    found = _that_retain(references.tensors_alive())
+    _known.clear()
+    _remember(found)
+    return found
+
+
+def _remember(found: Iterable[torch.Tensor]) -> None:
+    for tensor in found:
+        ref = references.tensor_ref(tensor)
+        _known[id(ref)] = ref
+
+
+def _that_retain(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    found = []
+    for tensor in tensors:
+        with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
+            if not tensor.is_leaf and tensor.retains_grad:
+                found.append(tensor)
+    return found
+
+
+def _retaining_of(nodes: Iterable[Any], count: int) -> list[torch.Tensor]:
+    """The `count` activations that `nodes` made and that keep their gradient. More of them where some are gone that
+    were counted: all there are then."""
+    made = set(nodes)
+    for key, ref in list(_known.items()):
+        if ref() is None:
+            del _known[key]
+    near = {id(tensor): tensor for ref in list(_known.values()) if (tensor := ref()) is not None}
+    near.update((id(tensor), tensor) for young in (0, 1) for tensor in references.tensors_alive(young))
+    found = [tensor for tensor in _that_retain(near.values()) if tensor.grad_fn in made]
+    if len(found) != count:
+        return retaining()
+    _remember(found)
+    return found
+
+
+class Retaining:
+    """Activations that a pass from `roots` may add a gradient to. They are looked for only when there are new ones."""
+
+    def __init__(self, roots: Iterable[torch.Tensor]) -> None:
+        self._roots = {node: None for root in roots if (node := root.grad_fn) is not None}
+        self._count = 0
+        self._found: list[Any] = []
+
+    def __call__(self) -> list[torch.Tensor]:
+        layout = _layout()
+        count, nodes = (-1, []) if layout is None else layout.count(self._roots)
+        if count != self._count or count < 0:
+            self._count = count
+            found = retaining() if count < 0 else _retaining_of(nodes, count)
+            self._found = [references.tensor_ref(tensor) for tensor in found]
+        return [tensor for ref in self._found if (tensor := ref()) is not None]
+
+
+def _words(address: int, count: int) -> list[int]:
+    return list((_Word * count).from_address(address))
+
+
+class Passes(torch.autograd.Function):
+    """A custom Function to look at."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return grad
+
+
+class Layout:
+    """Where a node's memory has the number of its outputs that retain their gradient.
+
+    :raises LookupError: it cannot be told.
+    """
+
+    def __init__(self) -> None:
+        #: All memory as words: an index takes a quarter of the time of an object for each word.
+        self._memory = (_Word * (sys.maxsize >> _SHIFT)).from_address(0)
+        self._plain = object.__basicsize__  # what a wrapper of a node in C++ begins with, and then the node
+        #: And no more than that: a pointer of one word, or two.
+        self._size = type(torch.ones(1, requires_grad=True, device="cpu").exp().grad_fn).__basicsize__
+        #: Where objects have their node, by kind: of those that torch has for ever.
+        self._places: dict[type, int] = {}
+        self._counts = self._only(self._counting())
+        self._edges = self._only(self._listing())
+        self._custom = self._only(self._wrapping())
+
+    @staticmethod
+    def _only(found: set[int]) -> int:
+        if len(found) != 1:
+            raise LookupError(f"{len(found)} places are possible")
+        return found.pop()
+
+    def _address(self, node: Any) -> int:
+        return _Word.from_address(id(node) + self._plain).value
+
+    def _counting(self) -> set[int]:
+        """0, 1 and 2 as one output after the other retains its gradient; on two nodes."""
+        found = set(range(_WORDS))
+        x = torch.ones(3, requires_grad=True, device="cpu")
+        for outputs in (x.unbind(), (x * 2).split(1)):
+            seen = [_words(self._address(outputs[0].grad_fn), _WORDS)]
+            for output in outputs[:2]:
+                output.retain_grad()
+                seen.append(_words(self._address(outputs[0].grad_fn), _WORDS))
+            found &= {i for i in range(_WORDS) if [words[i] for words in seen] == [0, 1, 2]}
+        return {i * _SIZE for i in found}
+
+    def _listing(self) -> set[int]:
+        """Where the list of edges begins: it is as long as there are edges."""
+        found = {(i, edge) for i in range(_WORDS - 1) for edge in _EDGES}
+        x = torch.ones(2, requires_grad=True, device="cpu")
+        for size in (3, 5, 11):
+            words = _words(self._address(torch.stack([x] * size).grad_fn), _WORDS)
+            found = {(i, edge) for i, edge in found if words[i] and words[i + 1] - words[i] == size * edge}
+        return {i * _SIZE for i, _ in found}
+
+    def _wrapping(self) -> set[int]:
+        """Where the object of a custom Function has its node, which the edge of the next one leads to."""
+        kind = type(Passes.apply(torch.ones(2, requires_grad=True, device="cpu")).grad_fn)
+        found = set(range(self._plain, kind.__basicsize__ - _SIZE + 1, _SIZE))
+        for _ in range(2):
+            last = Passes.apply(torch.ones(2, requires_grad=True, device="cpu")) * 2
+            begin = _Word.from_address(self._address(last.grad_fn) + self._edges).value
+            node, wrapper = _Word.from_address(begin).value, last.grad_fn.next_functions[0][0]
+            found &= {at for at in found if _Word.from_address(id(wrapper) + at).value == node}
+        return found
+
+    def count(self, roots: Iterable[Any]) -> tuple[int, list[Any]]:
+        """How many outputs retain their gradient, of the nodes that can be reached from these, and the nodes; -1 where
+        one is of an unknown kind."""
+        nodes = list(roots)
+        seen, places = set(nodes), self._places
+        words, add, counts, total = self._memory, seen.add, self._counts >> _SHIFT, 0
+        for node in nodes:  # grows as we go
+            at = places.get(type(node))
+            if at is None:
+                at = self._place(type(node))
+            if at < 0:
+                total = -1
+                break
+            total += words[(words[(id(node) + at) >> _SHIFT] >> _SHIFT) + counts]
+            for child, _ in node.next_functions:
+                if child is not None and child not in seen:
+                    add(child)
+                    nodes.append(child)
+        protect_walked(nodes)
+        return total, nodes
+
+    def _place(self, kind: type) -> int:
+        """Where objects of this kind have their node."""
+        if issubclass(kind, torch._C._FunctionBase):  # type: ignore[attr-defined]
+            return self._custom
+        if kind.__basicsize__ != self._size:
+            return -1
+        self._places[kind] = self._plain
+        return self._plain
+
+
+@cache
+def _layout() -> Layout | None:
+    if sys.implementation.name != "cpython":
+        return None
+    with torch.inference_mode(False), torch.enable_grad(), no_dispatch_modes(), unseen():
+        try:
+            return Layout()
+        except LookupError:
+            return None

@@ -1,0 +1,71 @@
+"""Keeps ``torch.compile`` off our own functions.
+
+Note [Our frames are not compiled]: where code of a compiled function runs in Python after all (its graph broke, or it
+met its recompile limit) Dynamo compiles each Python function that is called from there. A handler of ours would be one
+of them: compiled for each op until the recompile limit is met, and, since compiled code is told that it is being
+traced, it would see nothing. So the code of all our functions is marked: it runs as it is, with all that it calls.
+Those that call on into the script's code (``passes_on``, and the handlers of modes) run as they are, and what they call
+is compiled as it would be alone. What Dynamo traces through a handler is not concerned.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, TypeVar
+
+import torch
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_eval_frame: Any = getattr(torch._C._dynamo, "eval_frame", None)
+_PACKAGE = __name__.partition(".")[0]
+_HANDLERS = ("__torch_function__", "__torch_dispatch__")
+
+
+def dynamo_passthrough(function: _F) -> _F:
+    """Stands above a function that calls what the script called: see Note [Our frames are not compiled]."""
+    function.__passes_on__ = True  # type: ignore[attr-defined]
+    return function
+
+
+def leave_alone(code: CodeType, deep: bool = False) -> None:
+    """Dynamo runs `code` as it is. `deep`: with all that it calls."""
+    skip, default = _eval_frame._FrameAction.SKIP, _eval_frame._FrameAction.DEFAULT
+    _eval_frame.set_code_exec_strategy(code, _eval_frame._FrameExecStrategy(skip, skip if deep else default))
+
+
+def disable_dynamo() -> None:
+    """Mark the functions of all our modules that are there by now."""
+    if _eval_frame is not None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
+            _keep_out_of(name)
+
+
+@cache
+def _keep_out_of(name: str) -> None:
+    module = sys.modules[name]
+    for function in _functions(module):
+        through = function.__name__ in _HANDLERS or getattr(function, "__passes_on__", False)
+        for code in _codes(function.__code__):
+            leave_alone(code, deep=not through)
+
+
+def _functions(owner: ModuleType | type) -> Iterator[FunctionType]:
+    """The functions of a module and of its classes."""
+    home = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
+    for value in list(vars(owner).values()):
+        for one in (value, *(getattr(value, part, None) for part in ("__func__", "fget", "func", "__wrapped__"))):
+            if isinstance(one, FunctionType) and one.__module__ == home:
+                yield one
+            elif isinstance(one, type) and one.__module__ == home and one is not owner:
+                yield from _functions(one)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """`code`, and that of the functions written inside it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _codes(inner)

@@ -1,0 +1,86 @@
+"""Walk the autograd graph that a backward call can reach. A large one is protected: Note [Freeing deep graphs]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..graphs.plan import Plan
+from ..records import ACCUMULATE_SEQ
+from .deep_graph_free import BAND, DEEP, protect
+
+
+class Plans:
+    """The last few plans."""
+
+    def __init__(self, size: int = 16) -> None:
+        self._size = size
+        self._plans: list[Plan] = []
+
+    def get(self, names: list[str], counts: list[int], targets: list[int], numbers: list[int]) -> Plan:
+        for i, plan in enumerate(self._plans):
+            if plan.fits((names, counts, targets, numbers)):
+                if i:
+                    self._plans.insert(0, self._plans.pop(i))
+                return plan
+        plan = Plan(names, counts, targets, numbers)
+        self._plans.insert(0, plan)
+        del self._plans[self._size :]
+        return plan
+
+
+@dataclass
+class LiveGraph:
+    """What a backward call can reach: the nodes, roots first, each once; their sequence numbers; the plan."""
+
+    nodes: list[Any]
+    seqs: list[int]
+    plan: Plan
+
+    @cached_property
+    def leaves(self) -> list[tuple[int, Any]]:
+        """Accumulators, with the tensor of each."""
+        return [(i, self.nodes[i].variable) for i in self.plan.leaves]
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The lowest and the highest sequence number of the nodes that have one of their own."""
+        own = [s for s in self.seqs if s != ACCUMULATE_SEQ]
+        return (min(own), max(own)) if own else (0, 0)
+
+
+def walk(roots: Iterable[Any], plans: Plans) -> LiveGraph:
+    """The graph that `roots` reach. Iterative."""
+    nodes: list[Any] = []
+    index: dict[Any, int] = {}
+    for root in roots:
+        if root is not None and root not in index:
+            index[root] = len(nodes)
+            nodes.append(root)
+    names: list[str] = []
+    seqs: list[int] = []
+    counts: list[int] = []
+    targets: list[int] = []
+    numbers: list[int] = []
+    get = index.get
+    for node in nodes:  # grows as we go
+        names.append(node.name())
+        seqs.append(node._sequence_nr())
+        following = node.next_functions
+        counts.append(len(following))
+        for child, number in following:
+            numbers.append(number)
+            if child is None:
+                targets.append(-1)
+                continue
+            i = get(child)
+            if i is None:
+                i = index[child] = len(nodes)
+                nodes.append(child)
+            targets.append(i)
+    plan = plans.get(names, counts, targets, numbers)
+    if len(nodes) > DEEP:
+        protect(nodes, plan.borders(BAND))
+    return LiveGraph(nodes, seqs, plan)
