@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _COVER = re.compile(r"%%backprobe(\s.*)?$", re.DOTALL)
 #: Options of ``backprobe run`` that a cell takes too, but for those of the magic's own.
 _TAKEN = (
-    *("level", "budget", "every", "steps", "statistics", "ask", "tensors", "log", "log_file"),
+    *("level", "budget", "every", "steps", "layer_stats", "check", "histograms", "log_nodes", "log_file"),
     *("out", "findings", "quiet"),
 )
 #: An attribute of the shell that was replaced, what it was (``None``: the class has it), and what it is.

@@ -161,7 +161,7 @@ def wanted_of(arguments: Mapping[str, Any], default: Wanted) -> Wanted:
     given = dict(arguments)
     if given.get("max_saved") is not None:
         given["max_saved"] = read_bytes(given["max_saved"])
-    for name in ("allow", "ask"):
+    for name in ("allow", "checks"):
         if name in given:
             given[name] = (given[name],) if isinstance(given[name], str) else tuple(given[name])
     if given.get("fail_on", "error") not in (*SEVERITIES, None):

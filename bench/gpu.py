@@ -51,7 +51,7 @@ def bits() -> dict[str, Any]:
         "default budget": {"budget": BUDGET},
         "every step": {},
         "closest level": {"level": "full"},
-        "layer statistics": {"statistics": 5},
+        "layer statistics": {"layer_stats": 5},
     }
     result = {}
     for name, make in models().items():

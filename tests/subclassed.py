@@ -174,9 +174,9 @@ WATCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "trace": Watched,
     "explain": lambda: Watched(level="full"),
     "asked": lambda: Watched(
-        statistics=1, checks=frozenset(("functions", "compiled", "divergence", "memory", "checkpoints", "levels"))
+        layer_stats=1, checks=frozenset(("functions", "compiled", "divergence", "memory", "checkpoints", "levels"))
     ),
-    "compared": lambda: Watched(record="compare"),
+    "compared": lambda: Watched(record_ops=True),
     "stepped": lambda: bp.breakpoint_backward(action=lambda stop: "node"),
 }
 

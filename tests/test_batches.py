@@ -57,7 +57,7 @@ def trained(
     """A trace of a run with updates that are too large, and what was given in each step."""
     model, optimizer = made()
     given = []
-    with backprobe.trace(model, **{"statistics": 1, "save_batch": True, "budget": None} | options) as trace:
+    with backprobe.trace(model, **{"layer_stats": 1, "save_batch": True, "budget": None} | options) as trace:
         for _, x, y in steps(count):
             given.append((x.clone(), y.clone()))
             optimizer.zero_grad()
@@ -138,7 +138,7 @@ def test_a_loss_that_is_a_module_is_a_call_and_keeps_no_graph() -> None:
 @pytest.mark.parametrize("budget", [None, "1000%"])
 def test_numbers_that_come_a_look_later_as_those_of_an_accelerator(budget: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(Numbers, "there", False)
-    trace, given = trained(plain, 60, statistics=3, budget=budget)
+    trace, given = trained(plain, 60, layer_stats=3, budget=budget)
     (alarm,) = [found for found in trace.findings if found.kind == "update-too-large"]
     steps_kept = [one.step for one in kept(trace)]
     assert alarm.evidence["noticed"] in steps_kept
@@ -364,7 +364,7 @@ def test_a_batch_as_it_is_written() -> None:
 
 def test_a_callback_of_a_framework_takes_both(tmp_path: Path) -> None:
     told: list[str] = []
-    options = {"statistics": 1, "save_batch": True, "out": tmp_path / "run", "quiet": True}
+    options = {"layer_stats": 1, "save_batch": True, "out": tmp_path / "run", "quiet": True}
     watching = Watching({**options, "on_alarm": lambda finding: told.append(finding.kind)})
     model, optimizer = made()
     watching.begin(model, "here")

@@ -326,7 +326,7 @@ def test_recorded_steps_have_their_loss(tmp_path) -> None:
         return [step.loss for step in trace.steps]
 
     alone = losses()
-    assert None not in alone and losses(record=tmp_path) == alone
+    assert None not in alone and losses(record_ops=tmp_path) == alone
 
 
 class Quiet(torch.utils._python_dispatch.TorchDispatchMode):

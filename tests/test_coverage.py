@@ -49,7 +49,7 @@ def test_nothing_that_hides_something_leaves_it_at_that() -> None:
         (lambda: trace(error="ValueError: bad\nbatch"), "the script ended with ValueError: bad"),
         (lambda: trace(code=2), "the script exited with 2"),
         (lambda: Trace((), Facts(), {"started": 1.0, "pid": 10, "machine": "far"}, ()), "the run was cut off"),
-        (lambda: trace(Watched(0, 2, "watch")), "nodes were not looked at (level minimal)"),
+        (lambda: trace(Watched(0, 2, "minimal")), "nodes were not looked at (level minimal)"),
     ],
 )
 def test_not_all_was_watched(incomplete: Callable[[], Trace], why: str) -> None:

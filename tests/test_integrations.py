@@ -128,7 +128,7 @@ print([name for name in rows[0] if name.startswith("backprobe/weight_norm/")])
 def test_trainer_stops_on_an_alarm(tmp_path: Path) -> None:
     script = TRANSFORMERS + (
         "from backprobe.integrations.transformers import BackprobeCallback\n"
-        "trainer.add_callback(BackprobeCallback(trainer, stop_on='update-too-large', statistics=1, out=None))\n"
+        "trainer.add_callback(BackprobeCallback(trainer, stop_on='update-too-large', layer_stats=1, out=None))\n"
         "trainer.train()\n"
         "print('steps', trainer.state.global_step)\n"
     )
@@ -181,7 +181,7 @@ def test_lightning_tells_at_the_end_and_logs(tmp_path: Path, divisor: str, found
 def test_lightning_tells_of_an_error_and_stops_on_an_alarm(tmp_path: Path) -> None:
     script = LIGHTNING + (
         "from backprobe.integrations.lightning import BackprobeCallback\n"
-        "trainer = L.Trainer(callbacks=[BackprobeCallback(stop_on=['update-too-large'], statistics=1)], **quiet)\n"
+        "trainer = L.Trainer(callbacks=[BackprobeCallback(stop_on=['update-too-large'], layer_stats=1)], **quiet)\n"
         "trainer.fit(model, loader)\n"
         "print('steps', trainer.global_step)\n"
     )
@@ -195,7 +195,7 @@ def test_lightning_tells_of_an_error_and_stops_on_an_alarm(tmp_path: Path) -> No
 def test_accelerate_logs_while_the_block_runs(tmp_path: Path) -> None:
     script = ACCELERATE + (
         "from backprobe.integrations.accelerate import watch\n"
-        "with watch(accelerator, net, statistics=2, layers='*') as watching:\n"
+        "with watch(accelerator, net, layer_stats=2, layers='*') as watching:\n"
         "    train(6)\n"
         "print('stop', watching.stop, len(watching.trace.findings))\n"
     )

@@ -57,7 +57,7 @@ def test_they_are_told_of_what_raises() -> None:
     assert left == [1, 1]
 
 
-@pytest.mark.parametrize("options", [{}, {"statistics": 3}, {"save_batch": True}])
+@pytest.mark.parametrize("options", [{}, {"layer_stats": 3}, {"save_batch": True}])
 def test_a_compiled_model_is_compiled_a_few_times_however_often_steps_pass(options: dict[str, Any]) -> None:
     dynamo = pytest.importorskip("torch._dynamo")
     dynamo.reset()

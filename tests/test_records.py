@@ -136,7 +136,7 @@ def test_a_record_that_a_package_makes_differently_now_is_kept_aside(tmp_path: P
     run = Trace((), Facts(seen=SPECTRA)).save(tmp_path / "run")
     other = dataclasses.make_dataclass("Spectrum", [("required", int)], frozen=True, namespace={"__module__": __name__})
     monkeypatch.setitem(known._kinds, "Spectrum", other)
-    (said,) = backprobe.load_run(run).unseen
+    (said,) = backprobe.load_run(run).coverage.unseen
     assert said.note.startswith("kept as they are: what is installed here cannot read them: TypeError: ")
 
 

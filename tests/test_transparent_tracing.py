@@ -297,14 +297,14 @@ def traced(**settings: Any) -> Iterator[None]:
     finally:
         session.stop()
     assert session.error is None, session.error
-    faults = [one for one in collector.trace(session).unseen if one.what == "internal error"]
+    faults = [one for one in collector.trace(session).coverage.unseen if one.what == "internal error"]
     assert not faults, faults
 
 
 UNDER: dict[str, Callable[[], Any]] = {
     "trace": traced,
-    "closest": lambda: traced(level="full", checks=frozenset(("functions", "checkpoints", "memory")), statistics=1),
-    "compared": lambda: traced(record="compare"),
+    "closest": lambda: traced(level="full", checks=frozenset(("functions", "checkpoints", "memory")), layer_stats=1),
+    "compared": lambda: traced(record_ops=True),
     "stepped": lambda: bp.breakpoint_backward(action=lambda stop: "node"),
 }
 

@@ -56,7 +56,7 @@ def _told(action: argparse.Action, file: object) -> None:
         from ..findings import own_rules
 
         action.choices = ["skill", *sorted(kind.name for kind in own_rules().kinds)]
-    elif action.dest == "to":
+    elif action.dest == "log_to":
         from ..tracking.writers import WRITERS
 
         action.choices = [*WRITERS, "auto"]
