@@ -75,7 +75,7 @@ def test_a_norm_is_what_the_elements_say(tensor):
     assert_agrees(norms.norm(tensor), tensor, rel)
     assert_agrees(float(norms.waiting(tensor)), tensor, rel)
     assert_agrees(joint_norm([tensor]), tensor, rel)
-    assert_agrees(samples.norms([tensor])[0], tensor, rel)
+    assert_agrees(samples.norms(["w"], [tensor], samples.WEIGHT)[0][0], tensor, rel)
 
 
 @given(st.lists(tensors(), min_size=1, max_size=5), st.booleans())

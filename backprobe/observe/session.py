@@ -43,6 +43,7 @@ from .instrumentation import Instrumentation
 from .schedule.budget import FREE, Budget
 from .schedule.cost import Cost, Took
 from .schedule.inspection_schedule import CLOSE, InspectionSchedule
+from .schedule.samples import Away, filled
 from .schedule.settings import Settings
 from .schedule.steps import StepWatch
 from .statistics.losses import Losses
@@ -127,7 +128,7 @@ class Session:
         self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
         self._handing = handing = _Handing(sink, self)
         self.scene.hand_on = handing.measured
-        self._unrecorded.later = handing.later
+        self._unrecorded.later = calls.later = handing.later
         for one in (eye, writes, values, regions, cuts, leaves, self._attention, ReachedLeaves(leaves), handing):
             events.attach(one)
         for make in trackers():
@@ -265,9 +266,7 @@ class Session:
         careful = self._attention.begin_step(step, self.settings, recorded and not repeats)
         self._cost.explains = self._cost.explains or (careful and step < self._explains_until)
         self._switch.to((recorded and not repeats) or step < self.settings.careful)
-        self._steps.waits = recorded
-        if recorded:
-            self._handing.later.flush()  # steps before this one are handed on before what is noted in it
+        self._steps.samples_away = recorded
         if self._switch.on:
             self.events.tell("step_begins", step, careful)
 
@@ -281,10 +280,9 @@ class Session:
     def _wanted(self, step: int) -> bool:
         return self._attention.wanted(step, self.settings, self.budget)
 
-    def _step_over(self, step: Step, away: list[Any]) -> None:
+    def _step_over(self, step: Step, away: list[Any], norms: list[Away]) -> None:
         mark = self.events.own.begin()
-        if away:
-            self._handing.waits(step, away)
+        self._handing.waits(step, away, norms)
         first = step.index < self.settings.careful
         asked, eye = self._attention.asked, self.eye
         repeated = self._unrecorded.have_repeated()
@@ -345,8 +343,7 @@ class Session:
         mark = self.events.own.begin()
         steps = self._steps.have_passed(mine)
         for step, away in steps:
-            if away:
-                self._handing.waits(step, list(away))
+            self._handing.waits(step, list(away))
             self.events.tell("brief_step", step)
         seconds = self.events.own.since(mark)
         if steps:
@@ -487,8 +484,8 @@ class Session:
 
 
 class _Handing:
-    """Hands what was seen to a sink. Steps whose loss an accelerator has yet to tell wait for it, and those after them:
-    Note [Nothing waits]."""
+    """Hands what was seen to a sink. Steps of which an accelerator has yet to tell something wait for it, and those
+    after them: Note [Nothing waits]."""
 
     #: Watching is over where this is.
     vital = True
@@ -496,28 +493,45 @@ class _Handing:
     def __init__(self, sink: Sink, session: Session) -> None:
         self._sink, self._session = sink, session
         self._steps: deque[Step] = deque()
-        #: Steps of these whose loss is not known, in order.
-        self._away: deque[int] = deque()
+        #: By step, how much of it is not known yet.
+        self._missing: dict[int, int] = {}
         self.later = Later()
         self._losses = Losses() if session.settings.layer_stats else None
 
-    def waits(self, step: Step, away: list[Any]) -> None:
-        """`step` is over, and these are parts of its loss."""
-        with private.unseen(), torch.no_grad(), private.unnoticed():
-            self.later.add(away[0] if len(away) == 1 else torch.stack(away).sum(), self._known)
-        self._away.append(step.index)
+    def waits(self, step: Step, losses: list[Any], norms: Sequence[Away] = ()) -> None:
+        """`step` is over; these are parts of its loss, and norms of its parameters."""
+        if losses or norms:
+            self._missing[step.index] = bool(losses) + len(norms)
+        if losses:
+            with private.unseen(), torch.no_grad(), private.unnoticed():
+                self.later.add(losses[0] if len(losses) == 1 else torch.stack(losses).sum(), self._loss(step.index))
+        for one in norms:
+            self.later.add_all(one.numbers, self._norms(step.index, one))
 
-    def _known(self, loss: float) -> None:
-        index = self._away.popleft()
-        if loss - loss != 0.0:
-            self._session.saw_bad()
+    def _loss(self, index: int) -> Callable[[float], None]:
+        def known(loss: float) -> None:
+            if loss - loss != 0.0:
+                self._session.saw_bad()
+            self._known(index, lambda step: replace(step, loss=loss + (step.loss or 0.0)))
+
+        return known
+
+    def _norms(self, index: int, away: Away) -> Callable[[list[float]], None]:
+        return lambda read: self._known(
+            index, lambda step: replace(step, parameters=filled(step.parameters, away, read))
+        )
+
+    def _known(self, index: int, change: Callable[[Step], Step]) -> None:
         for at, step in enumerate(self._steps):
             if step.index == index:
-                self._steps[at] = replace(step, loss=loss + (step.loss or 0.0))
-        self._hand()
+                self._steps[at] = change(step)
+        self._missing[index] -= 1
+        if not self._missing[index]:
+            del self._missing[index]
+            self._hand()
 
     def _hand(self) -> None:
-        while self._steps and (not self._away or self._steps[0].index < self._away[0]):
+        while self._steps and self._steps[0].index not in self._missing:
             step = self._steps.popleft()
             if self._losses is not None:
                 self._losses.add(step)

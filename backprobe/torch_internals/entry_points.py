@@ -86,18 +86,36 @@ def node_of(root: Any) -> Any:
     return None
 
 
-def root_record(tensor: Any, node: int | None) -> Root:
-    """Reads the tensor's values: on an accelerator it waits for them, so call it after the backward."""
+def number_of_root(tensor: Any) -> torch.Tensor | None:
+    """What ``root_record`` has to know of a root on an accelerator, as a tensor of no dimension that stays there: its
+    value, or of one with more elements something that is finite if all of them are."""
+    if not isinstance(tensor, torch.Tensor) or tensor.is_cpu or modes.hands_off(tensor, past_ours=True):
+        return None
+    # A subclass may have no values, and raise what it likes when it is asked for them.
+    with torch.no_grad(), modes.undispatched(), contextlib.suppress(Exception):
+        here = local(tensor)
+        if here is not None and here.layout is torch.strided and here.is_floating_point() and here.numel():
+            here = here.detach()
+            return here.reshape(()) if here.numel() == 1 else torch.linalg.vector_norm(here, torch.inf)
+    return None
+
+
+def root_record(tensor: Any, node: int | None, number: float | None = None) -> Root:
+    """What is told of a root.
+
+    :param number: what ``number_of_root`` gave, if it was read; else the tensor's values are read: an accelerator is
+        waited for, so call it after the backward.
+    """
     if not isinstance(tensor, torch.Tensor):
         return Root(node, (), "", None, None)
-    value, suspect = None, True
+    value, suspect = None, number is None or number - number != 0.0
     if not modes.hands_off(tensor, past_ours=True):
         # A subclass may have no values, and raise what it likes when it is asked for them.
         with torch.no_grad(), modes.undispatched(), contextlib.suppress(Exception):
             if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
                 here = local(tensor)
                 if here is not None and here.numel() == 1:  # one that is split has it on one rank
-                    value = float(here.detach())
+                    value = float(here.detach()) if number is None else number
                     suspect = value - value != 0.0
                     value = None if is_partial(tensor) and not suspect else value
             return Root(

@@ -10,8 +10,9 @@ import torch
 
 from ..records import BadValues, TensorStat, together
 from . import modes
+from .async_scalars import Later, capturing, fetch
 from .local import is_partial, local
-from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again, scalable, scaled_up
+from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again, scalable, scaled_up, waiting
 
 _norm = torch.linalg.vector_norm
 _inf = math.inf
@@ -43,10 +44,10 @@ class Norms:
     Small tensors of one shape wait in a batch and are stacked: 0.3 microseconds each, against 2 alone. A batch holds
     them until it is full, at most ``BATCH * SMALL`` elements a shape.
 
-    On an accelerator the norms stay there until ``flush``, which reads them with one synchronisation, when the tensors
-    are gone. So small ones are measured in double precision at once, and for large ones the greatest element is noted
-    too: it tells zero, NaN and Inf. A norm out of the range of its precision is not known then, and counts as not
-    measured.
+    On an accelerator the norms stay there until ``flush``, which reads them with one wait, when the tensors are gone;
+    ``flush_together`` reads those of several together. So small ones are measured in double precision at once, and for
+    large ones the greatest element is noted too: it tells zero, NaN and Inf. A norm out of the range of its precision
+    is not known then, and counts as not measured.
 
     :param on_bad: called with slot, tensor and what is wrong with it, when that is found (not for an accelerator's).
     :param brief: do not count the elements of a bad tensor.
@@ -71,8 +72,9 @@ class Norms:
         #: Slots whose tensor really held non-finite elements, and which.
         self.bad: dict[int, BadValues] = {}
         self._batches: dict[Any, Any] = {}
-        #: What is on accelerators: slot, norm, greatest element or ``None``.
+        #: What is on accelerators: slot, norm, greatest element or ``None``; and the streams it is worked out on.
         self._device: list[tuple[int, Any, Any]] = []
+        self.streams: set[Any] = set()
 
     def take(self, tensor: Any) -> int:
         """A slot for `tensor`, which may be held until the batch is full."""
@@ -118,7 +120,7 @@ class Norms:
             return
         try:
             if not tensor.is_cpu:
-                if tensor.is_meta:
+                if tensor.is_meta or (tensor.is_cuda and capturing()):  # nothing of ours enters the script's graph
                     self._unmeasurable(slot)
                 else:
                     self.later(slot, tensor)
@@ -146,6 +148,8 @@ class Norms:
         """Measure `tensor` where it is, without waiting for it."""
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor.resolve_conj())
+        if tensor.is_cuda:
+            self.streams.add(torch.cuda.current_stream(tensor.device))
         if self._sums:
             self._device.append((slot, _norm(tensor, _inf), None))
         elif tensor.dtype is torch.float16:
@@ -235,8 +239,13 @@ class Norms:
         return done
 
     def batch(self, slots: list[int], tensors: list[Any]) -> None:
-        """Measure `tensors`, all of one shape, for slots that there are already. Empties both lists."""
-        if _batchable(tensors[0]):
+        """Measure `tensors`, all of one shape and dtype, for slots that there are already. Empties both lists."""
+        if self._sums and not tensors[0].is_cpu and all(map(_is_away, tensors)):
+            # one operation for all of a device
+            if tensors[0].is_cuda:
+                self.streams.update(torch.cuda.current_stream(device) for device in {t.device for t in tensors})
+            self._device += [(s, top, None) for s, top in zip(slots, torch._foreach_norm(tensors, _inf), strict=True)]
+        elif _batchable(tensors[0]):
             for at in range(0, len(slots), 4 * BATCH):
                 self._run((tensors[at : at + 4 * BATCH], slots[at : at + 4 * BATCH]))
         else:
@@ -268,11 +277,31 @@ class Norms:
     def flush(self) -> None:
         """Measure what waits. After this every slot has its value."""
         self.flush_batches()
-        if not self._device:
-            return
-        waiting, self._device = self._device, []
-        read = iter(_read([t for _, norm, top in waiting for t in (norm, top) if t is not None]))
-        for slot, _, top in waiting:
+        if self._device and capturing():
+            self.drop()
+        elif self._device:
+            self.arrive(fetch(self.numbers(), self.streams))
+
+    def drop(self) -> None:
+        """The script captures a graph: what is on an accelerator cannot be read."""
+        for slot, *_ in self._device:
+            self._unmeasurable(slot)
+        self._device, self.streams = [], set()
+
+    @property
+    def away(self) -> bool:
+        """Whether there are norms that have to be waited for."""
+        return bool(self._device)
+
+    def numbers(self) -> list[Any]:
+        """Those norms, and greatest elements: tensors of no dimension."""
+        return [number for _, *both in self._device for number in both if number is not None]
+
+    def arrive(self, numbers: Iterable[float]) -> None:
+        """``numbers`` are known."""
+        coming, read = self._device, iter(numbers)
+        self._device, self.streams = [], set()
+        for slot, _, top in coming:
             value = next(read)
             if top is not None:
                 greatest = next(read)
@@ -305,21 +334,39 @@ def _batchable(tensor: Any) -> bool:
     )
 
 
-def _read(numbers: list[Any]) -> list[float]:
-    """What tensors of no dimension hold, with one synchronisation for each device and dtype."""
-    groups: dict[Any, list[int]] = {}
-    for at, number in enumerate(numbers):
-        groups.setdefault((number.device, number.dtype), []).append(at)
-    found = [0.0] * len(numbers)
-    for places in groups.values():
-        for at, value in zip(places, torch.stack([numbers[at] for at in places]).tolist(), strict=True):
-            found[at] = value
-    return found
+def _is_away(tensor: Any) -> bool:
+    """Whether it can be measured together with others on its accelerator."""
+    plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_complex()
+    return plain and tensor.numel() > 0 and not tensor.is_meta and not (tensor.is_cuda and capturing())
+
+
+def flush_together(norms: Iterable[Norms], others: Sequence[Any], later: Later) -> list[float]:
+    """Flush all `norms`, and tell what `others` hold, which are tensors of no dimension: with one wait. Nothing is told
+    while the script captures a graph."""
+    coming = []
+    captures = capturing()
+    for one in norms:
+        one.flush_batches()
+        if captures:
+            one.drop()
+        elif one.away:
+            coming.append((one, one.numbers()))
+    if captures:
+        return []
+    numbers = [number for _, some in coming for number in some]
+    streams = {stream for one, _ in coming for stream in one.streams}
+    values = later.fetch([*numbers, *others], streams)
+    at = 0
+    for one, some in coming:
+        one.arrive(values[at : at + len(some)])
+        at += len(some)
+    return values[at:]
 
 
 def joint_norm(tensors: Iterable[Any]) -> float | None:
     """2-norm of the plain float tensors among `tensors`, all of them together; ``None`` where that cannot be had."""
     norms: list[float] = []
+    away: list[Any] = []
     if modes.in_transform():
         return None
     with modes.unseen(), modes.unnoticed(), torch.no_grad():
@@ -329,12 +376,16 @@ def joint_norm(tensors: Iterable[Any]) -> float | None:
             if is_partial(tensor) or (here := local(tensor)) is None:
                 return None
             tensor = here
-            if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+            if tensor.is_cuda and capturing():
                 return None
             try:
-                norms.append(norm(tensor.detach()))
+                if tensor.is_cpu:
+                    norms.append(norm(tensor.detach()))
+                else:
+                    away.append(waiting(tensor.detach()))
             except (RuntimeError, NotImplementedError):  # a tensor of no values of its own
                 return None
+        norms += fetch(away)
     return together(norms) if norms else None
 
 

@@ -63,8 +63,8 @@ class CallRecordBuilder:
             self._failures.remember(running)
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
         roots = tuple(
-            unscaled(root_record(r, None if n is None else number.get(n)), running.scale)
-            for r, n in zip(running.roots, running.starts, strict=True)
+            unscaled(root_record(r, None if n is None else number.get(n), running.numbers.get(at)), running.scale)
+            for at, (r, n) in enumerate(zip(running.roots, running.starts, strict=True))
         )
         return PendingCallRecord(
             index=running.index,

@@ -11,9 +11,12 @@ from typing import Any
 import torch
 
 from ...source.frames import CodeLocation
-from ...torch_internals import code_objects, private
-from ...torch_internals.entry_points import EntryPoint, as_list, needed_nodes, node_of
+from ...torch_internals import code_objects as places
+from ...torch_internals import private
+from ...torch_internals.async_scalars import Later
+from ...torch_internals.entry_points import EntryPoint, as_list, needed_nodes, node_of, number_of_root
 from ...torch_internals.machine import uncollected
+from ...torch_internals.measure import flush_together
 from ...torch_internals.uncompiled import dynamo_passthrough
 from ...torch_internals.walk import LiveGraph, Plans, walk
 from ..forward.naming import Naming
@@ -56,8 +59,12 @@ class ActiveBackward:
     inside: int | None
     spot: CodeLocation | None
     modes: tuple[int, int]
-    #: What a ``GradScaler`` multiplied the roots by: norms and losses are told without it.
+    #: What a ``GradScaler`` multiplied the roots by: norms and losses are told without it; and while it is on an
+    #: accelerator and was not read yet, where it is.
     scale: float = 1.0
+    scale_away: torch.Tensor | None = None
+    #: What was read of the roots on an accelerator, by their places.
+    numbers: dict[int, float] = field(default_factory=dict)
     watch: NodeHookSet = field(init=False)
     #: Nodes that a hook on their tensor enters the eye for: it is left before them.
     entered: set[int] = field(default_factory=set)
@@ -80,7 +87,7 @@ class ActiveBackward:
     def free(self) -> None:
         """Let go of all: a traceback may hold us for long, and the error holds its traceback."""
         self.error = None
-        self.roots, self.starts, self.arguments = (), [], {}
+        self.roots, self.starts, self.arguments, self.scale_away = (), [], {}, None
         self.watch.release()
         del self.graph, self.watch
 
@@ -142,6 +149,8 @@ class BackwardCalls:
         self.compiled = 0
         #: Makes a record of a call that is over.
         self.outcome: Callable[[ActiveBackward], PendingCallRecord] | None = None
+        #: Fetches what is on an accelerator.
+        self.later = Later()
         #: Makes a call whose backward is compiled, given what it is and what runs it.
         self.in_one: Callable[..., Any] | None = None
 
@@ -191,7 +200,7 @@ class BackwardCalls:
     def _rehearses(self, frame: Any) -> bool:
         """Whether the call is one of a pipeline that learns its shapes: it is none of the script's, and neither is what
         was seen of the forward before it."""
-        if not code_objects.in_rehearsal(frame):
+        if not places.in_rehearsal(frame):
             return False
         self._values.flush()
         self._values.take_bad()
@@ -284,6 +293,8 @@ class BackwardCalls:
         running = self._running(kind, roots, arguments, frame)
         running.index, running.error, running.counted = max(self.count - 1, 0), error, True
         running.began = running.ended = _clock()
+        if running.scale_away is not None:  # something is wrong: that may wait
+            running.scale = self._steps.losses.scale_of(roots)
         graph = running.graph
         running.watch = NodeHookSet(graph.nodes, graph.plan, (), self._hooks, MeasurementMode(False))
         if ran is None and error is not None:
@@ -374,6 +385,8 @@ class BackwardCalls:
         graph: LiveGraph,
         live: LiveLayout,
     ) -> ActiveBackward:
+        losses = self._steps.losses
+        away = losses.scale_away(roots)
         return ActiveBackward(
             kind,
             arguments,
@@ -386,7 +399,8 @@ class BackwardCalls:
             self.inside[-1] if self.inside else None,
             self._names.frames.spot(frame),
             self._eye.modes(),
-            self._steps.losses.scale_of(roots),
+            losses.scale_of(roots) if away is None else 1.0,
+            away,
         )
 
     def count_only(
@@ -434,6 +448,7 @@ class BackwardCalls:
         self._eye.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self.inside.pop()
+        self._fetch(running)
         self.layouts.unshaped += watch.unshaped
         if not running.repeats:
             self._events.tell("backward_ended", running)
@@ -456,6 +471,19 @@ class BackwardCalls:
             self._eye.last = private.next_sequence_nr()
         self._own.since(mark)
         self._own.ran(hooked, inside, times, stood)
+
+    def _fetch(self, running: ActiveBackward) -> None:
+        """Read all that is on an accelerator and has to be known of a call, with one wait: Note [Nothing waits]."""
+        places = [at for at, root in enumerate(running.roots) if isinstance(root, torch.Tensor) and not root.is_cpu]
+        numbers = {at: number for at in places if (number := number_of_root(running.roots[at])) is not None}
+        away = running.scale_away
+        others = [*numbers.values(), *([] if away is None else [away.detach().reshape(())])]
+        norms = [running.watch.norms, *(() if running.repeats else self._values.outside.measured())]
+        with private.undispatched():
+            found = flush_together(norms, others, self.later)
+        running.numbers = dict(zip(numbers, found, strict=False))
+        if away is not None and found and found[-1] > 0:
+            running.scale = found[-1]
 
     def _hand_on(self, running: ActiveBackward, outcome: Callable[[ActiveBackward], PendingCallRecord]) -> None:
         fine = running.error is None and not running.watch.norms.bad

@@ -156,12 +156,12 @@ class NodeHookSet:
             put((nodes[i].register_hook, python.leave) for i in within)
 
     def stop(self) -> None:
-        """Remove the hooks and finish measuring."""
+        """Remove the hooks, and measure what waits. The norms of what is on an accelerator are not read yet."""
         self.hooks.running.pop()
         self._on.remove()
         with private.undispatched():
             self.flush()
-            self.norms.flush()
+            self.norms.flush_batches()
         if self.program is not None:
             self.program.last = self.norms.values
 

@@ -172,13 +172,14 @@ class SentinelCalls:
         watch, graph = running.watch, running.graph
         order = engine_order(graph.plan, graph.seqs, running.live.needed)
         watch.unwatched(order)
-        bad: dict[int, bool] = {}
+        slots: dict[int, int] = {}
         with private.unseen(), private.unnoticed(), torch.no_grad():
             for i, leaf in graph.leaves:
                 if leaf.grad is not None:
-                    slot = watch.norms.now(leaf.grad)
-                    watch.came.append((i, 0, slot, leaf.grad.shape, leaf.grad.dtype))
-                    bad[i] = slot in watch.norms.bad
+                    slots[i] = watch.norms.now(leaf.grad)
+                    watch.came.append((i, 0, slots[i], leaf.grad.shape, leaf.grad.dtype))
+            watch.norms.flush()
+        bad = {i: slot in watch.norms.bad for i, slot in slots.items()}
         written = torch.autograd.function.BackwardCFunction
         custom = {i for i, node in enumerate(graph.nodes) if isinstance(node, written)}
         node = first_bad_node(graph.plan, order, bad, custom, self.calls.layouts.newcomers)

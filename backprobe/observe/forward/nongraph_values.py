@@ -42,6 +42,8 @@ _BY_A_NUMBER = frozenset(("add_", "sub_", "mul_", "div_"))
 _LINES = 20
 #: Results that wait, and elements of one that is looked at though nothing is wrong.
 MOST, LARGE = 1024, 1 << 20
+#: Times that so many were measured on an accelerator, and nothing of it was read.
+UNREAD = 16
 #: Bytes behind a result that waits.
 _BYTES = 1 << 14
 
@@ -86,6 +88,10 @@ class Outside:
         self._used: dict[int, NonFiniteResult | None] = {}
         #: Results that were looked at.
         self._settled = 0
+        #: What was measured where it is, in the order in which it was made, and not read yet: what was noted, the shape
+        #: and slot of each, and the measurements. The latest was taken before a fetch.
+        self._unread: list[tuple[list[tuple[Any, ...]], list[tuple[Any, int | None]], Norms]] = []
+        self._taken: list[tuple[Any, ...]] = []
         #: Whether all that waits is looked at, and not only the latest when something is wrong.
         self.careful = True
         #: Whether small results are held: not where it is asked who holds what.
@@ -131,7 +137,9 @@ class Outside:
         self._noted.append((_values(out) if self.holding else None, _ref(out), own, version, inputs, entry, _next()))
         waiting.add(own)
         if len(self._noted) > MOST:
-            self.settle(LARGE if self.careful else 0)
+            self._measure(LARGE if self.careful else 0)
+            if len(self._unread) > UNREAD or not any(norms.away for *_, norms in self._unread):
+                self.settle(0)
 
     def _line(self, frame: Any) -> tuple[Any, int]:
         """The user's line that `frame` is called from."""
@@ -175,6 +183,20 @@ class Outside:
     def settle(self, limit: int = 1 << 62) -> None:
         """Measure what waits and has no more than `limit` elements, or waits as it is, and remember what is not
         finite."""
+        self._measure(limit)
+        unread, self._unread = self._unread, []
+        for noted, measured, norms in unread:
+            norms.flush()
+            self._remember(noted, measured, norms)
+
+    def measured(self) -> list[Norms]:
+        """A backward call is over: what waits on an accelerator is measured there, to be read with the rest."""
+        if not self.careful and any(one[0] is not None and not one[0].is_cpu for one in self._noted):
+            self._taken = self._noted
+            self._measure(0)
+        return [norms for *_, norms in self._unread]
+
+    def _measure(self, limit: int) -> None:
         noted, self._noted = self._noted, []
         self._waiting.clear()
         if not noted or (not limit and private.in_mode()):
@@ -188,14 +210,19 @@ class Outside:
                 t = values if values is not None or not limit else ref()
                 known = t is not None and _version(t) == version and (values is not None or t.numel() <= limit)
                 known = known and not (t.is_nested or private.hands_off(t) or private.is_freed(t))
-                measured.append((t, norms.take(t) if known else None))
-            norms.flush()
+                shape = None if t is None or t.is_nested else t.shape
+                measured.append((shape, norms.take(t) if known else None))
+            norms.flush_batches()
         finally:
             torch._C._set_grad_enabled(was)
+        self._unread.append((noted, measured, norms))
+
+    def _remember(self, noted: list[tuple[Any, ...]], measured: list[tuple[Any, int | None]], norms: Norms) -> None:
+        """Which of what was `noted` is not finite, and what has made it so."""
         bad = dict(self._bad)  # those that are gone too: what waits may have been made of them
         #: What was written over before anybody looked: who had made it.
         unknown: dict[int, Entry] = {}
-        for (_, ref, at, _, inputs, entry, seq), (t, slot) in zip(noted, measured, strict=True):
+        for (_, ref, at, _, inputs, entry, seq), (shape, slot) in zip(noted, measured, strict=True):
             self._settled += 1
             values = norms.bad.get(slot) if slot is not None else None
             before = unknown.pop(at, None)
@@ -228,8 +255,8 @@ class Outside:
                 if origin is None and made and seen is not None:
                     origin = NonFiniteResult(seq, seq - 1, entry, seen, (), None, seen is not values, self._settled)
                 bad[at] = (ref, origin, nan, origin is None)
-            if origin is not None and t is not None:
-                self._recent.append((seq, t.shape, origin))
+            if origin is not None and shape is not None:
+                self._recent.append((seq, shape, origin))
         self._bad = {at: one for at, one in bad.items() if one[0]() is not None}
         self._used = {at: one[1] for at, one in bad.items()}
         del self._recent[:-100]
@@ -265,7 +292,7 @@ class Outside:
 
     def clear(self) -> None:
         """A backward call is over: what was made for it and is gone does not matter any more."""
-        noted = [] if self.careful else self._noted
+        noted, self._taken = [] if self.careful else [*self._taken, *self._noted], []
         self.settle(LARGE if self.careful else 0)
         gone: dict[int, Any] = {}
         kept: dict[int, Any] = {}
@@ -286,8 +313,9 @@ class Outside:
 
     def forget(self) -> None:
         """Watching stops: keep nothing."""
-        self._noted.clear()
+        self._noted, self._taken = [], []
         self._waiting.clear()
+        self._unread.clear()
         self._bad.clear()
         self._numbers.clear()
         self._recent.clear()

@@ -2,7 +2,8 @@
 
 Note [Results that wait]: the values of a small result, without its graph, wait in a batch until the forward is over, an
 op that writes in place runs, or the batch is full. Nothing keeps the tensor itself: a graph that the script drops goes
-at once.
+at once. What is on an accelerator is measured there at these times, and what came of it is read when a backward call
+begins: Note [Nothing waits].
 
 Note [Results that need no look]: what a bounded function (``relu``, ``tanh``) makes of finite values is finite. Where
 it was given the result of an op that is looked at itself, nothing bad can begin with it, and its own is not looked at.
@@ -47,6 +48,8 @@ _COMPUTING = frozenset(
 )
 #: Five for each small result that waits: few enough for caches, and to be gone before the collector of garbage looks.
 HELD = 1000
+#: Results on an accelerator that are measured there and not read yet, at most.
+AWAY = 1 << 14
 #: Nodes of one op that are asked what they saved.
 NODES = 20
 #: Results of one shape and dtype, and where each stands.
@@ -69,10 +72,8 @@ class ForwardValues:
         #: Small results that wait, flat: values, reference to the tensor, counter before and after, entry.
         self._held: list[Any] = []
         self._norms = Norms(on_bad=self._batch_bad, sums=True)
-        #: What is being measured: reference to the tensor, counter before and after, entry.
+        #: What is being measured, by slot: reference to the tensor, counter before and after, entry.
         self._waiting: list[tuple[Any, int, int, Entry]] = []
-        #: What is being looked at of ``_held``, while it is.
-        self._looked: list[Any] = []
         #: By id of the first op of some that were looked at together: all of them, and how their results were grouped.
         self._groups: dict[int, tuple[list[Entry], list[_Group]]] = {}
         #: The first bad result of an op of which nobody knows what it was given, but that its leaves are finite: where
@@ -98,7 +99,7 @@ class ForwardValues:
                 held = self._held
                 held += (out.data, _ref(out), before, after, entry)  # at once: Note [Handlers of signals]
                 if len(held) > HELD:
-                    self.flush()
+                    self.flush(wait=False)
         elif type(out) is tuple:
             for t in out:
                 if type(t) is _Tensor:
@@ -148,7 +149,7 @@ class ForwardValues:
         """While what waits has the values that it was made with."""
         if self._held:
             with private.unprofiled():
-                self.flush()
+                self.flush(wait=False)
 
     def backward_over(self, running: object, recorded: PendingCallRecord) -> None:
         """What was not finite is not looked at again where a backward after it went well, time and again."""
@@ -178,8 +179,12 @@ class ForwardValues:
     def _passes(self, entry: Entry) -> bool:
         return bool(self._tolerated) and self._tolerated.get(entry[:3], 0) > 2
 
-    def flush(self, graph: LiveGraph | None = None) -> None:
-        """Look at the results that wait. `graph` has the nodes of those whose tensors are gone."""
+    def flush(self, graph: LiveGraph | None = None, wait: bool = True) -> None:
+        """Look at the results that wait.
+
+        :param graph: has the nodes of those whose tensors are gone.
+        :param wait: for an accelerator; else what is there is measured, and read the next time.
+        """
         held = self._held[:]
         if not held and not self._waiting:
             if graph is not None and self._bad:
@@ -191,17 +196,18 @@ class ForwardValues:
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            self._measured()
-            if held and not private.in_mode():  # a dispatch mode of the user's would see what we compute
-                self._looked = held
-                self._look(held[0::5], held[4::5])
+            if not self._norms.away:
                 self._measured()
-            if graph is not None and self._bad:
-                self._look_up(graph)
-            self._keep()
+            if held and not private.in_mode():  # a dispatch mode of the user's would see what we compute
+                self._look(held)
+            if wait or not self._norms.away or len(self._waiting) > AWAY:
+                self._measured()
+                if graph is not None and self._bad:
+                    self._look_up(graph)
+                self._keep()
         finally:
             torch._C._set_grad_enabled(was)
-            self._graph, self._looked = None, []
+            self._graph = None
         self._own.since(mark)
 
     def _keep(self) -> None:
@@ -222,11 +228,13 @@ class ForwardValues:
         self._norms.clear()
         self._waiting.clear()
 
-    def _look(self, tensors: list[Any], entries: list[Entry]) -> None:
-        """Measure results of the ops `entries`. The same ops give the same shapes most of the time: how they are
-        grouped is kept."""
-        norms, first = self._norms, id(entries[0])
-        norms.values = [0.0] * len(tensors)
+    def _look(self, held: list[Any]) -> None:
+        """Measure results that were held. The same ops give the same shapes most of the time: how they are grouped is
+        kept."""
+        norms, tensors, entries = self._norms, held[0::5], held[4::5]
+        first, base = id(entries[0]), len(norms.values)
+        norms.values += [0.0] * len(tensors)
+        self._waiting += zip(held[1::5], held[2::5], held[3::5], entries, strict=True)
         known = self._groups.get(first)
         try:
             there = [at for at, t in enumerate(tensors) if _size(_storage(t))]
@@ -242,12 +250,13 @@ class ForwardValues:
                 self._groups[first] = (entries, groups)
         else:
             groups = known[1]
-        for shape, dtype, slots in groups:
-            some = [tensors[at] for at in slots]
+        for shape, dtype, places in groups:
+            some = [tensors[at] for at in places]
+            slots = [base + at for at in places] if base else places
             done = norms.alike(slots, some, shape, dtype)
-            if done < len(slots):
-                for _, _, rest in self._grouped(tensors, entries, slots[done:]):
-                    norms.batch(rest[:], [tensors[at] for at in rest])
+            if done < len(places):
+                for _, _, rest in self._grouped(tensors, entries, places[done:]):
+                    norms.batch([base + at for at in rest], [tensors[at] for at in rest])
 
     def _grouped(self, tensors: list[Any], entries: list[Entry], places: Iterable[int] | None = None) -> list[_Group]:
         """Those of `tensors` that can be looked at, by shape and dtype."""
@@ -269,8 +278,7 @@ class ForwardValues:
         return list(groups.values())
 
     def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
-        looked = self._looked
-        ref, first, after, entry = looked[5 * slot + 1 : 5 * slot + 5] if looked else self._waiting[slot]
+        ref, first, after, entry = self._waiting[slot]
         if len(self._bad) < self._limit:
             made = ref()
             node = made.grad_fn if made is not None else self._node_of(first, after)

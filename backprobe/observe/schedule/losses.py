@@ -19,6 +19,7 @@ import torch
 from ...records import Root
 from ...source.frames import Frames, variables
 from ...torch_internals import private
+from ...torch_internals.async_scalars import capturing
 from ...torch_internals.grad_scaler import Scales, factor_of
 
 #: Losses of one step that are held on an accelerator.
@@ -84,12 +85,22 @@ class Losses:
         """What a scaler multiplied `roots` by; 1 where none did. `wait`: for an accelerator too."""
         for root in roots:
             factor = factor_of(root) if isinstance(root, torch.Tensor) else None
-            if factor is not None and (wait or factor.is_cpu):
+            if factor is not None and (factor.is_cpu or (wait and not capturing())):
+                if not (factor.is_cpu or self._scales.is_scale(factor) or self._held() is not None):
+                    continue  # a factor of the script's own is not waited for
                 with private.undispatched():
                     value = float(factor.item())
                 if value > 0 and value != 1.0 and (self._scales.is_scale(factor) or self._held() == value):
                     return value
         return 1.0
+
+    def scale_away(self, roots: Sequence[Any]) -> torch.Tensor | None:
+        """What a scaler that was seen before multiplied `roots` by, while it is on an accelerator."""
+        for root in roots if self._scales.current is not None else ():
+            factor = factor_of(root) if isinstance(root, torch.Tensor) else None
+            if factor is not None and not factor.is_cpu and self._scales.is_scale(factor):
+                return factor
+        return None
 
     def scaled(self, scale: torch.Tensor) -> None:
         """A scaler is about to update its `scale`."""

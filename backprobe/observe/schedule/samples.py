@@ -2,18 +2,22 @@
 
 Note [Sampling updates]: norms of weights and updates are not free, an update needs a copy: they are taken in the first
 steps, and then as often as a hundredth of the run's time allows, or a tenth of what may be spent at all, and copies are
-bounded.
+bounded. Norms of what is on an accelerator stay there: who takes them fetches them with others (Note [Nothing waits]).
 """
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...records import ParameterStat
 from ...torch_internals import private
+from ...torch_internals.async_scalars import capturing
 from ...torch_internals.measure import is_float
 from ...torch_internals.norms import holds, norm
 from ..forward.naming import Naming
@@ -21,6 +25,42 @@ from ..forward.naming import Naming
 #: Bytes of weights copied at once to see an update.
 COPY_LIMIT = 64 << 20
 _clock = time.perf_counter
+#: Places of the norms among what is known of a parameter.
+WEIGHT, GRAD, UPDATE = range(3)
+
+
+@dataclass(frozen=True)
+class Away:
+    """Norms that stay on an accelerator.
+
+    :ivar numbers: a vector: the norms, and after them the greatest elements of the same tensors, if `tops`.
+    :ivar names: of the parameters they are norms of.
+    :ivar which: ``WEIGHT``, ``GRAD`` or ``UPDATE``.
+    """
+
+    numbers: torch.Tensor
+    names: Sequence[str]
+    which: int
+    tops: bool
+
+    def values(self, read: Sequence[float]) -> list[float | None]:
+        """The norms; ``None`` for one that is out of the range of its precision."""
+        count = len(self.names)
+        if not self.tops:
+            return list(read)
+        pairs = zip(read[:count], read[count:], strict=True)
+        return [top if not 0.0 < top < math.inf else value if holds(value) else None for value, top in pairs]
+
+
+def filled(parameters: Sequence[ParameterStat], away: Away, read: Sequence[float]) -> tuple[ParameterStat, ...]:
+    """`parameters` with those norms that were `away`, now that they are known."""
+    known = dict(zip(away.names, away.values(read), strict=True))
+    found = []
+    for one in parameters:
+        values = [one.weight, one.grad, one.update]
+        values[away.which] = known.get(one.name, values[away.which])
+        found.append(ParameterStat(one.name, *values))
+    return tuple(found)
 
 
 class Samples:
@@ -33,6 +73,7 @@ class Samples:
         self._names, self._share = names, 0.01 if share is None else min(0.01, 0.1 * share)
         self._stats: dict[str, list[float | None]] = {}
         self._copies: list[tuple[str, Any, Any]] = []
+        self._away: list[Away] = []
         self._rotate = 0
         #: When it began, and the seconds that it has taken.
         self._begin, self._spent = _clock(), 0.0
@@ -41,16 +82,17 @@ class Samples:
         """Whether it is time for one. `first`: it is one of the first steps."""
         return first or self._spent < self._share * (_clock() - self._begin)
 
-    def before(self, parameters: list[Any], wait: bool = True) -> None:
-        """An optimizer is about to step `parameters`. `wait`: for those on an accelerator too."""
+    def before(self, parameters: list[Any], away: bool = True) -> None:
+        """An optimizer is about to step `parameters`. `away`: measure those on an accelerator too."""
         begin = _clock()
-        named = [(self._names.of(p), p) for p in parameters if isinstance(p, torch.Tensor) and (wait or p.is_cpu)]
+        named = [(self._names.of(p), p) for p in parameters if isinstance(p, torch.Tensor) and (away or p.is_cpu)]
         if private.in_mode():  # of the user's, which does not see what we compute (Note [Unseen by the user's modes])
             named = [(name, p) for name, p in named if private.is_plain(p) and private.is_plain(p.grad)]
         with torch.no_grad(), private.unnoticed():
-            weights = norms([p for _, p in named])
-            grads = norms([p.grad for _, p in named])
-            for (name, _), w, g in zip(named, weights, grads, strict=True):
+            names = [name for name, _ in named]
+            weights = self._norms(names, [p for _, p in named], WEIGHT)
+            grads = self._norms(names, [p.grad for _, p in named], GRAD)
+            for name, w, g in zip(names, weights, grads, strict=True):
                 self._stats[name] = [w, g, None]
             self._copy(named)
         self._spent += _clock() - begin
@@ -79,9 +121,10 @@ class Samples:
         begin = _clock()
         with torch.no_grad(), private.unnoticed():
             differences = [_difference(private.local(p).detach(), old) for _, p, old in self._copies]
-            for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
+            names = [name for name, _, _ in self._copies]
+            for name, value in zip(names, self._norms(names, differences, UPDATE), strict=True):
                 if name in self._stats:
-                    self._stats[name][2] = value
+                    self._stats[name][UPDATE] = value
         self._copies.clear()
         self._spent += _clock() - begin
 
@@ -89,10 +132,16 @@ class Samples:
         """No optimizer will step that was about to."""
         self._copies.clear()
 
-    def take(self) -> tuple[ParameterStat, ...]:
-        """What is known of the step that is over."""
+    def take(self) -> tuple[tuple[ParameterStat, ...], list[Away]]:
+        """What is known of the step that is over, and the norms of it that stay on an accelerator."""
         taken, self._stats = self._stats, {}
-        return tuple(ParameterStat(name, *values) for name, values in taken.items())
+        away, self._away = self._away, []
+        return tuple(ParameterStat(name, *values) for name, values in taken.items()), away
+
+    def _norms(self, names: Sequence[str], tensors: list[Any], which: int) -> list[float | None]:
+        found, away = norms(names, tensors, which)
+        self._away += away
+        return found
 
 
 def _difference(new: Any, old: Any) -> Any:
@@ -100,29 +149,33 @@ def _difference(new: Any, old: Any) -> Any:
     return new.float() - old if old.dtype in (torch.float16, torch.bfloat16) else old.neg_().add_(new)
 
 
-def norms(tensors: list[Any]) -> list[float | None]:
-    """2-norms, one synchronisation for each device; ``None`` for what is not a dense tensor of floats. Of a distributed
-    one that of the part that is here: Note [No collective of ours]."""
-    tensors = [None if t is None or private.is_partial(t) else private.local(t) for t in tensors]
-    out: list[float | None] = [None] * len(tensors)
+def norms(names: Sequence[str], tensors: Sequence[Any], which: int) -> tuple[list[float | None], list[Away]]:
+    """2-norms, and those that stay on accelerators; ``None`` for these, and for what is not a dense tensor of floats.
+    Of a distributed one that of the part that is here: Note [No collective of ours]."""
+    here: list[Any] = [None if t is None or private.is_partial(t) else private.local(t) for t in tensors]
+    out: list[float | None] = [None] * len(here)
     groups: dict[Any, list[int]] = {}
-    for i, t in enumerate(tensors):
+    for i, t in enumerate(here):
         if t is None or t.layout is not torch.strided or not is_float(t) or t.is_meta:
             continue
         if t.is_cpu:
             out[i] = _norm(t)
-        else:
+        elif not t.numel():
+            out[i] = 0.0
+        elif not (t.is_cuda and capturing()):
             groups.setdefault((t.device, t.dtype, type(t)), []).append(i)
-    for indices in groups.values():
-        single = torch.float32 if tensors[indices[0]].dtype in (torch.float16, torch.bfloat16) else None
+    away = []
+    for (device, dtype, _), places in groups.items():
+        some = [here[i].detach() for i in places]
+        exact = device.type != "mps" and not dtype.is_complex and dtype is not torch.float64
         try:
-            measured = torch._foreach_norm([tensors[i].detach() for i in indices], 2, single)
-            values = torch.stack(list(measured)).tolist()
-        except (RuntimeError, NotImplementedError, TypeError):  # a subclass (distributed, quantised) that has no norm
+            vectors = torch._foreach_norm(some, 2, torch.float64 if exact else None)
+            vectors += () if exact else torch._foreach_norm(some, math.inf)
+            numbers = torch.stack(list(vectors))
+        except (RuntimeError, NotImplementedError, TypeError):  # a subclass (quantised) that has no norm
             continue
-        for i, value in zip(indices, values, strict=True):
-            out[i] = value if holds(value) else _norm(tensors[i])
-    return out
+        away.append(Away(numbers, [names[i] for i in places], which, not exact))
+    return out, away
 
 
 def _norm(tensor: Any) -> float | None:

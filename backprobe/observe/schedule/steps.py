@@ -33,7 +33,7 @@ from ..events import Events
 from ..forward.naming import Naming
 from .cost import Cost
 from .losses import Losses, NotedLoss, is_zero, loss_scale
-from .samples import Samples
+from .samples import Away, Samples
 
 #: Backward calls after which an optimizer that was made is not waited for any longer.
 UNAIDED = 100
@@ -61,7 +61,7 @@ class SeenOptimizer:
 class StepWatch:
     """Counts steps and measures parameters around optimizer steps.
 
-    :param on_step: called with each finished ``Step``.
+    :param on_step: called with each finished ``Step``, and what of its loss and of its norms is on an accelerator.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class StepWatch:
         names: Naming,
         events: Events,
         cost: Cost,
-        on_step: Callable[[Step, list[Any]], None],
+        on_step: Callable[[Step, list[Any], list[Away]], None],
         first: int = 3,
         share: float | None = None,
     ) -> None:
@@ -94,8 +94,8 @@ class StepWatch:
         self.ends_early: Callable[[], bool] = lambda: False
         #: How many more steps pass, and the step at which they began to.
         self.passing = self._began_to = 0
-        #: Whether an accelerator may be waited for: in steps that are recorded.
-        self.waits = True
+        #: Whether norms are taken of what is on an accelerator: in steps that are recorded.
+        self.samples_away = True
         #: Where each step that passes is ended by one optimizer, as by critic and generator in turn, the ids of those,
         #: each with the turn that it is.
         self.only: dict[int, frozenset[int]] = {}
@@ -167,12 +167,13 @@ class StepWatch:
         mine = self._cost.step_over(seconds)
         loss, calls, scale, away = self.losses.take()
         held = *self._memory(now), self.graphs
-        step = Step(self.index, seconds, loss, tuple(self.backwards), self.samples.take(), mine, calls, scale, *held)
+        norms, norms_away = self.samples.take()
+        step = Step(self.index, seconds, loss, tuple(self.backwards), norms, mine, calls, scale, *held)
         self.index += 1
         self._last = now
         self._next()
         self._began_to = self.index
-        self._on_step(step, away)
+        self._on_step(step, away, norms_away)
 
     def _next(self) -> None:
         if self._turn and len(self._turns) < 100:
@@ -301,7 +302,7 @@ class StepWatch:
                 self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
         self._known(optimizer, None).frozen = sum(not p.requires_grad for p in parameters)
         if sampled:
-            self.samples.before(parameters, self.waits)
+            self.samples.before(parameters, self.samples_away)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if _compiling():

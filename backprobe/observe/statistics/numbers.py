@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...torch_internals.async_scalars import Copy
 from ...torch_internals.measure import FLOATS
 
 #: By what is measured, and what of: ``found["weight_norm"]["fc.weight"]``.
@@ -32,8 +33,7 @@ class Numbers:
         #: By device: quantities and names, the numbers they follow from, and how.
         self._here: dict[Any, list[tuple[str, Sequence[str], tuple[Any, ...], Any]]] = {}
         self._known: Found = {}
-        self._coming: list[tuple[Any, Any]] = []
-        self._events: list[Any] = []
+        self._coming: list[tuple[Any, Copy]] = []
         #: Elements of the parameters that were measured, by name.
         self.sizes: dict[str, int] = {}
         #: By id of a linear or convolution weight, from how many elements each of its outputs is summed; by name, of
@@ -63,35 +63,25 @@ class Numbers:
 
     def send(self) -> None:
         """Nothing more comes: begin to copy."""
-        for device, parts in self._here.items():
-            kept = torch.float64 if device.type == "cpu" else torch.float32
+        for parts in self._here.values():
             rows = [row for _, _, numbers, _ in parts for row in numbers]
             rows = [row if isinstance(row, torch.Tensor) else torch.stack(list(row)) for row in rows]
-            there = torch.cat([row.to(kept) for row in rows])
-            self._coming.append((parts, there.to("cpu", non_blocking=there.is_cuda)))
-            if there.is_cuda:
-                event = torch.cuda.Event()
-                event.record(torch.cuda.current_stream(there.device))  # type: ignore[no-untyped-call]
-                self._events.append(event)
+            self._coming.append((parts, Copy(rows)))
         self._here.clear()
 
     @property
     def there(self) -> bool:
         """Whether nothing has to be waited for."""
-        return not self._events
+        return all(copy.is_here for _, copy in self._coming)
 
     def read(self) -> Found:
         """All of them. Waits for what has not come yet."""
-        for event in self._events:
-            event.synchronize()
-        for parts, there in self._coming:
-            values, at = there.tolist(), 0
+        for parts, copy in self._coming:
+            lists, at = copy.read(), 0
             for quantity, names, numbers, then in parts:
-                count, lists = len(names), []
-                for _ in numbers:
-                    lists.append(values[at : at + count])
-                    at += count
-                told = lists[0] if then is None else then(*lists)
+                mine = lists[at : at + len(numbers)]
+                at += len(numbers)
+                told = mine[0] if then is None else then(*mine)
                 self._known.setdefault(quantity, {}).update(zip(names, told, strict=True))
         self._coming.clear()
         return self._known

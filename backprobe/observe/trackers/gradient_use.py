@@ -15,6 +15,7 @@ from ...records import GradientUse, Site
 from ...source.definitions import calls_of_method
 from ...source.frames import CodeLocation
 from ...torch_internals import private
+from ...torch_internals.async_scalars import fetch
 from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..events import Tracker
@@ -120,7 +121,7 @@ class GradientsUsed(Tracker):
             if not held.used:
                 continue
             with private.unseen(), private.unnoticed(), torch.no_grad():
-                held.used = [one for one in held.used if (_some(one) if held.met else _still(one))]
+                held.used = _that_are(held.used, _some if held.met else _still)
             held.at = held.at if held.met else spot
             held.met += 1
 
@@ -192,7 +193,10 @@ class GradientsUsed(Tracker):
                 held.backward, held.stepped = held.given, self._scene.frames.spot(sys._getframe())
 
     def _finds_again(self, held: _Held) -> None:
-        if held.row < AGAIN and any(_some(one) and not _still(one) and _added_to(one) for one in held.used):
+        added = [one for one in held.used if _added_to(one)] if held.row < AGAIN else []
+        some = _that_are(added, _some)
+        still = {id(one) for one in _that_are(some, _still)}
+        if any(id(one) not in still for one in some):
             held.first = held.first if held.row else self._scene.steps.index
             held.row += 1
             held.backward, held.stepped = held.at, self._scene.frames.spot(sys._getframe())
@@ -312,11 +316,22 @@ def _of(one: _Used) -> Any:
     return grad if grad is not None and _readable(grad) and grad.shape == one.grad.shape else None
 
 
-def _still(one: _Used) -> bool:
+def _that_are(used: list[_Used], condition: Callable[[_Used], Any]) -> list[_Used]:
+    """Those of `used` for which a condition holds, which is a tensor on an accelerator: these are fetched together."""
+    answers = [condition(one) for one in used]
+    away = [answer for answer in answers if isinstance(answer, torch.Tensor)]
+    read = iter(fetch(away))
+    known = [next(read) if isinstance(answer, torch.Tensor) else answer for answer in answers]
+    return [one for one, holds in zip(used, known, strict=True) if holds]
+
+
+def _still(one: _Used) -> Any:
     """Whether the gradient is there as the optimizer left it, and is not zero. An accelerator is waited for only where
     nobody has written to it in a way that is counted."""
     grad = _of(one)
-    return grad is not None and grad._version == one.version and bool((grad == one.grad).all() & grad.any())
+    if grad is None or grad._version != one.version:
+        return False
+    return _answer((grad == one.grad).all() & grad.any())
 
 
 def _added_to(one: _Used) -> bool:
@@ -326,7 +341,12 @@ def _added_to(one: _Used) -> bool:
     return grad is not None and (grad is one.ref() or grad.requires_grad)
 
 
-def _some(one: _Used) -> bool:
+def _some(one: _Used) -> Any:
     """Whether there is a gradient that is not zero."""
     grad = _of(one)
-    return grad is not None and bool(grad.any())
+    return False if grad is None else _answer(grad.any())
+
+
+def _answer(condition: torch.Tensor) -> Any:
+    """A condition that is a tensor: as it is where it is on an accelerator."""
+    return bool(condition) if condition.is_cpu else condition
