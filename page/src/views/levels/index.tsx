@@ -191,7 +191,7 @@ export const levelsView: View = {
   title: "Levels",
   empty: ({ doc }) =>
     doc.levels === null || doc.levels.kinds.length === 0
-      ? "Nothing was measured layer by layer. backprobe run --layer-stats 10 script.py measures weights, gradients, updates, activations and attention in each tenth step; in Python: backprobe.trace(model, statistics=10)."
+      ? "Nothing was measured layer by layer. backprobe run --layer-stats 10 script.py measures weights, gradients, updates, activations and attention in every tenth step; in Python: backprobe.trace(model, layer_stats=10)."
       : null,
   component: LevelsPage,
   steps: ({ doc }) => doc.levels!.steps,
