@@ -313,6 +313,16 @@ def test_errors_are_the_same() -> None:
     assert alone[:-1] == seen[:-1]
 
 
+def test_a_loss_times_a_complex_number_is_watched() -> None:
+    """The number is not the scale of a scaler."""
+    z = torch.ones((), dtype=torch.complex128, requires_grad=True)
+    with backprobe.trace(budget=None) as trace:
+        (z * torch.tensor(2 + 1j, dtype=torch.complex128)).backward(torch.ones((), dtype=torch.complex128))
+    assert same(z.grad, torch.tensor(2 - 1j, dtype=torch.complex128))
+    assert not [one for one in trace.unseen if one.what == "internal error"]
+    assert [call.kind for call in trace.backwards] == ["Tensor.backward"]
+
+
 def test_explain_says_what_is_wrong_and_leaves_gradients_alone() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     x = torch.randn(5, 3)

@@ -17,9 +17,10 @@ FOLDER is the test folder of the installed version of torch. A process of its ow
 
 A process that crashes, or in which no test begins or ends for --patience seconds, counts against the test that ran; the
 remaining tests run in a new process. A test that ends differently is run again, plain and under the mode, each in a new
-process; it counts as lost if it passes plain and fails again. The line of a mode states how much backprobe did.
+process; it counts as lost if it passes plain and fails again, and as not compared if it does not pass plain either. The
+line of a mode states how much backprobe did.
 
-Exit code: 1 if a test was lost, 2 for wrong use, 0 otherwise.
+Exit code: 1 if a test was lost, 2 for wrong use or a file of which no test could be run, 0 otherwise.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Result:
         if "test" in line:
             self.outcomes[line["test"]], self.outputs[line["test"]] = line["outcome"], line["output"]
         if "internal_error" in line:
-            self.errors.append(f"{line['internal_error']} (in {line['in']})")
+            self.errors.append(f"backprobe stopped watching in {line['in']}: {line['internal_error']}")
         self.counts.update(line.get("counts", {}))
 
     def passed(self) -> set[str]:
@@ -440,19 +441,36 @@ def passing_plain(folder: str, file: str, options: argparse.Namespace) -> set[st
     return runs[0] & runs[1]
 
 
-def lost_tests(folder: str, file: str, mode: str, known: set[str], patience_s: float) -> tuple[Result, dict[str, str]]:
-    """Run the tests in `known` under `mode`; return the result and the outcome of every test that is lost."""
-    result = run_mode(Request(folder, file, mode, only=sorted(known)), patience_s)
-    suspects = [test for test in sorted(known) if result.outcomes.get(test, "missing") != "passed"]
-    lost = {}
-    for test in suspects:
-        plain = run_mode(Request(folder, file, "plain", only=[test]), patience_s)
+@dataclass
+class Comparison:
+    """The tests of a file under one mode, against the same tests without backprobe.
+
+    :ivar lost: each test that is lost, and how it ended.
+    :ivar not_compared: tests that passed plain before and do not now.
+    """
+
+    result: Result
+    lost: dict[str, str] = field(default_factory=dict)
+    not_compared: list[str] = field(default_factory=list)
+
+
+def compare(folder: str, file: str, mode: str, known: set[str], patience_s: float) -> Comparison:
+    """Run the tests in `known` under `mode`, and those that do not pass once more, plain and under `mode`."""
+    comparison = Comparison(run_mode(Request(folder, file, mode, only=sorted(known)), patience_s))
+    outcomes, outputs = comparison.result.outcomes, comparison.result.outputs
+    if not outcomes:  # the file could not be loaded: no test of it will run alone either
+        return comparison
+    for test in sorted(known):
+        if outcomes.get(test) == "passed":
+            continue
+        if run_mode(Request(folder, file, "plain", only=[test]), patience_s).outcomes.get(test) != "passed":
+            comparison.not_compared.append(test)
+            continue
         again = run_mode(Request(folder, file, mode, only=[test]), patience_s)
-        outcome = again.outcomes.get(test, "missing")
-        if plain.outcomes.get(test) == "passed" and outcome != "passed":
-            lost[test] = outcome
-            result.outputs[test] = again.outputs.get(test, "")
-    return result, lost
+        if again.outcomes.get(test) != "passed":
+            comparison.lost[test] = again.outcomes.get(test, "missing")
+            outputs[test] = again.outputs.get(test, "")
+    return comparison
 
 
 def main() -> int:
@@ -461,7 +479,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="the test folder of torch's sources")
     parser.add_argument("files", nargs="*", default=list(FILES), help="default: every file of FILES in this script")
-    parser.add_argument("--mode", nargs="+", choices=MODES, default=["trace", "stepped"])
+    parser.add_argument("--mode", nargs="+", choices=("plain", *MODES), default=["trace", "stepped"])
     parser.add_argument("--plain", metavar="DIR", help="lists of the tests that pass without backprobe")
     parser.add_argument("--write-plain", metavar="DIR", help="write such lists")
     parser.add_argument("-k", dest="pattern", default="", help="only tests with this text in their name")
@@ -476,21 +494,36 @@ def main() -> int:
         known = passing_plain(options.folder, file, options)
         total["tests"] += len(known)
         for mode in options.mode:
-            result, lost = lost_tests(options.folder, file, mode, known, options.patience)
-            total[mode] += len(lost)
-            counts = ", ".join(f"{number:,} {what}" for what, number in sorted(result.counts.items()))
-            print(
-                f"{file} {mode}: {len(known)} pass plain, {len(lost)} lost" + (f"; {counts}" if counts else ""),
-                flush=True,
-            )
-            for error in result.errors:
-                print(f"  backprobe stopped watching: {error}", flush=True)
-            for test, outcome in lost.items():
-                print(f"  {test}: {outcome}", flush=True)
-                if options.verbose:
-                    print("    " + result.outputs.get(test, "").replace("\n", "\n    "), flush=True)
+            comparison = compare(options.folder, file, mode, known, options.patience)
+            total[mode] += len(comparison.lost)
+            total["not run"] += not comparison.result.outcomes
+            report(file, mode, len(known), comparison, options.verbose)
     print(f"{total['tests']} tests; lost: " + ", ".join(f"{mode} {total[mode]}" for mode in options.mode))
+    if total["not run"]:
+        return 2
     return int(any(total[mode] for mode in options.mode))
+
+
+def report(file: str, mode: str, known: int, comparison: Comparison, verbose: bool) -> None:
+    """Print how the tests of `file` ended under `mode`."""
+    result = comparison.result
+    if result.outcomes:
+        parts = [f"{known} pass plain, {len(comparison.lost)} lost"]
+        if comparison.not_compared:
+            parts.append(f"{len(comparison.not_compared)} not compared")
+        if result.counts:
+            parts.append(", ".join(f"{number:,} {what}" for what, number in sorted(result.counts.items())))
+        print(f"{file} {mode}: " + "; ".join(parts), flush=True)
+    else:
+        print(f"{file} {mode}: no test could be run", flush=True)
+    for error in result.errors:
+        print(f"  {error}", flush=True)
+    for test in comparison.not_compared:
+        print(f"  {test}: does not pass plain", flush=True)
+    for test, outcome in comparison.lost.items():
+        print(f"  {test}: {outcome}", flush=True)
+        if verbose:
+            print("    " + result.outputs.get(test, "").replace("\n", "\n    "), flush=True)
 
 
 if __name__ == "__main__":

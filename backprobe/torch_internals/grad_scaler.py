@@ -35,13 +35,15 @@ class Scales:
 
 
 def factor_of(root: Any) -> torch.Tensor | None:
-    """The tensor of one number that `root` was multiplied by last, as a scaler does. Call it before the backward."""
+    """The real scalar tensor that `root` was multiplied by last, as a scaler does. Call it before the backward."""
     node = getattr(root, "grad_fn", None)
     if node is None or node.name() != "MulBackward0" or root.numel() != 1:
         return None
     saved = dict(saved_tensors(node))
     for name in ("other", "self"):
         factor = saved.get(name)
-        if factor is not None and factor.numel() == 1 and not factor.requires_grad and type(factor) is torch.Tensor:
+        if factor is None or factor.numel() != 1 or factor.is_complex():
+            continue
+        if not factor.requires_grad and type(factor) is torch.Tensor:
             return factor
     return None
