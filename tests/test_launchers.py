@@ -242,7 +242,8 @@ import torch
 from torch import nn
 from_outside = sorted(name for name in sys.modules if name.startswith(("sitecustomize", "backprobe")))
 print(sys.argv, [os.path.basename(p) for p in sys.path], os.environ.get("PYTHONPATH"), from_outside[:1])
-print([name for name in os.environ if name in ("BACKPROBE_JOB", "BACKPROBE_PARENT_RANK")], type(sys.meta_path[0]))
+print([name for name in os.environ if name in ("BACKPROBE_JOB", "BACKPROBE_PARENT_RANK")])
+print([type(one) for one in sys.meta_path if type(one).__module__ != "backprobe.torch_internals.dynamo_activity"])
 print(torch.__spec__.loader.__class__.__name__, torch.__loader__ is torch.__spec__.loader, torch.initial_seed() > 0)
 loss = nn.Linear(2, 1)(torch.ones(3, 2)).sum()
 loss.backward()

@@ -11,6 +11,7 @@ import torch
 import torch.overrides
 from torch import nn
 from torch.overrides import has_torch_function
+from torch.utils.checkpoint import checkpoint
 from watching import Calls, same, watched
 
 import backprobe
@@ -188,3 +189,34 @@ def test_which_classes_query_modes() -> None:
     assert all(map(queries_modes, (*asking, Asks, AsksThroughAHelper, AsksForTheStack)))
     others = (nn.Linear, nn.Sequential, nn.TransformerDecoder, nn.LSTM, Dispatches)
     assert not any(map(queries_modes, others))
+
+
+class AttentionBlock(nn.Module):
+    """An attention module in a reentrant checkpoint: its forward runs without a graph, so without our function mode."""
+
+    def __init__(self, unstable: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.mlp = nn.Linear(8, 8)
+        self.unstable, self.calls = unstable, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        if self.unstable and self.calls % 2:
+            x = x.sin()
+        return self.mlp(x).relu()
+
+
+@pytest.mark.parametrize("unstable", [False, True])
+def test_a_module_without_our_mode_in_a_reentrant_checkpoint(unstable: bool) -> None:
+    block, first = AttentionBlock(unstable), nn.Linear(8, 8)
+    optimizer = torch.optim.SGD([*block.parameters(), *first.parameters()], 0.01)
+    with backprobe.trace() as trace:
+        for _ in range(6):
+            optimizer.zero_grad()
+            out = checkpoint(block, first(torch.randn(2, 5, 8)), use_reentrant=True)
+            out.square().mean().backward()
+            optimizer.step()
+    assert [one.kind for one in trace.findings] == ["checkpoint-mismatch"] * unstable, trace.findings
+    assert not unstable or "sin ran in the forward" in trace.findings[0].title

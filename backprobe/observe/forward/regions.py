@@ -94,14 +94,22 @@ class _Region:
     again: list[_Op] = field(default_factory=list)
     #: Whether the first ops of the forward may have gone unheard.
     partial: bool = False
+    #: Paths of the modules whose forward ran without our function mode: their ops are known of the recomputation only.
+    unobserved: set[str] = field(default_factory=set)
 
     @property
     def heard(self) -> list[_Op]:
-        """What ran again, from the first op on that was heard in the forward."""
+        """The ops of the recomputation that can be compared: from the first op on that was observed in the forward, and
+        without those of modules that were not observed there."""
+        again = [op for op in self.again if not self._is_unobserved(op)] if self.unobserved else self.again
         if not self.partial:
-            return self.again
-        first = (i for i, op in enumerate(self.again) if self.ops and op.same_call(self.ops[0]))
-        return self.again[next(first, len(self.again)) :]
+            return again
+        first = (i for i, op in enumerate(again) if self.ops and op.same_call(self.ops[0]))
+        return again[next(first, len(again)) :]
+
+    def _is_unobserved(self, op: _Op) -> bool:
+        path = op.where.path if op.where is not None else None
+        return path is not None and any(path == one or path.startswith(f"{one}.") for one in self.unobserved)
 
 
 class Regions:
@@ -139,6 +147,26 @@ class Regions:
             frame = sys._getframe()
             self._begin(mark[0], self._checkpoint(frame), False, frame).partial = True
         self._modules.no_regions = False
+
+    def mode_query_begins(self) -> None:
+        """A module that queries function modes begins a call that builds no graph: its ops are not observed (Note
+        [Modules that query modes])."""
+        region = self._running()
+        if region is None:
+            return
+        stack = self._modules.stack
+        path = stack[-1].path if stack else None
+        if path is None:
+            region.partial = True  # the ops of a module without a name cannot be told from others
+        else:
+            region.unobserved.add(path)
+
+    def _running(self) -> _Region | None:
+        """The region whose function runs for the first time; ``None`` outside of regions and in a recomputation."""
+        mark = private.checkpoint_mark()
+        if mark is not None:
+            return self._regions.get(mark[0]) if mark[1] is None else None
+        return self._open[-1][0] if self._open and not self._open[-1][1] else None
 
     def _hear(self, wanted: bool) -> None:
         if wanted != self._hears:

@@ -137,7 +137,8 @@ class TorchCallRecorder(TorchFunctionMode):
         on with the next event."""
         self.torchs = True
         if self.noting and not self.careful and not self.handling and self.is_here() and private.top_mode() is self:
-            self.events.tell("about_to_write")
+            with private.unseen():
+                self.events.tell("about_to_write")
             self.rest(OPTIMIZER)
 
     def rest(self, reason: int) -> None:
@@ -171,7 +172,8 @@ class TorchCallRecorder(TorchFunctionMode):
         private.drop_mode(self)
 
     def mode_query_begins(self) -> None:
-        self.events.tell("about_to_write")  # writes in the call are not seen
+        with private.unseen():
+            self.events.tell("about_to_write")  # writes in the call are not seen
         self.rest(QUERY)
 
     def mode_query_ends(self) -> None:
