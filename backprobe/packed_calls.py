@@ -13,7 +13,8 @@ from itertools import accumulate
 from typing import overload
 
 from .graphs.order import Schedule, by_walk, sources
-from .graphs.plan import ACCUMULATE, VIEW_NODES
+from .graphs.plan import ACCUMULATE
+from .ops import info
 from .records import BadValues, GradStat, Node, NodeRun
 
 #: Slot of a gradient that is the very tensor that came in: minus one, minus the number of the input.
@@ -107,7 +108,7 @@ def unpack(packed: Packed) -> tuple[NodeRun, ...]:
                 out[k] = GradStat(shape, dtype, came.norm if came else None, came.bad if came else None)
             else:
                 out[k] = _stat(packed, slot, shape, dtype)
-        if node.name in VIEW_NODES and incoming[i]:
+        if info(node.name).reshapes and incoming[i]:
             came = incoming[i][min(incoming[i])]
             out[0] = GradStat(None, came.dtype, came.norm, came.bad)
         for k, edge in enumerate(node.edges):
@@ -144,7 +145,7 @@ def run_order(layout: Layout, observed: Sequence[int], raised: bool) -> list[int
     targets = [-1 if edge is None else edge[0] for node in nodes for edge in node.edges]
     keys = by_walk([node.seq for node in nodes])
     schedule = Schedule(starts, targets, keys, sources(starts, targets), layout.needed)
-    free = {i for i, node in enumerate(nodes) if node.name in VIEW_NODES or node.name == ACCUMULATE}
+    free = {i for i, node in enumerate(nodes) if node.name == ACCUMULATE or info(node.name).reshapes}
     order: list[int] = []
     at = 0
 
@@ -186,7 +187,7 @@ def pack(runs: Sequence[NodeRun]) -> Packed:
 
     out = [m for i, run in enumerate(runs) for m in rows(i, run.grad_inputs)]
     came = [m for i, run in enumerate(runs) for m in rows(i, run.grad_outputs)]
-    hooked = [r for r in runs if r.order is not None and r.name not in VIEW_NODES and r.name != ACCUMULATE]
+    hooked = [r for r in runs if r.order is not None and r.name != ACCUMULATE and not info(r.name).reshapes]
     hooked.sort(key=lambda r: r.order if r.order is not None else 0)
     order = tuple(r.node.index for r in hooked)
     ran = frozenset(r.node.index for r in runs if r.order is not None)

@@ -21,6 +21,7 @@ import torch
 import backprobe
 from backprobe import torch_texts
 from backprobe.commands import main
+from backprobe.ops import OpInfo
 from backprobe.torch_internals import code_objects, facts
 from backprobe.torch_internals.facts import registry
 from backprobe.torch_internals.private_allowlist import DIRECT
@@ -104,7 +105,7 @@ BROKEN = {
         ("torch._C._functions.DelayedError", lambda *_: None),
     ],
     "shapes of gradients": [("torch.Tensor.exp", torch.Tensor.sum)],
-    "names of nodes": [("backprobe.graphs.plan.VIEW_NODES", frozenset())],
+    "names of nodes": [("backprobe.torch_internals.facts.graphs.info", lambda name: OpInfo(name))],
     "custom functions": [("backprobe.torch_internals.facts.graphs._Twice._backward_cls._forward_cls", None)],
     "hooks of nodes": [("torch.utils.hooks.RemovableHandle.__init__", no_dict)],
     "normalisations": [("backprobe.torch_internals.saved_by_nodes.uses_running_statistics", lambda node: True)],

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ops import overwrites
 from ..records import TapeOp
 
-#: Arguments that an op writes to though its schema does not say so: running statistics.
-WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), ("running_mean", "running_var"))
-#: Ops that do not read what they write over.
-OVER = frozenset(
-    (
-        *("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_"),
-        *("cauchy_", "log_normal_"),
-    )
-)
 #: Numbers that are this close are the same but for rounding.
 CLOSE = 1e-6
 
 
 def reads(op: TapeOp, slot: int) -> bool:
     """Whether an op reads what it was given there, and does not only write over it."""
-    return slot != 0 or op.name.partition(".")[0] not in OVER
+    return slot != 0 or not overwrites(op.name)
 
 
 def same(one: Any, two: Any) -> bool:

@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from ..ops import info
 from ..records import Applied, Judged, Tape, TapeOp
 from .blame import WRONG, Blamer, taken_from
 from .compared import used
-
-#: Ops that add and subtract: what is lost in them has cancelled.
-_ADD = frozenset(("add", "sub", "rsub", "sum", "mean", "addmm", "mm", "bmm", "cumsum"))
 
 #: The least normal number of half precision.
 NORMAL = 2.0**-14
@@ -50,11 +48,7 @@ class Departs:
         if self.kind == "underflow":
             return f"an underflow: {self.dtype} has no numbers as small as that"
         if self.kind == "lost":
-            how = (
-                "what it adds up cancels"
-                if self.op.name.partition(".")[0].rstrip("_") in _ADD
-                else "it magnifies rounding"
-            )
+            how = "what it adds up cancels" if info(self.op.name).adds_terms else "it magnifies rounding"
             return f"{how}: no digit is left in {self.dtype}"
         return f"it gives something else than {self.dtype} explains"
 

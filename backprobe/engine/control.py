@@ -26,7 +26,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from ..graphs.plan import VIEW_NODES
+from ..ops import info
 from ..records import ACCUMULATE_SEQ
 from ..torch_internals import code_objects, private
 from ..torch_internals.recursion_limit import STEPPED, Room
@@ -42,11 +42,15 @@ from .stop import Stop
 from .stop_controller import StopController
 
 _task = private.graph_task
-#: Nodes that give out what came in, or its memory in another shape.
-_STILL = VIEW_NODES | {"AddBackward0", "SubBackward0"}
 
 #: Says what is made of an error of a call, given the nodes that have run.
 Explain = Callable[[BaseException, Sequence[int]], Sequence[str]]
+
+
+def _gives_what_comes(name: str) -> bool:
+    """Whether a node of this name gives the gradient that comes in, in another shape at most."""
+    row = info(name)
+    return row.reshapes or row.name in ("add", "sub")
 
 
 class Control:
@@ -127,11 +131,11 @@ class Control:
             self._sifted_before = self._nodes(sifted, True)
             self._sifted_after = self._nodes(sifted, False) - self._leaves  # nothing goes out of those
             both = self._sifted_before & self._sifted_after - self._followed - self._python
-            self._reshaping = {i for i in both if names[i] in VIEW_NODES}
+            self._reshaping = {i for i in both if info(names[i]).reshapes}
         self._follow(after | self._sifted_after - self._reshaping)
         if sifted:
             others = {hook.args[0] for hook in self._hooks.beside}
-            still = (i for i in self._sifted_after if names[i] in _STILL and i not in others)
+            still = (i for i in self._sifted_after if _gives_what_comes(names[i]) and i not in others)
             self._sieve = ConditionPrefilter(sifted, frozenset(still))
 
     def _nodes(self, points: Sequence[Breakpoint], before: bool) -> set[int]:

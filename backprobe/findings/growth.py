@@ -16,7 +16,7 @@ from itertools import pairwise
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
-from ..graphs.plan import VIEW_NODES
+from ..ops import info
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import few, number
 from .expanded_regions import Opened
@@ -46,8 +46,11 @@ AT_THE_END = 3
 STRETCHES = 10
 #: The largest gradient of a call against the median of those before it, of which there are so many at least.
 OUTGROWN, BEFORE = 1e3, 6
-#: Nodes that may stand between a layer and its weight.
-_PASS = VIEW_NODES | {"ToCopyBackward0"}
+
+
+def _may_stand_between(name: str) -> bool:
+    """Whether a node of this name may stand between a layer and its weight."""
+    return info(name).reshapes or info(name).casts
 
 
 class _Layer:
@@ -120,7 +123,7 @@ def _chains(call: BackwardCall, big: set[str]) -> Iterator[list[_Layer]]:
     """Layers in forward order, each weight once; and every weight that is used many times, use by use."""
     uses: dict[str, list[_Layer]] = {}
     for run in call.nodes:
-        if run.name in _PASS:
+        if _may_stand_between(run.name):
             continue
         norm = norm_of(run)
         if norm is None or not norm or not math.isfinite(norm):
@@ -141,7 +144,7 @@ def _leaf_of(call: BackwardCall, edge: tuple[int, int] | None) -> str:
     """The parameter at the end of `edge`, directly or behind nodes that reshape or cast."""
     while edge is not None:
         child = call.nodes[edge[0]]
-        if child.name not in _PASS:
+        if not _may_stand_between(child.name):
             return child.parameter or ""
         edge = child.node.edges[0] if child.node.edges else None
     return ""

@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..graphs.plan import CALM, VIEW_NODES
+from ..ops import info
 from ..records import BackwardCall, BadOp, BadValues, Born, Finding, GradientHook, InferredLine, Inside, Spoilt
 from ..torch_texts import COMPILED
 from .corruption import hooked_finding, spoilt_finding
@@ -243,7 +243,7 @@ def _kept(region: Inside) -> dict[str, Any]:
 def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], Inside]) -> Inside | None:
     """The compiled region that made the NaN of `op`: it is one itself, or gives NaN for NaN only and took what one
     made."""
-    if not op.output.nan or not (op.op in CALM or op.op.startswith(COMPILED)):
+    if not op.output.nan or not (info(op.op).makes_no_nan or op.op.startswith(COMPILED)):
         return None
     stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
     for run in stack:  # grows as we go through views
@@ -255,7 +255,7 @@ def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], I
             for edge in run.node.edges
             if edge is not None
             and len(stack) < 100
-            and (call.nodes[edge[0]].name in VIEW_NODES or call.nodes[edge[0]].name.startswith(COMPILED))
+            and (info(call.nodes[edge[0]].name).reshapes or call.nodes[edge[0]].name.startswith(COMPILED))
         ]
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..graphs.plan import DIVIDES_BY_GAPS, FILLS, SINGULAR_AT_ZERO
+from ..ops import GAPS, ZERO, info
 from ..records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root
 from ..text import few
 from ..torch_texts import COMPILED
@@ -18,7 +18,7 @@ def told_forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, vict
     entered = None
     sure = not (begins and op.guessed)
     # A constant that was put there is data: what counts is where it goes in.
-    if begins and op.origin is not None and op.origin.op not in FILLS:
+    if begins and op.origin is not None and not info(op.origin.op).is_fill:
         reached = f"{reached} (it entered the graph in {op.op})"
         entered, op = op, op.origin
     outside = [t for t in op.inputs if t.bad and not t.made] if begins else []
@@ -81,8 +81,10 @@ def told_backward(
     too_large = False
     bad_saved = [t for t in first.saved if t.bad]
     by_torch = run.name[-1:].isdigit()  # nothing is known of what custom functions do with zeros
-    zero_saved = [t for t in first.saved if t.zeros and (run.name in SINGULAR_AT_ZERO or not by_torch)]
-    gaps = DIVIDES_BY_GAPS.get(run.name)
+    zero_saved = [t for t in first.saved if t.zeros and (info(run.name).singular_at == ZERO or not by_torch)]
+    gaps = None
+    if info(run.name).singular_at == GAPS:
+        gaps = "singular values" if info(run.name).name == "linalg_svd" else "eigenvalues"
     parameters = tuple(
         dict.fromkeys(
             r.parameter

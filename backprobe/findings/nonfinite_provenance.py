@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 
-from ..graphs.plan import BOUNDED, CALM, FILLS, MOVES, SATURATING, VIEW_NODES, VIEW_OPS
+from ..ops import info
 from ..records import BackwardCall, BadOp, Node
 
 #: One of so many values is an accident, and no mask.
@@ -14,8 +14,8 @@ RARE = 20
 #: Bad results in a chain that are asked whether they began by themselves.
 FEW = 20
 _AtNode = Callable[[int], BadOp | None]
-#: What the eye did not look into: views, and nodes made out of its sight.
-_UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
+#: Names of what made nodes out of the sight of the function mode.
+_UNSEEN = frozenset(("", "Function.apply"))
 
 
 def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[BadOp, bool] | None:
@@ -44,10 +44,14 @@ def others_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...], main: BadO
     lines, found = {made_in(main).site}, []
     for op in [chain[seq] for seq in sorted(chain)][:FEW]:
         made = made_in(op)
-        if op is main or made.site in lines or made.op in FILLS or meant(op):
+        if op is main or made.site in lines or info(made.op).is_fill or meant(op):
             continue
         given = any(t.bad for t in op.inputs)
-        alone = given or not op.guessed if made is not op else not (given or op.op in CALM or op.op in MOVES)
+        alone = (
+            given or not op.guessed
+            if made is not op
+            else not (given or info(op.op).makes_no_nan or info(op.op).passes_on)
+        )
         hidden = _hidden_by_softmax(call, op, at_node) is not None  # of an Inf that is told already
         if alone and not hidden and not _given_by(call, op, chain, at_node):
             lines.add(made.site)
@@ -57,7 +61,7 @@ def others_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...], main: BadO
 
 def made_in(op: BadOp) -> BadOp:
     """The operation outside the graph that made what `op` took in, or `op` itself."""
-    return op.origin if op.origin is not None and op.origin.op not in FILLS else op
+    return op.origin if op.origin is not None and not info(op.origin.op).is_fill else op
 
 
 def when_made(op: BadOp) -> tuple[int, bool, int]:
@@ -105,13 +109,14 @@ def _chain(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[dict
         for edge in node.edges:
             if edge is not None and edge[0] not in seen:
                 seen.add(edge[0])
-                stack.append((edge[0], op is None and (ends_inf or node.op in SATURATING)))
+                stack.append((edge[0], op is None and (ends_inf or info(node.op or "").saturates)))
     return chain, at_node
 
 
 def _passed(node: Node) -> bool:
     """Whether the result of `node` was not looked at."""
-    return node.op in _UNSEEN or node.op in BOUNDED or node.name in VIEW_NODES
+    made_by = info(node.op or "")
+    return node.op in _UNSEEN or made_by.is_unlooked_view or made_by.is_bounded or info(node.name).reshapes
 
 
 def _op_of(ops: tuple[BadOp, ...], begins: list[int], seq: int) -> BadOp | None:
@@ -133,14 +138,14 @@ def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: _AtNode) -> BadOp
             if zeros and before is not None and _by_chance(before.origin):
                 return before
             ends = any(word in above.name for word in ("Softmax", "Exp", "Sigmoid"))
-            if above is not run and (ends or zeros or above.name in VIEW_NODES):
+            if above is not run and (ends or zeros or info(above.name).reshapes):
                 stack.append((above, zeros or ends))
     return None
 
 
 def _by_chance(origin: BadOp | None) -> bool:
     """Whether a few of many values were not finite: of noise, not of a mask."""
-    return origin is not None and origin.op not in FILLS and origin.output.count * RARE < origin.output.numel
+    return origin is not None and not info(origin.op).is_fill and origin.output.count * RARE < origin.output.numel
 
 
 def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
@@ -157,7 +162,7 @@ def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
             if child.node.op == "Function.apply":
                 name, node = child.name.removesuffix("Backward"), child.node
                 return BadOp(node.seq, node.seq, name, node.site, node.module, node.call, bad.bad, ())
-            if child.name in VIEW_NODES and len(stack) < 100:
+            if info(child.name).reshapes and len(stack) < 100:
                 stack.append(child)
     return None
 
@@ -168,11 +173,11 @@ def meant(op: BadOp) -> bool:
     if op.output.nan:
         return False
     masks = [t for t in op.inputs if t.bad is not None]
-    passed_on = op.op in MOVES and any(not t.bad.nan for t in masks if t.bad)
+    passed_on = info(op.op).passes_on and any(not t.bad.nan for t in masks if t.bad)
     return (
-        op.op in FILLS
+        info(op.op).is_fill
         or passed_on
-        or (op.op.strip("_i") in ("add", "sub") and any(not t.bad.nan for t in masks if t.bad))
+        or (info(op.op).is_elementwise_sum and any(not t.bad.nan for t in masks if t.bad))
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..graphs.plan import VIEW_NODES
+from ..ops import OpInfo, info
 from ..records import BackwardCall, Finding, FindingSite, Inside, NodeRun, Site
 from ..text import few
 from ..torch_texts import COMPILED
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
 _Key = tuple[str, "Site | None", "str | None"]
 
-#: Ops that are flat for a part of what they may be given.
-_SATURATE = (
-    *("Relu", "Threshold", "Hardtanh", "Clamp", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "Hardsigmoid", "Elu"),
-    *("Hardswish", "Hardshrink", "Softshrink", "Gelu", "Silu", "Mish", "Softplus", "LogSigmoid", "Exp", "Erf"),
-    *("Maximum", "Minimum", "GridSampler"),
-)
 #: Calls that are gone back to find where a parameter died.
 BACK = 1000
 #: The part of twice as many in which all parameters do.
@@ -33,19 +27,6 @@ NEARLY = 0.75
 OFTEN = 0.5
 #: The first calls that have to be known to say that it was not so at the start.
 FEWEST = 3
-#: Ops whose derivative is zero wherever it exists.
-_FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
-#: Ops that leave out all that they are given where a factor is zero, or a mask covers everything.
-_LEAVE_OUT = ("MulBackward", "WhereBackward", "MaskedFill", "MaskedSelect", "MaskedScatter", "IndexBackward")
-#: Conversions to a dtype in which what is small is zero.
-_ROUND = "ToCopyBackward"
-#: Nodes that add an input to something, as a bias: which of them; all where none is named.
-_ADDED: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("AddBackward0", "SubBackward0", "RsubBackward1"), ()),
-    **dict.fromkeys(("AddmmBackward0", "BaddbmmBackward0", "AddbmmBackward0", "AddmvBackward0"), (0,)),
-    **dict.fromkeys(("ConvolutionBackward0", "NativeBatchNormBackward0", "NativeGroupNormBackward0"), (2,)),
-    **dict.fromkeys(("NativeLayerNormBackward0", "LinearBackward0"), (2,)),
-}
 
 
 @rule(
@@ -152,15 +133,19 @@ def _in_region(run: NodeRun, call: BackwardCall, inside: Sequence[Inside]) -> No
 
 def _may_die(run: NodeRun) -> bool:
     """Whether the node's derivative may become zero by where its input went."""
-    name = run.name
-    if name.startswith(COMPILED):  # the operation in it, where that was found
-        name = "".join(word.capitalize() for word in (run.node.op or "").split("_")) + "Backward"
-    return name.startswith((*_SATURATE, *_FLAT, _ROUND)) or run.node.op == OWN_FUNCTION
+    operator = _operator_of(run)
+    may = operator.has_flat_parts or operator.zero_derivative or operator.casts
+    return may or run.node.op == OWN_FUNCTION
+
+
+def _operator_of(run: NodeRun) -> OpInfo:
+    """The operator of a node; of a compiled region the one in it, if that was found."""
+    return info((run.node.op or "") if run.name.startswith(COMPILED) else run.name)
 
 
 def _leaves_out(run: NodeRun) -> bool:
     """Whether the node gives zeros where what it was given does not count."""
-    return run.name.startswith(_LEAVE_OUT)
+    return info(run.name).drops_inputs
 
 
 def _died_in(trace: Trace, names: set[str]) -> list[tuple[BackwardCall, set[str]]]:
@@ -219,7 +204,7 @@ def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -
     makers = {run.node.index: key for key, (run, _, _) in groups.items()}
     for key, (run, names, call) in list(groups.items()):
         for edge in run.node.edges:
-            while edge is not None and call.nodes[edge[0]].name in VIEW_NODES:
+            while edge is not None and info(call.nodes[edge[0]].name).reshapes:
                 edge = call.nodes[edge[0]].node.edges[0]
             maker = makers.get(edge[0]) if edge is not None else None
             if maker is not None and maker != key and key in groups:
@@ -290,15 +275,15 @@ def _before(index: int, call: BackwardCall) -> set[int]:
 def _is_of_leaf(index: int, call: BackwardCall) -> bool:
     """Whether a node is that of a leaf, or a view of one."""
     node = call.nodes[index].node
-    while node.name in VIEW_NODES and node.edges and node.edges[0] is not None:
+    while info(node.name).reshapes and node.edges and node.edges[0] is not None:
         node = call.nodes[node.edges[0][0]].node
     return not node.edges
 
 
 def _adds(run: NodeRun, k: int) -> bool:
     """Whether the node's input number `k` is added to something: its gradient is a sum of what came."""
-    at = _ADDED.get(run.name)
-    return at is not None and (not at or k in at)
+    operator = info(run.name)
+    return operator.is_elementwise_sum or k in (operator.added_inputs or ())
 
 
 def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
@@ -316,7 +301,8 @@ def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
 
 def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
     op = run.node.op or run.name
-    flat, cancels, rounds = run.name.startswith(_FLAT), _cancels(run), run.name.startswith(_ROUND)
+    operator, cancels = info(run.name), _cancels(run)
+    flat, rounds = operator.zero_derivative and not operator.is_fill, operator.casts
     # A bias that both sides have alone cancels too, whatever they are: all parameters have to.
     compares = cancels and _compares(run, call) and {r.parameter for r in call.nodes if r.parameter} <= set(names)
     why = "its derivative was zero for everything that it got"

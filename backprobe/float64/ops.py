@@ -7,22 +7,8 @@ from typing import Any
 
 import torch
 
-from ..comparing.arguments import WRITES
+from ..ops import info
 from ..records import TapeOp
-
-#: Ops that give memory with nothing in it yet.
-EMPTY = frozenset(("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"))
-
-#: Ops that only put values elsewhere, and views that are not declared to be ones.
-# fmt: off
-_COPIES = frozenset((
-    "_to_copy", "_unsafe_view", "amax", "amin", "cat", "clamp", "clamp_", "clone", "constant_pad_nd", "copy_",
-    "embedding", "fill", "fill_", "flip", "full", "full_like", "gather", "index", "index_put", "index_put_",
-    "index_select", "masked_fill", "masked_fill_", "masked_select", "max", "max_pool2d_with_indices", "min",
-    "relu", "relu_", "repeat", "roll", "scatter", "scatter_", "select_scatter", "slice_scatter", "sort",
-    "stack", "topk", "tril", "triu", "where",
-))
-# fmt: on
 
 
 class Opaque(Exception):
@@ -55,7 +41,9 @@ def moves(name: str) -> bool:
     except Opaque:
         return False
     shows = any(one.alias_info is not None and not one.alias_info.is_write for one in returns)
-    return not shows and name.partition(".")[0] not in _COPIES
+    row = info(name)
+    clips = row.is_exact and row.has_flat_parts
+    return not (shows or row.moves_values or row.is_fill or row.casts or clips)
 
 
 def called_with(
@@ -98,7 +86,7 @@ def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -
         out = func(*args, **kwargs)
     except Exception as error:
         raise Opaque(f"{op.name}: {type(error).__name__}") from None
-    writes = (*writes, *WRITES.get(short, ()))
+    writes = (*writes, *info(short).hidden_writes)
     written: list[torch.Tensor] = []
     for at, value in enumerate(args):
         if at < len(names) and names[at] in writes:
@@ -108,7 +96,7 @@ def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -
             written += _tensors(value)
     if short == _ZEROS:
         out = torch.zeros(out.shape, dtype=out.dtype)
-    if short in EMPTY:
+    if info(short).is_uninitialised:
         for one in _tensors(out):
             one.zero_()
     if any(one.layout is not torch.strided for one in _tensors(out)):

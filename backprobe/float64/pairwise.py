@@ -25,8 +25,9 @@ import torch
 from ..comparing.align import Names, in_order
 from ..comparing.arguments import alike, same
 from ..comparing.estimate import distance
+from ..ops import info
 from ..records import Gap, Judged, Taken, Tape, TapeOp
-from .ops import EMPTY, Opaque, call, moves, widened
+from .ops import Opaque, call, moves, widened
 from .single_op import Alone, apart, step_of
 from .tensor_store import Tensors
 
@@ -230,7 +231,7 @@ class Both:
         rough = max((side.rough.get(taken.source, 0.0) for taken in op.inputs), default=0.0)
         tensors = [side.env.get(taken.source) for taken in op.inputs]
         gave = tape.prints[op.outputs[0]].dtype if op.outputs and op.outputs[0] is not None else None
-        if gave is None and op.name.partition(".")[0] in EMPTY and not op.inputs:
+        if gave is None and info(op.name).is_uninitialised and not op.inputs:
             gave = "float32"
         try:
             if any(one is None for one in tensors):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import BackprobeError
+from ..ops import info
 from ..select import Choice, Selection
-from .plan import VIEW_NODES
 from .repeat import Repeated, runs
 from .tree import Item, Level, Tree
 from .words import names_of_run, number_of, plain_type, sizes
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 #: Boxes that a drawing may have when nobody says how deep it is to go, and at most.
 READABLE, MOST = 60, 600
-#: Nodes that say nothing about what is computed.
-_QUIET = VIEW_NODES | {"ExpandBackward0", "UnsafeSplitBackward0", "ToCopyBackward0"}
 _NUMBER = re.compile(r"\d+")
+
+
+def _is_quiet(name: str) -> bool:
+    """Whether a node of this name says nothing about what is computed."""
+    row = info(name)
+    return row.reshapes or row.casts or row.name in ("expand", "split")
 
 
 @dataclass
@@ -203,7 +207,7 @@ class _Folder:
             return self._parameters or not leaf.parameter
         c = self._graph.columns
         inputs = [to for to in c.targets[c.starts[item.node] : c.starts[item.node + 1]] if to >= 0]
-        return self._views or self._graph.type(item.node) not in _QUIET or len(inputs) != 1
+        return self._views or not _is_quiet(self._graph.type(item.node)) or len(inputs) != 1
 
     def _repeat_label(self, level: Level, run: Repeated) -> str:
         names = []

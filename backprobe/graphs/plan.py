@@ -8,68 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 
+from ..ops import info
 from .order import Schedule, borders, by_walk, sources
 
-#: Functions whose result is finite wherever what they are given is. Nobody looks at what they give.
-BOUNDED = ("relu", "tanh", "sigmoid", "relu6", "gelu", "silu", "hardtanh")
-#: Those of them that make an Inf finite; the others hand it on, or make it NaN.
-SATURATING = ("tanh", "sigmoid", "relu6", "hardtanh")
-#: Nodes whose backward only reshapes.
-VIEW_NODES = frozenset(
-    f"{name}Backward{i}"
-    for name in (
-        *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Transpose", "T", "Mt", "Permute", "Squeeze", "Unsqueeze"),
-        *("Alias", "Clone", "Flatten", "Unflatten", "ViewAs"),
-    )
-    for i in range(4)
-)
-#: Names of operations whose result has the values that went in: results of theirs are not looked at.
-VIEW_OPS = (
-    *("view", "view_as", "reshape", "transpose", "permute", "t", "squeeze", "unsqueeze", "flatten", "unflatten"),
-    *("expand", "expand_as", "narrow", "select", "__getitem__", "chunk", "split", "unbind", "contiguous"),
-    *("swapaxes", "movedim", "requires_grad_"),
-)
-#: Ops that put a constant, or given values, somewhere: an Inf of theirs is meant.
-FILLS = frozenset(
-    ("masked_fill", "masked_fill_", "where", "fill_", "full", "full_like", "new_full", "index_fill", "__setitem__")
-) | {"triu", "tril", "triu_", "tril_", "pad", "index_fill_", "scatter", "scatter_", "index_put", "index_put_"}
-#: Ops that pass on what they are given.
-MOVES = frozenset(
-    ("cat", "concat", "stack", "hstack", "vstack", "pad", "roll", "flip", "gather", "index_select", "clone", "to")
-) | {"float", "double", "maximum", "minimum", "detach", "view", "reshape", "__getitem__", "__get__", "copy_", "unbind"}
-#: Give NaN for finite values never: what they got held it.
-CALM = frozenset(
-    (
-        *("mean", "sum", "add", "sub", "mul", "neg", "linear", "matmul", "__matmul__", "cat", "stack"),
-        *("relu", "tanh", "sigmoid", "gelu", "silu"),
-    )
-)
-#: Nodes whose derivative is not finite where what they keep is zero: a root, a logarithm, a quotient, a norm.
-SINGULAR_AT_ZERO = frozenset(
-    f"{name}Backward{i}"
-    for name in (
-        *("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Div", "Reciprocal", "Pow", "Std", "StdMean"),
-        *(
-            "Norm",
-            "LinalgVectorNorm",
-            "LinalgMatrixNorm",
-            "Renorm",
-            "Cdist",
-            "EuclideanDist",
-            "Hypot",
-            "Atan2",
-            "Angle",
-        ),
-        *("Prod", "Cumprod", "Logit", "Lgamma", "Digamma", "Polygamma", "BinaryCrossEntropy", "Sgn", "Sinc", "Erfinv"),
-        *("LinalgDet", "LinalgQr", "LinalgSlogdet", "Addcdiv", "ForeachDiv", "ForeachSqrt"),
-    )
-    for i in range(4)
-)
-#: Nodes of decompositions, whose derivative divides by the differences of the values that they found.
-DIVIDES_BY_GAPS = {
-    **dict.fromkeys(("LinalgEighBackward0", "LinalgEigBackward0"), "eigenvalues"),
-    **dict.fromkeys(("LinalgSvdBackward0", "SvdBackward0"), "singular values"),
-}
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
@@ -101,7 +42,7 @@ class Plan:
             seen[edge] = seen.get(edge, 0) + 1
         #: Nodes where several gradients meet: the engine's sum is measured there.
         self.met = frozenset(i for (i, _), count in seen.items() if count > 1 and i >= 0)
-        self.hooked = [i for i, name in enumerate(names) if name not in VIEW_NODES and name != ACCUMULATE]
+        self.hooked = [i for i, name in enumerate(names) if name != ACCUMULATE and not info(name).reshapes]
         self.leaves = [i for i, name in enumerate(names) if name == ACCUMULATE]
         alone = set(self.leaves) - self.met
         #: Nodes that are the only ones to give a gradient to an accumulator: it may become ``.grad``, and is not held.

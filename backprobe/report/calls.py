@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..graphs.plan import VIEW_NODES
+from ..ops import info
 from ..packed_calls import PackedNodes
 from ..records import (
     ACCUMULATE_SEQ,
@@ -198,7 +198,7 @@ def _harmful(call: BackwardCall) -> list[BadOp]:
                 by = wrong.get(user)
                 if by is not None and id(by) in harmful:
                     harmful.add(id(op))
-                elif by is op or (by is None and call.nodes[user].name in VIEW_NODES):
+                elif by is op or (by is None and info(call.nodes[user].name).reshapes):
                     stack.append(user)
                 used = True
         if not used:

@@ -12,15 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..graphs.plan import ACCUMULATE
+from ..ops import info
 from ..records import ModuleCall, SavedModule
 from ..torch_internals.walk import LiveGraph
 
-#: Nodes whose result is always the memory that went in.
-_ALIASES = frozenset(
-    f"{name}Backward{i}"
-    for name in ("View", "UnsafeView", "ReshapeAlias", "Transpose", "T", "Permute", "Squeeze", "Unsqueeze", "Expand")
-    for i in range(4)
-)
 #: A tensor of the graph: the number of the node that made it, and of that node's output.
 Made = tuple[int, int]
 
@@ -91,7 +86,7 @@ class Estimate:
         """The tensor whose memory it is a view of, as far as the names of nodes tell."""
         node, output = tensor
         plan = self._graph.plan
-        while plan.names[node] in _ALIASES:
+        while info(plan.names[node]).is_view:
             edge = plan.edges(node)[0]
             if edge is None or plan.names[edge[0]] == ACCUMULATE:
                 break

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-#: Functions of the one tensor that their nodes keep, called as the nodes are.
+#: Functions of the one tensor that their nodes keep, by the names that the operator table has for them.
 _SAME = (
-    *("Log", "Log2", "Log10", "Log1P", "Acos", "Asin", "Acosh", "Atanh"),
-    *("Lgamma", "Digamma", "Erfinv", "Cosh", "Sinh"),
+    *("log", "log2", "log10", "log1p", "acos", "asin", "acosh", "atanh"),
+    *("lgamma", "digamma", "erfinv", "cosh", "sinh"),
 )
 #: The largest result that is computed again from the results of other nodes, in elements.
 MAX_RECOMPUTED_NUMEL = 1 << 26
@@ -26,21 +26,21 @@ def _variance(node: Any, kept: dict[str, Any]) -> Any:
 
 
 _AGAIN: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
-    **{name: _of_self(getattr(torch, name.lower())) for name in _SAME},
-    "Div": lambda node, kept: kept["self"] / kept["other"],
-    "Mul": lambda node, kept: kept["self"] * kept["other"],
-    "Pow": lambda node, kept: kept["self"] ** kept.get("exponent", node._saved_exponent),
-    "Logit": lambda node, kept: torch.logit(kept["self"], node._saved_eps),
-    "Xlogy": lambda node, kept: torch.xlogy(kept["self"], kept["other"]),
-    "Atan2": lambda node, kept: torch.atan2(kept["self"], kept["other"]),
-    "Var": _variance,
+    **{name: _of_self(getattr(torch, name)) for name in _SAME},
+    "div": lambda node, kept: kept["self"] / kept["other"],
+    "mul": lambda node, kept: kept["self"] * kept["other"],
+    "pow": lambda node, kept: kept["self"] ** kept.get("exponent", node._saved_exponent),
+    "logit": lambda node, kept: torch.logit(kept["self"], node._saved_eps),
+    "xlogy": lambda node, kept: torch.xlogy(kept["self"], kept["other"]),
+    "atan2": lambda node, kept: torch.atan2(kept["self"], kept["other"]),
+    "var": _variance,
 }
 
 
 def forward_again(operation: str, node: Any, kept: dict[str, Any]) -> Any:
     """What the forward of `node` gave; ``None`` where its formula is not one of a few, or something is not there.
 
-    :param operation: the name of the node's class, without what follows ``Backward``.
+    :param operation: the name of the operator, as the operator table has it.
     :param kept: tensors that it keeps, by name.
     """
     formula = _AGAIN.get(operation)
@@ -124,33 +124,33 @@ def _same_values(node: Any, given: _Given) -> Any:
 
 
 _FROM_INPUTS: dict[str, Callable[[Any, _Given], Any]] = {
-    "Add": lambda node, given: given(0) + node._saved_alpha * given(1),
-    "Sub": lambda node, given: given(0) - node._saved_alpha * given(1),
-    "Mul": lambda node, given: given(0, "self") * given(1, "other"),
-    "Div": lambda node, given: given(0, "self") / given(1, "other"),
-    "Pow": lambda node, given: given(0, "self") ** node._saved_exponent,
-    "Neg": lambda node, given: -given(0),
-    "Rsub": lambda node, given: -given(0),
-    "Abs": lambda node, given: given(0, "self").abs(),
-    "Sqrt": lambda node, given: given(0).sqrt(),
-    "Exp": lambda node, given: given(0).exp(),
-    "Log": lambda node, given: given(0, "self").log(),
-    "Softmax": lambda node, given: given(0).softmax(_dims(node._saved_dim)),
-    "LogSoftmax": lambda node, given: given(0).log_softmax(_dims(node._saved_dim)),
-    "ToCopy": lambda node, given: given(0).to(given.dtype),
-    "Sum": _reduced(torch.sum),
-    "Mean": _reduced(torch.mean),
-    "Max": _chosen,
-    "Min": _chosen,
-    "Addmm": lambda node, given: torch.addmm(
+    "add": lambda node, given: given(0) + node._saved_alpha * given(1),
+    "sub": lambda node, given: given(0) - node._saved_alpha * given(1),
+    "mul": lambda node, given: given(0, "self") * given(1, "other"),
+    "div": lambda node, given: given(0, "self") / given(1, "other"),
+    "pow": lambda node, given: given(0, "self") ** node._saved_exponent,
+    "neg": lambda node, given: -given(0),
+    "rsub": lambda node, given: -given(0),
+    "abs": lambda node, given: given(0, "self").abs(),
+    "sqrt": lambda node, given: given(0).sqrt(),
+    "exp": lambda node, given: given(0).exp(),
+    "log": lambda node, given: given(0, "self").log(),
+    "softmax": lambda node, given: given(0).softmax(_dims(node._saved_dim)),
+    "log_softmax": lambda node, given: given(0).log_softmax(_dims(node._saved_dim)),
+    "to": lambda node, given: given(0).to(given.dtype),
+    "sum": _reduced(torch.sum),
+    "mean": _reduced(torch.mean),
+    "max": _chosen,
+    "min": _chosen,
+    "addmm": lambda node, given: torch.addmm(
         given(0), given(1, "mat1"), given(2, "mat2"), beta=node._saved_beta, alpha=node._saved_alpha
     ),
-    "Mm": lambda node, given: given(0, "self") @ given(1, "mat2"),
-    "Bmm": lambda node, given: given(0, "self") @ given(1, "mat2"),
-    "T": lambda node, given: given(0).t(),
-    "Transpose": lambda node, given: given(0).transpose(_dims(node._saved_dim0), _dims(node._saved_dim1)),
-    "Expand": lambda node, given: given(0).expand(given.shape),
-    **dict.fromkeys(("View", "UnsafeView", "ReshapeAlias", "Unsqueeze", "Squeeze", "Clone", "Alias"), _same_values),
+    "mm": lambda node, given: given(0, "self") @ given(1, "mat2"),
+    "bmm": lambda node, given: given(0, "self") @ given(1, "mat2"),
+    "t": lambda node, given: given(0).t(),
+    "transpose": lambda node, given: given(0).transpose(_dims(node._saved_dim0), _dims(node._saved_dim1)),
+    "expand": lambda node, given: given(0).expand(given.shape),
+    **dict.fromkeys(("view", "_unsafe_view", "_reshape_alias", "unsqueeze", "squeeze", "clone", "alias"), _same_values),
 }
 
 

@@ -17,15 +17,13 @@ import torch
 from torch.fx import Interpreter
 from torch.utils._pytree import tree_leaves
 
+from ..ops import info
 from ..records.values import BadValues, TensorStat
 from .compiled_graphs import RegionCall, put_random_state, random_state
 from .compiled_regions import backward_as_it_is
 from .measure import bad_values, stat_of
 from .saved_by_nodes import saved_tensors
 from .thread_state import put_autocast
-
-#: Functions that put a value somewhere: an Inf of theirs is a mask.
-_PUTS = ("masked_fill", "where", "full", "fill", "constant", "setitem", "tensor", "masked_scatter", "ones", "zeros")
 
 #: Functions of Dynamo's by what the user wrote.
 _CALLED = {"_get_data_attr": "data"}
@@ -45,7 +43,9 @@ class Made:
 
     @property
     def puts(self) -> bool:
-        return any(word in name_of(self.node) for word in _PUTS)
+        """Whether an Inf in the result is a mask: a constant, or a number of Python's, was put there."""
+        operator = info(name_of(self.node))
+        return operator.is_fill or operator.takes_python_values
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 
-from ...graphs.plan import VIEW_NODES
+from ...ops import info
 from ...records import Site
 from ...source.frames import CodeLocation, Frames
 from ...source.line_ops import lines_with_operations, operations_in_order, operations_on
@@ -111,7 +111,7 @@ def _run_of(ops: list[str], stems: list[str], names: list[str], start: int) -> l
     at, found = start, []
     for op in ops:
         next_at = at
-        while next_at < len(stems) and stems[next_at] != op and names[next_at] in VIEW_NODES:
+        while next_at < len(stems) and stems[next_at] != op and info(names[next_at]).reshapes:
             next_at += 1
         if next_at < len(stems) and stems[next_at] == op:
             found.append(next_at)

@@ -6,45 +6,10 @@ gradient, and no other that got a good one; of those that are left, it is one wh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence, Set
 
 from ...graphs.plan import Plan
-
-_STEM = re.compile(r"^(?:torch::autograd::)?(.*?)(?:Backward\d*)?$")
-#: Nodes whose derivative is not finite for some finite input.
-SINGULAR = frozenset(
-    (
-        *("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Norm"),
-        *(
-            "LinalgVectorNorm",
-            "LinalgMatrixNorm",
-            "Cdist",
-            "EuclideanDist",
-            "PairwiseDistance",
-            "Std",
-            "Var",
-            "StdMean",
-        ),
-        *("Acos", "Asin", "Acosh", "Atanh", "Atan2", "Angle", "Hypot", "Cumprod", "Logsumexp"),
-        *("LinalgSvd", "Svd", "LinalgEigh", "LinalgEig", "LinalgQr", "LinalgInvEx", "LinalgDet", "LinalgSlogdet"),
-        *(
-            "LinalgCholeskyEx",
-            "BinaryCrossEntropy",
-            "Lerp",
-            "Logit",
-            "Erfinv",
-            "Digamma",
-            "Lgamma",
-            "Softmax",
-            "Renorm",
-        ),
-    )
-)
-#: Those of which that holds with some arguments.
-SOMETIMES = frozenset(("Div", "Pow", "Reciprocal", "Prod", "LogSoftmax"))
-#: Nodes whose gradient may overflow.
-OVERFLOWS = frozenset(("Exp", "Exp2", "Expm1", "Sinh", "Cosh", "Mul", "Mm", "Addmm", "Bmm", "Baddbmm", "Tan"))
+from ...ops import NORMALISES, OVERFLOWS, POLE, info
 
 
 def first_bad_node(
@@ -78,8 +43,7 @@ def first_bad_node(
             covered |= bits
         if bad and covered == bad:  # all that is bad went through here, and what it gave there may be bad
             found.append(i)
-    able = [[i for i in found if i in custom or _stem(plan.names[i]) in SINGULAR]]
-    able += [[i for i in found if _stem(plan.names[i]) in kind] for kind in (SOMETIMES, OVERFLOWS)]
+    able = [[i for i in found if (0 if i in custom else _ability(plan.names[i])) == level] for level in range(3)]
     for those in (new, set(found)):
         for level in able:
             if first := [i for i in level if i in those]:
@@ -88,10 +52,16 @@ def first_bad_node(
 
 
 def is_able(name: str) -> bool:
-    """Whether the derivative of a node called `name` is not finite for some finite input."""
-    return _stem(name) in SINGULAR or _stem(name) in SOMETIMES
+    """Whether a node called `name` makes gradients that are not finite for some inputs of moderate size."""
+    return _ability(name) < 2
 
 
-def _stem(name: str) -> str:
-    match = _STEM.match(name)
-    return match[1] if match else name
+def _ability(name: str) -> int:
+    """How easily a node makes a gradient that is not finite: 0 for a singularity, 1 for one that depends on arguments
+    or on a result that is not finite, 2 if its gradient can overflow, 3 if it hardly ever does."""
+    operator = info(name)
+    if operator.singular_at and not operator.singular_for_some_arguments:
+        return 0
+    if operator.singular_at or operator.forward in (POLE, NORMALISES):
+        return 1
+    return 2 if operator.forward == OVERFLOWS or operator.amplifies else 3

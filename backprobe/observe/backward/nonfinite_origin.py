@@ -18,54 +18,14 @@ from typing import Any
 
 import torch
 
-from ...graphs.plan import ACCUMULATE, VIEW_NODES
+from ...graphs.plan import ACCUMULATE
+from ...ops import FINITE, NORMALISES, OVERFLOWS, POLE, canonical, info
 from ...records import BadValues, TensorStat
 from ...torch_internals import private
 from ...torch_internals.measure import FLOATS, bad_values, stat_of, sum_of
 from ...torch_internals.walk import LiveGraph
 
 _CONTAINED = (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError, KeyError, IndexError)
-
-
-def _names(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-#: Give finite values for finite ones, but for an overflow.
-_CALM = _names(
-    "Add Sub Rsub Neg Sum Mean Abs Relu Threshold LeakyRelu Elu Gelu Silu Hardtanh Hardswish Sigmoid Tanh Softplus "
-    "LogSigmoid Sin Cos Atan Erf Clamp ClampMin ClampMax Maximum Minimum Max Min Amax Amin Topk Sort Where Cat Stack "
-    "Index IndexSelect Gather Scatter ScatterAdd IndexAdd IndexPut Slice Select Split SplitWithSizes Unbind Chunk "
-    "Expand Repeat RepeatInterleave Roll Flip Tril Triu ConstantPadNd ReflectionPad1D ReflectionPad2D ToCopy Copy "
-    "CopySlices AsStrided Diagonal Unfold Mul Addmm Mm Bmm Baddbmm Mv Dot Convolution MkldnnConvolution "
-    "CudnnConvolution ConvolutionOverrideable Embedding EmbeddingBag NativeDropout FusedDropout AvgPool2D "
-    "MaxPool2DWithIndices AdaptiveAvgPool2D UpsampleBilinear2D UpsampleNearest2D MseLoss NllLoss NllLoss2D "
-    "SmoothL1Loss HuberLoss Cumsum MaskedFill IndexFill Fill MaskedSelect Lerp Addcmul Round Floor Ceil Sign Square "
-    "Detach Trunc MaskedScatter ScatterReduce NativeLayerNorm NativeGroupNorm NativeBatchNorm FusedRmsNorm"
-)
-#: Put a constant somewhere: an Inf of theirs is meant.
-_FILLS = _names("MaskedFill IndexFill Where Fill Triu Tril ConstantPadNd CopySlices Scatter IndexPut MaskedScatter")
-#: Take in a tensor outside the graph without keeping it.
-_TAKES_IN = _names("Add Sub Rsub Cat Stack Where IndexPut CopySlices Scatter Copy")
-#: Of one input, and element by element: NaN in the result was in the input.
-_KEEPS_NAN = _names(
-    "Exp Exp2 Expm1 Sigmoid Tanh Relu Abs Neg Rsub Erf Softplus LeakyRelu Elu Hardtanh Clamp ClampMin ClampMax Round "
-    "Floor Ceil Trunc ToCopy Atan Square"
-)
-#: Make NaN of Inf that was put there on purpose: Inf minus Inf, zero times Inf.
-_MIXES_INF = _names("Add Sub Mul Addmm Mm Bmm Baddbmm Sum Mean Cumsum Lerp Addcmul Std Var")
-#: Give finite values for finite ones: NaN of theirs comes of NaN, or of Inf, as in a row that is masked in full.
-_OF_FINITE = _names("Softmax LogSoftmax Logsumexp")
-#: May overflow in float16.
-_OVERFLOWS = _names("Mul Addmm Mm Bmm Baddbmm Sum Convolution")
-#: Operations that give NaN or Inf of some finite values: those of the first row are suspected first.
-_RISKS = (
-    _names(
-        "Div Log Log2 Log10 Log1P Sqrt Rsqrt Reciprocal Acos Asin Acosh Atanh Logit Xlogy Erfinv Lgamma Digamma "
-        "LinalgInvEx LinalgSolveEx LinalgCholeskyEx Pow"
-    ),
-    _names("Exp Exp2 Expm1 Sinh Cosh Tan Softmax LogSoftmax Logsumexp Prod Cumprod Logcumsumexp"),
-)
 
 
 @dataclass(frozen=True)
@@ -182,7 +142,7 @@ class _Search:
                 if bad is not None and (bad.nan or i in self._bad):
                     self._outside.add(i)
         if i not in self._result:
-            self._note(i, private.forward_again(_stem(plan.names[i]), node, kept))
+            self._note(i, private.forward_again(canonical(plan.names[i]), node, kept))
         self._look_before(i)
 
     def _look_before(self, i: int) -> None:
@@ -191,7 +151,7 @@ class _Search:
         name = self._plan.names[i]
         if bad is None or not bad.nan or len(edges) != 1 or edges[0] is None:
             return
-        if name in VIEW_NODES or _stem(name) in _KEEPS_NAN:
+        if info(name).reshapes or info(name).keeps_nan:
             before = edges[0][0]
             self._bad.add(before)
             self._result.setdefault(before, dataclasses.replace(bad, inf=0))
@@ -213,12 +173,12 @@ class _Search:
         name, edges = self._plan.names[i], self._plan.edges(i)
         if i in self._value or name == ACCUMULATE:
             return
-        stem, inputs = _stem(name), [self._value.get(e[0]) if e and e[1] == 0 else None for e in edges]
-        guessed = stem == "Rsub" or (stem in ("Add", "Sub") and None in edges)
-        if stem in ("Add", "Sub"):
+        operator, inputs = canonical(name), [self._value.get(e[0]) if e and e[1] == 0 else None for e in edges]
+        guessed = operator == "rsub" or (operator in ("add", "sub") and None in edges)
+        if operator in ("add", "sub"):
             inputs = [value if edge else 0.0 for value, edge in zip(inputs, edges, strict=True)]
         kept = {name: t for name, t, own in self.kept(self._nodes[i], any_dtype=True) if not own}
-        value = private.forward_from_inputs(stem, self._nodes[i], kept, inputs)
+        value = private.forward_from_inputs(operator, self._nodes[i], kept, inputs)
         if value is None:
             return
         if guessed or any(edge and edge[0] in self._approximate for edge in edges):
@@ -264,7 +224,7 @@ class _Search:
             self._compute(i)
             name, result = plan.names[i], self._result.get(i)
             inputs = [edge[0] for edge in plan.edges(i) if edge and edge not in self._fine and edge[0] not in fine]
-            meant = result is not None and not result.nan and _stem(name) in _FILLS
+            meant = result is not None and not result.nan and info(name).is_fill
             known_fine = meant or (i in self._result and result is None and i not in self._starts)
             if not known_fine and i not in self._value:
                 self._follow_fills(i)
@@ -288,12 +248,12 @@ class _Search:
     def _is_calm(self, i: int) -> bool:
         """Whether the result of node `i` is finite if all that went in is, but for an overflow."""
         name = self._plan.names[i]
-        if name in VIEW_NODES or name == ACCUMULATE or _stem(name) in _CALM:
+        if name == ACCUMULATE or info(name).forward == FINITE:
             return True
-        if _stem(name) == "Div":
+        if canonical(name) == "div":
             by = next((t for kept, t, _ in self.kept(self._nodes[i]) if kept == "other"), None)
             return by is not None and self.measured(by) is None and bool((by != 0).all())
-        if _stem(name) == "Pow":
+        if canonical(name) == "pow":
             return private.raises_to_natural_number(self._nodes[i])
         return False
 
@@ -301,15 +261,17 @@ class _Search:
         """Whether node `i`, of whose result nothing is known, may have made what is not finite of what is."""
         if not self._is_calm(i):
             return True
-        stem, edges = _stem(self._plan.names[i]), self._plan.edges(i)
-        if stem == "Sub" and all(edge and edge[0] in self._filled for edge in edges):
+        operator, edges = info(self._plan.names[i]), self._plan.edges(i)
+        if operator.name == "sub" and all(edge and edge[0] in self._filled for edge in edges):
             return True
-        return stem in _OVERFLOWS and private.result_of(self._nodes[i])[1] is torch.float16
+        return operator.amplifies and private.result_of(self._nodes[i])[1] is torch.float16
 
     def _follow_fills(self, i: int) -> None:
         """Inf that was put there on purpose may be in the result of node `i`."""
-        stem, edges = _stem(self._plan.names[i]), self._plan.edges(i)
-        if stem in _FILLS or (self._is_calm(i) and any(edge and edge[0] in self._filled for edge in edges)):
+        edges = self._plan.edges(i)
+        if info(self._plan.names[i]).is_fill or (
+            self._is_calm(i) and any(edge and edge[0] in self._filled for edge in edges)
+        ):
             self._filled.add(i)
 
     def _is_masked(self, i: int) -> bool:
@@ -319,14 +281,15 @@ class _Search:
     def _told(self, sure: list[int], doubtful: list[int], taken: set[int]) -> NonFiniteOrigin | None:
         if sure:
             i, plan = sure[0], self._plan
-            stem = _stem(plan.names[i])
-            calm = stem in _CALM or plan.names[i] in VIEW_NODES or (stem in _OF_FINITE and not self._is_masked(i))
+            operator = info(plan.names[i])
+            normalises = operator.forward == NORMALISES
+            calm = operator.forward == FINITE or (normalises and not self._is_masked(i))
             certain = i in self._outside or not calm
             certain = certain or not any(edge and edge[0] in taken and edge not in self._fine for edge in plan.edges(i))
             certain = certain and i not in self._approximate
-            mixes = self._is_masked(i) and stem in _MIXES_INF
+            mixes = self._is_masked(i) and operator.mixes_inf
             return self._birth(
-                i, None if certain or mixes or i in self._computed or stem in _OF_FINITE else self._way_in(i), certain
+                i, None if certain or mixes or i in self._computed or normalises else self._way_in(i), certain
             )
         left = [i for i in doubtful if i not in self._bad or self._may_have(i)]
         left.sort(key=self._risk)  # stable: the first of the forward comes first
@@ -334,11 +297,12 @@ class _Search:
 
     def _risk(self, i: int) -> int:
         """How unlikely it is that node `i` gave what is not finite, if nothing is known of its values."""
-        stem = _stem(self._plan.names[i])
-        if (stem in _OF_FINITE or stem == "Sub") and self._is_masked(i):
+        operator = info(self._plan.names[i])
+        if (operator.forward == NORMALISES or operator.name == "sub") and self._is_masked(i):
             return 0
-        by_a_constant = stem == "Div" and self._plan.edges(i)[1] is None
-        return next((level + by_a_constant for level, names in enumerate(_RISKS) if stem in names), len(_RISKS))
+        if operator.forward == POLE:
+            return 1 if operator.name == "div" and self._plan.edges(i)[1] is None else 0
+        return 1 if operator.forward in (OVERFLOWS, NORMALISES) else 2
 
     def _way_in(self, i: int) -> int | None:
         """A node before `i` that may have taken in what nobody kept; ``None`` where there is none, or several."""
@@ -346,7 +310,7 @@ class _Search:
         while stack:
             at = stack.pop()
             edges = self._plan.edges(at)
-            if None in edges and _stem(self._plan.names[at]) in _TAKES_IN:
+            if None in edges and info(self._plan.names[at]).forgets_inputs:
                 ways.append(at)
             for edge in edges:
                 if edge and edge[0] not in seen and edge not in self._fine and edge[0] not in self._result:
@@ -359,24 +323,16 @@ class _Search:
         leaf = self._plan.names[at] == ACCUMULATE
         outside = way_in is not None or i in self._outside or self._takes_in(i)
         how = "leaf" if leaf else "outside" if outside else "made"
-        kept, stem = () if leaf else self._stats(at), _stem(self._plan.names[at])
-        masked = self._is_masked(i) or (stem in _OF_FINITE and self._result.get(at) is not None)
+        kept, normalises = () if leaf else self._stats(at), info(self._plan.names[at]).forward == NORMALISES
+        masked = self._is_masked(i) or (normalises and self._result.get(at) is not None)
         return NonFiniteOrigin(at, how, kept, self._result.get(at), sure, how == "made" and masked, others)
 
     def _takes_in(self, i: int) -> bool:
         """Whether `i` made something bad of what is finite, and can only have been given it."""
-        return i in self._bad and None in self._plan.edges(i) and _stem(self._plan.names[i]) in _TAKES_IN
+        return i in self._bad and None in self._plan.edges(i) and info(self._plan.names[i]).forgets_inputs
 
     def _stats(self, i: int) -> tuple[TensorStat, ...]:
         return tuple(stat_of(name, t) for name, t, own in self.kept(self._nodes[i]) if not own)
-
-
-def _stem(name: str) -> str:
-    """The operation that a node is the backward of, as its class is called. Nodes of custom functions, whose names do
-    not end with a number, keep theirs."""
-    if not name[-1:].isdigit() and "::" not in name:
-        return name
-    return name.rstrip("0123456789").removesuffix("Backward").removeprefix("torch::autograd::")
 
 
 def _readable(tensor: Any) -> bool:

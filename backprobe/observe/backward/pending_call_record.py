@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from ...ops import info
 from ...packed_calls import Packed, PackedNodes, Signature
 from ...records import BackwardCall, BadNode, BadOp, Mutation, Raised, Reuse, Root, Site
 from ...source.dataflow import singular_before
 from ..forward.naming import Naming
-from ..forward.nongraph_values import OF_PYTHON, NonFiniteResult
+from ..forward.nongraph_values import NonFiniteResult
 from ..forward.oplog import op_name, spot_of
 from ..forward.writes import SeenMutation
 from .layouts import LiveLayout
@@ -96,7 +97,7 @@ class PendingCallRecord:
         origin, guessed = None, seen.guessed
         if seen.origin is not None:
             origin, guessed = self._bad_op(seen.origin), guessed or seen.origin.guessed
-        if origin is not None and origin.op in OF_PYTHON and origin.site is not None:
+        if origin is not None and info(origin.op).takes_python_values and origin.site is not None:
             line = singular_before(origin.site, self.names.frames)
             if line is not None and line != origin.site:
                 origin, guessed = dataclasses.replace(origin, op="this line, as the code reads,", site=line), True

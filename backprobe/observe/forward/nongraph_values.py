@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...graphs.plan import CALM, FILLS, MOVES
+from ...ops import info
 from ...records import BadValues, TensorStat
 from ...source.frames import Frames
 from ...torch_internals import private
@@ -30,8 +30,6 @@ _Tensor: Any = torch.Tensor
 _Parameter: Any = torch.nn.Parameter
 _wrapped, _ref, _next = private.is_wrapped, private.tensor_ref, private.next_sequence_nr
 _SET = torch.Tensor.__setitem__
-#: Ops that make a tensor of what Python has.
-OF_PYTHON = frozenset(("tensor", "as_tensor", "asarray", "scalar_tensor", "new_tensor", "__setitem__", "fill_", "full"))
 #: Dtypes that autocast makes copies in.
 _HALF = frozenset((torch.bfloat16, torch.float16))
 #: Stands for the address of a number among what an op was given.
@@ -236,14 +234,14 @@ class Outside:
                 unknown[at] = before if before and inputs == [at] and name in _BY_A_NUMBER else entry
                 continue
             seen = values
-            if came is None and values is not None and (name in MOVES or name in CALM):
+            if came is None and values is not None and (info(name).passes_on or info(name).makes_no_nan):
                 maker = next((unknown[i] for i in inputs if i in unknown), None)
                 if maker is not None and maker[2] is not None:  # nobody has seen what that gave
                     name, entry = op_name(maker[2]), maker
                     seen = BadValues(values.nan, values.inf, 0, ())
             nan = values.nan > 0 if values is not None else came is not None and came[2]
-            number = self.of_number(nan) if _NUMBER in inputs or name in OF_PYTHON else None
-            if came is None and name in FILLS and (not nan or number is None):
+            number = self.of_number(nan) if _NUMBER in inputs or info(name).takes_python_values else None
+            if came is None and info(name).is_fill and (not nan or number is None):
                 bad[at] = (ref, None, nan, True)
                 continue
             if came is not None and not (nan and not came[2] and came[3]):
@@ -251,7 +249,7 @@ class Outside:
                 origin = came[1]
             else:
                 origin = number
-                made = name and name not in MOVES and entry[0] is not None
+                made = name and not info(name).passes_on and entry[0] is not None
                 if origin is None and made and seen is not None:
                     origin = NonFiniteResult(seq, seq - 1, entry, seen, (), None, seen is not values, self._settled)
                 bad[at] = (ref, origin, nan, origin is None)
@@ -299,7 +297,7 @@ class Outside:
         for values, ref, at, version, inputs, entry, seq in noted:
             if values is not None:
                 continue
-            if entry[2] is not None and op_name(entry[2]) in MOVES:  # what made that is who is asked for
+            if entry[2] is not None and info(op_name(entry[2])).passes_on:  # what made that is who is asked for
                 entry = next((gone[i] for i in inputs if i in gone), entry)
             if ref() is None:
                 gone[at] = entry

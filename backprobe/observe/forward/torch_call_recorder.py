@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...graphs.plan import VIEW_OPS
+from ...ops import rows, writes_in_place
 from ...records import Site
 from ...source.caller_frames import StandIns
 from ...source.frames import CodeLocation, Frames, variables
@@ -33,8 +33,13 @@ from .modules import ModuleWatch
 from .oplog import Entry, OpLog, spot_of
 from .writes import kind_of, targets
 
-#: Functions whose result shares the memory of what they are given.
-VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
+#: Functions that give values which they were given, for some arguments in the same memory.
+VIEWS = frozenset(
+    getattr(torch.Tensor, name)
+    for row in rows(lambda row: row.is_unlooked_view)
+    for name in (row.name, *row.aliases, f"{row.name}_")
+    if callable(getattr(torch.Tensor, name, None)) and not writes_in_place(name)
+)
 #: What an op outside the graph may give that is worth a look.
 _PLAIN = frozenset(
     {

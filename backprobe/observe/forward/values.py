@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...graphs.plan import BOUNDED, CALM, VIEW_NODES
+from ...ops import info, rows
 from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torch_internals import private
@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 _Tensor, _storage = torch.Tensor, torch.Tensor.untyped_storage
 _size = torch.UntypedStorage.nbytes
 _BOUNDED = frozenset(
-    getattr(home, name) for home in (torch, _Tensor, torch.nn.functional) for name in BOUNDED if hasattr(home, name)
+    getattr(home, name)
+    for home in (torch, _Tensor, torch.nn.functional)
+    for row in rows(lambda row: row.is_bounded)
+    for name in (row.name, *row.aliases)
+    if hasattr(home, name)
 )
 #: Nodes of ops whose results are looked at.
 _COMPUTING = frozenset(
@@ -214,7 +218,7 @@ class ForwardValues:
         """All results until now were looked at: what is not finite in running statistics came from the first bad."""
         alone, self._alone = self._alone, None
         unknown = alone is not None and alone in self._bad[:1] and alone.origin is None and not alone.inputs
-        if alone is not None and unknown and alone.output.nan and op_name(alone.entry[2]) in CALM:
+        if alone is not None and unknown and alone.output.nan and info(op_name(alone.entry[2])).makes_no_nan:
             alone.origin = self.outside.guess(alone.first, alone.output.shape, alone=True)
             alone.guessed = alone.origin is not None
         for key, seen in self._normed:
@@ -311,7 +315,9 @@ class ForwardValues:
         """`seen` may have taken in a number of Python's: it was given one, or can have made no NaN by itself."""
         if seen.origin is None or (seen.guessed and number):
             given = [t for t in seen.inputs if t.bad is not None]
-            alone = op_name(seen.entry[2]) in CALM if not given else not any(t.shape or t.made for t in given)
+            alone = (
+                info(op_name(seen.entry[2])).makes_no_nan if not given else not any(t.shape or t.made for t in given)
+            )
             if number or alone:
                 nan = seen.output.nan > 0
                 seen.origin = self.outside.of_number(nan) or seen.origin
@@ -400,7 +406,7 @@ def _was_looked_at(node: Any) -> bool:
         name = type(node).__name__
         if name in _COMPUTING:
             return True
-        if name not in VIEW_NODES:
+        if not info(name).reshapes:
             return False
     return False
 

@@ -17,35 +17,22 @@ from typing import Any
 
 import torch
 
+from ...ops import info, writes_in_place
 from ...source.frames import CodeLocation, Frames, variables
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
 from ...torch_texts import IN_PLACE_DETAIL
 from .modules import ModuleWatch
 
-_ACTIVATIONS = (
-    *("relu", "relu6", "elu", "selu", "celu", "leaky_relu", "rrelu", "hardtanh", "hardswish", "hardsigmoid", "silu"),
-    *("mish", "threshold", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
-)
-#: Functions that write when they are told to: name -> (keyword, positions of what they write).
-_IF: dict[str, tuple[str, tuple[int, ...]]] = {
-    **dict.fromkeys(_ACTIVATIONS, ("inplace", (0,))),
-    "embedding": ("max_norm", (1,)),
-    "embedding_bag": ("max_norm", (1,)),
-    "batch_norm": ("training", (1, 2)),
-    "instance_norm": ("use_input_stats", (1, 2)),
-}
-_ALWAYS = frozenset({"__setitem__", *(f"__i{n}__" for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod"))})
-
 
 def kind_of(func: Any) -> Any:
-    """How `func` writes: ``True``, what it writes when, or ``None``."""
+    """How `func` writes: ``True``; what tells it to and the positions that it writes to then; ``None``: it does not."""
     name = getattr(func, "__name__", "")
-    if name in _ALWAYS or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_"):
+    if writes_in_place(name):
         return True
-    if (module := getattr(func, "__module__", None)) and module.startswith("torch.nn"):
-        return _IF.get(name)
-    return None
+    how = info(name).conditional_write
+    is_module_function = str(getattr(func, "__module__", None) or "").startswith("torch.nn")
+    return (how.argument, how.positions) if how is not None and is_module_function else None
 
 
 #: Steps of one optimizer in which is learnt how often each step writes to each of its parameters; and of how many

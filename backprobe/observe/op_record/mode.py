@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...comparing.arguments import OVER, WRITES
 from ...float64.fingerprints import digest, plain, print_of, values_of
+from ...ops import info, overwrites
 from ...records import Site, Taken, TapeOp
 from ...source.frames import Frames
 from ...source.roots import ModuleCallRef
@@ -29,10 +29,6 @@ from .arguments import as_json
 from .space import Space
 
 _next = private.next_sequence_nr
-#: Ops that give memory with nothing in it yet.
-_EMPTY = frozenset(
-    ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted", "resize_")
-)
 #: Ops that ask something of a tensor and compute nothing.
 _ASK = frozenset(("is_pinned", "is_same_size", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset"))
 #: What the frames of a file are: nobody's, the user's, a library's, the engine's.
@@ -135,7 +131,7 @@ class TapeMode(TorchDispatchMode):
 
         tree: list[Any] = []
         for at, value in enumerate(args):
-            over = at == 0 and short in OVER
+            over = at == 0 and overwrites(short)
             tree.append(as_json(value, reading(over)))
             if at < len(names) and names[at] in writes:
                 written += _tensors(value)
@@ -178,7 +174,7 @@ class TapeMode(TorchDispatchMode):
             state,
             grad,
         )
-        return op, where, written, short in _EMPTY, generator
+        return op, where, written, info(short).is_uninitialised or short == "resize_", generator
 
     def _after(self, noted: Any, out: Any) -> None:
         op, where, written, empty, generator = noted
@@ -296,7 +292,7 @@ def _signature(func: Any) -> tuple[str, tuple[str, ...], bool]:
         return "", (), False
     writes = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
     name = f"{schema.name.removeprefix('aten::')}.{schema.overload_name}".rstrip(".")
-    writes += WRITES.get(name, ())
+    writes += info(name).hidden_writes
     return name, writes, torch.Tag.nondeterministic_seeded in func.tags
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...ops import POLE, info
 from ...records import Cut, GivenToCompiled, Inside, RefusedToCompile, Reuse, Site, Step, Unseen
 from ...source.frames import Frames
 from ...torch_internals import private
@@ -28,18 +29,6 @@ MOST = 20
 CALLS = 1000
 #: Regions whose paths are looked at, each of as many layers as it stands for.
 LOOKED = 500
-#: Functions of the forward whose derivative is not finite for some finite argument.
-_SINGULAR = frozenset(
-    (
-        *("sqrt", "rsqrt", "log", "log2", "log10", "log1p", "norm", "vector_norm", "std", "std_mean", "cdist", "hypot"),
-        *("acos", "asin", "arccos", "arcsin", "acosh", "atanh", "atan2", "logit", "erfinv", "lgamma", "xlogy"),
-        *("svd", "eigh", "eig", "qr", "inv", "cholesky", "slogdet", "det", "cumprod"),
-    )
-)
-#: Operations of the backward that divide, or take a power of what they are given.
-_DIVIDE = ("aten.div.Tensor", "aten.reciprocal", "aten.rsqrt", "aten.pow.Tensor_Tensor")
-
-
 #: A region's name, and the parameters that it was given, by id.
 _Given = tuple[str, tuple[int, ...]]
 
@@ -366,9 +355,9 @@ def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:
         site = frames.site_in(node.meta.get("stack_trace") or "") if name else None
         if site is None:
             continue
-        if name.removeprefix("linalg_").removesuffix("_") in _SINGULAR:
+        if info(name).is_singular:
             singular.setdefault((site.file, site.line), (name, site))
-        elif str(node.target).startswith(_DIVIDE) and all(hasattr(a, "meta") for a in node.args[:2]):
+        elif info(str(node.target)).forward == POLE and all(hasattr(a, "meta") for a in node.args[:2]):
             divides.setdefault((site.file, site.line), (name, site))
     found = singular or divides
     return next(iter(found.values())) if len(found) == 1 else None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed
 
+from ...ops import info, writes_in_place
 from ...records import Replica, Replicas, ReplicaState, Site
 from ...source.assignments import key_given, scheduler_stepped, writes_to
 from ...source.control_flow import loop_of
@@ -31,8 +32,6 @@ from .collective_wait import in_use
 MOST, LINES = 300_000, 1000
 #: Lines that used gradients, of a step; writes that nobody saw, of a tensor.
 FEW, UNSEEN = 6, 16
-#: Methods that put random numbers in a tensor.
-_RANDOM = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_"})
 #: Optimizers that bring weights together only now and then.
 _APART = frozenset({"PostLocalSGDOptimizer"})
 
@@ -121,7 +120,8 @@ class ReplicaWatch(Tracker):
                 self._touched[spot] = None
 
     def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
-        if getattr(func, "__name__", "") in _RANDOM and not self._inside and len(self._drawn) < LINES:
+        name = op_name(func)
+        if writes_in_place(name) and info(name).is_random and not self._inside and len(self._drawn) < LINES:
             for tensor in written:
                 whole = tensor if tensor._base is None else tensor._base
                 if isinstance(whole, torch.nn.Parameter):
@@ -130,7 +130,7 @@ class ReplicaWatch(Tracker):
             for tensor in written:
                 if id(tensor) in self._ids:
                     spot = self._scene.frames.spot(frame)
-                    self._written.append((self._scene.steps.index, id(tensor), op_name(func), spot))
+                    self._written.append((self._scene.steps.index, id(tensor), name, spot))
 
     def data_put(self, tensor: Any, frame: Any) -> None:
         if isinstance(tensor, torch.nn.Parameter) and len(self._put) < LINES:

@@ -11,6 +11,7 @@ import torch
 
 from ... import torch_texts
 from ...graphs import plan
+from ...ops import info
 from ...records import ACCUMULATE_SEQ
 from .. import autograd_engine
 from ..custom_calls import CustomCalls
@@ -79,7 +80,7 @@ def names() -> None:
         *(made, made.t(), made.transpose(0, 1), made.permute(1, 0), made.unsqueeze(0), made.unsqueeze(0).squeeze(0)),
         *(made.clone(), made.t().reshape(4), x.unflatten(0, (2, 2))),
     )
-    others = [n for t in reshaped if (n := t.grad_fn.name()) not in plan.VIEW_NODES]  # type: ignore[union-attr]
+    others = [n for t in reshaped if not info(n := t.grad_fn.name()).reshapes]  # type: ignore[union-attr]
     expect(not others, f"nodes that reshape are called {others}")
     called = made.double().grad_fn.name()  # type: ignore[union-attr]
     expect(called == "ToCopyBackward0", f"a cast is called {called}")
