@@ -141,7 +141,7 @@ def main() -> int:
             print(f"{one.file}:{one.line}: {one.rule}: {one.text}")
         return 0
     counts = Counter(f"{one.file}: {one.rule}" for one in found)
-    allowed: dict[str, int] = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else dict(counts)
+    allowed: dict[str, int] = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {}
     more = {key: count for key, count in counts.items() if count > allowed.get(key, 0)}
     for key, count in sorted(more.items()):
         print(f"{key}: {count}, and {allowed.get(key, 0)} are allowed", file=sys.stderr)
@@ -149,7 +149,9 @@ def main() -> int:
             if f"{one.file}: {one.rule}" == key:
                 print(f"  {one.file}:{one.line}: {one.text}", file=sys.stderr)
     if options.lower:
-        lower = {key: min(count, allowed.get(key, 0)) for key, count in counts.items() if allowed.get(key, 0)}
+        first = not BASELINE.exists()
+        lower = {key: count if first else min(count, allowed.get(key, 0)) for key, count in counts.items()}
+        lower = {key: count for key, count in lower.items() if count}
         BASELINE.write_text(json.dumps(dict(sorted(lower.items())), indent=0) + "\n", encoding="utf-8")
     total = Counter(one.rule for one in found)
     print(
