@@ -25,9 +25,10 @@ _TOOLS = ("plain", "minimal", "nodes", "detect_anomaly")
 
 
 class Bench:
-    """Measure what watching costs on your own script: each step runs plain or under one of the tools, by lot.
+    """Measure the overhead of backprobe on your own script.
 
-    The ratios are to the plain steps of the same run. The script needs a few hundred optimizer steps to tell.
+    Each step runs plain or under one of the tools, chosen at random. Ratios are relative to the plain steps of the same
+    run. The script needs a few hundred optimizer steps for a stable result.
     """
 
     name = "bench"

@@ -22,11 +22,11 @@ from .reading import reading_run
 
 
 class Compare:
-    """Say where two runs part: the first op that differs by more than rounding.
+    """Find the first op that differs between two runs by more than rounding.
 
-    A and B are folders of runs recorded with 'backprobe run --record-ops', or names of those in backprobe-runs/.
-    Exit code: 0 where they calculate the same, 1 where they differ. Of many runs each is compared with the first, and
-    it is said which agree. One run and '--step N --with-step M' compare two of its steps.
+    A and B are folders of runs recorded with 'backprobe run --record-ops', or names of folders in backprobe-runs/. The
+    exit code is 0 if they compute the same, 1 if they differ. If you give more runs, each is compared with the first
+    one and the groups that agree are listed. One run with '--step N --with-step M' compares two of its steps.
     """
 
     name = "compare"
@@ -36,30 +36,33 @@ class Compare:
             "runs",
             nargs="*",
             metavar="RUN",
-            help="the folders of two runs, or of more; or -- SCRIPT ARGS --vs CHANGES: the script is run twice, "
-            "the second time with --dtype D, --compiled [BACKEND], --device D, --seed N, --threads N, --env NAME=VALUE "
+            help="the folders of two or more runs; or -- SCRIPT ARGS --vs CHANGES, which runs the script twice, the "
+            "second time with --dtype D, --compiled [BACKEND], --device D, --seed N, --threads N, --env NAME=VALUE "
             "or --rev COMMIT",
         )
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         parser.add_argument(
-            "--max-record-mb", type=int, default=512, metavar="MB", help="of the runs that are made (512)"
+            "--max-record-mb", type=int, default=512, metavar="MB", help="limit for the tensors of the new runs (512)"
         )
         parser.add_argument(
             "--map",
             action="append",
             default=[],
             metavar="OLD=NEW",
-            help="a regular expression on names of modules and weights of A, and what it becomes, to be as in B; "
-            "several are applied in order",
+            help="rename modules and weights of A to the names in B: a regular expression and its replacement; several "
+            "are applied in order",
         )
-        parser.add_argument("--step", type=int, metavar="N", help="compare step N of the runs alone")
+        parser.add_argument("--step", type=int, metavar="N", help="compare only step N")
         parser.add_argument(
-            "--with-step", type=int, metavar="M", help="compare step N of A with step M of B, or of A where it is alone"
+            "--with-step",
+            type=int,
+            metavar="M",
+            help="compare step N of A with step M of B, or of A if it is the only run",
         )
-        parser.add_argument("--html", metavar="FILE", help="write a page of both sides to FILE, which opens offline")
-        parser.add_argument("--json", action="store_true", help="print what was found as JSON instead")
+        parser.add_argument("--html", metavar="FILE", help="write a page of both runs to FILE, which opens offline")
+        parser.add_argument("--json", action="store_true", help="print the result as JSON")
         parser.add_argument(
-            "--estimate", action="store_true", help="tell from fingerprints alone: calculate nothing again (no torch)"
+            "--estimate", action="store_true", help="use fingerprints alone and compute nothing again (needs no torch)"
         )
 
     def run(self, options: argparse.Namespace) -> int:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Debug:
-    """Run a training script and stop inside backward: look at gradients, change them, go on.
+    """Run a training script and stop inside backward: inspect gradients, change them, continue.
 
-    Without --break it stops before the first node of the first backward; with it where a breakpoint is met. A node that
-    raises stops too, and so does Ctrl-C. Commands are read from standard input; 'help' lists them.
+    It stops at the breakpoints of --break, or without that option before the first node of the first backward. A node
+    that raises stops it too, and so does Ctrl-C. It reads commands from standard input; 'help' lists them.
     """
 
     name = "debug"
@@ -48,15 +48,15 @@ class Debug:
             action="append",
             default=[],
             metavar="COMMAND",
-            help="give this command at the first stop, before any is read; may be given again",
+            help="run this command at the first stop, before reading any; may be given again",
         )
         parser.add_argument(
             "--retain",
             action="store_true",
-            help="keep the graph of every backward, so that 'back' works; takes the memory of the graph for longer",
+            help="keep the graph of every backward so that 'back' works; uses more memory",
         )
         parser.add_argument(
-            "--tty", action="store_true", help="talk on the terminal itself, not on standard input and output"
+            "--tty", action="store_true", help="use the terminal itself instead of standard input and output"
         )
         script_arguments(parser, code=False)
 

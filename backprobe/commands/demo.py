@@ -14,7 +14,7 @@ _EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 class Demo:
-    """Run an example under backprobe: without a name, a healthy GPT and the same one with a mistake."""
+    """Run an example under backprobe (default: a healthy GPT, then the same one with a mistake)."""
 
     name = "demo"
 

@@ -26,15 +26,15 @@ _PACKAGES = ("backprobe", "torch", "numpy", "rich", "safetensors")
 
 
 class Doctor:
-    """Print versions, and check on this torch each thing that backprobe relies on and torch does not promise.
+    """Print versions, and check each undocumented behaviour of torch that backprobe relies on.
 
-    What it prints belongs into a bug report. The exit code is 0 if all of them hold, else 1. Takes some seconds.
+    Put its output into a bug report. The exit code is 0 if all checks pass, else 1. Takes some seconds.
     """
 
     name = "doctor"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="print it as JSON instead")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def run(self, options: argparse.Namespace) -> int:
         found: dict[str, Any] = {

@@ -9,10 +9,10 @@ from ..terminal import console, say
 
 
 class Explain:
-    """Explain a kind of finding: what it says, why it matters, an example, what to do, what is not seen.
+    """Explain a kind of finding: what it says, why it matters, an example, what to do, known limits.
 
-    Without KIND all kinds are listed, the most important first. KIND may be 'skill': how to go about a gradient that
-    misbehaves, for a model.
+    Without KIND it lists all kinds, the most important first. KIND may be 'skill': instructions for a model that debugs
+    a gradient.
     """
 
     name = "explain"
@@ -43,7 +43,7 @@ class Explain:
 
 
 class Schema:
-    """Print the JSON Schema of what 'backprobe run --findings' and 'backprobe show --json' write."""
+    """Print the JSON Schema of the output of 'backprobe run --findings' and 'backprobe show --json'."""
 
     name = "schema"
 

@@ -17,10 +17,10 @@ from .reading import reading_run
 
 
 class Report:
-    """Write a run as one HTML file, which opens offline anywhere and can be mailed.
+    """Write a run as one HTML file that opens offline.
 
-    RUN is a folder, or the name of one in backprobe-runs/; without it the latest is taken.
-    What the file contains is printed: mind whom you send it to. Secrets among the arguments are masked.
+    RUN is a folder, or the name of one in backprobe-runs/ (default: the latest). The command prints what the file
+    contains; check that before you send it to others. Secrets among the arguments are masked.
     """
 
     name = "report"
@@ -53,10 +53,10 @@ class Report:
 
 
 class View:
-    """Show a run as a page in the browser, and keep it up to date while the run goes on.
+    """Show a run as a page in the browser and update it while the run continues.
 
-    RUN is a folder, or the name of one in backprobe-runs/; without it the latest is taken. The page is served on this
-    machine alone, at an address with a token; Ctrl-C ends it.
+    RUN is a folder, or the name of one in backprobe-runs/ (default: the latest). The page is served only on this
+    machine, at an address with a token. Ctrl-C ends it.
     """
 
     name = "view"

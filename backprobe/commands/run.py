@@ -21,45 +21,53 @@ from .watcher import Watcher
 
 
 class Run:
-    """Run a training script and say what went wrong in its backward passes.
+    """Run a training script and report what went wrong in its backward passes.
 
-    Options before the script are backprobe's, those after it the script's own. Standard output is the script's;
-    backprobe writes to standard error.
+    Put backprobe's options before the script. Everything after the script is passed to it. Standard output belongs to
+    the script; backprobe writes to standard error.
     """
 
     name = "run"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--out", metavar="DIR", help=f"keep the run there (default: a new folder in {RUNS}/)")
-        parser.add_argument("--no-keep", action="store_true", help="do not keep the run")
+        parser.add_argument(
+            "--out", metavar="DIR", help=f"save the run in this folder (default: a new folder in {RUNS}/)"
+        )
+        parser.add_argument("--no-keep", action="store_true", help="do not save the run")
         parser.add_argument("--findings", metavar="FILE", help="write the findings as JSON when the script ends")
         parser.add_argument(
             "--level",
             choices=("minimal", "nodes", "full"),
             default="nodes",
-            help="minimal: losses, parameters and updates; nodes: every node too (default); full: also inspect every "
-            "gradient and result",
+            help="what to record: minimal: losses, parameters and updates; nodes: also every node (default); full: "
+            "also inspect every gradient and result",
         )
         parser.add_argument(
             "--budget",
             default="default",
             metavar="SHARE",
-            help="how much longer the script may take for being watched: a share such as 5%% (default, and a second at "
-            "the start), or none. As many steps as this pays for have their nodes recorded; of the others what is "
-            "cheap, and what goes wrong in one is looked into all the same. Without it there is no bound where "
-            "--level, --every, --steps and the like say what to record",
+            help="the most that backprobe may slow the script down: a share such as 5%% (default, plus one second at "
+            "the start), or none. Records the nodes of as many steps as fit; errors and non-finite losses are "
+            "explained in the other steps too. If --level, --every, --steps or a similar option chooses the steps, "
+            "there is no limit unless you set one",
         )
-        parser.add_argument("--every", type=_positive, default=1, metavar="N", help="record nodes in every N-th step")
         parser.add_argument(
-            "--steps", type=_steps, default=(0, None), metavar="A:B", help="record nodes from A up to B"
+            "--every", type=_positive, default=1, metavar="N", help="record the nodes of every N-th step"
+        )
+        parser.add_argument(
+            "--steps",
+            type=_steps,
+            default=(0, None),
+            metavar="A:B",
+            help="record the nodes of steps A up to B, without B",
         )
         parser.add_argument(
             "--layer-stats",
             type=_count,
             metavar="N",
-            help="measure statistics by layer (weights, gradients, updates, activations, attention) in each N-th step, "
-            "or more seldom where the budget does not pay for that; 10 with --check levels, --log-to and what is about "
-            "alarms, else none",
+            help="measure weights, gradients, updates, activations and attention of each layer in every N-th step, or "
+            "less often if the budget is too small (default: 10 with --check levels, --log-to and the alarm options, "
+            "else off)",
         )
         parser.add_argument(
             "--log-to",
@@ -67,16 +75,16 @@ class Run:
             default=[],
             type=_trackers,
             metavar="TRACKER",
-            help="write statistics, losses and what was found to these too: tensorboard, wandb, mlflow, trackio, or "
-            "auto for the runs that the script has open in them; several with commas between them",
+            help="also send statistics, losses and findings to a tracker: tensorboard, wandb, mlflow, trackio, or auto "
+            "for the tracker runs that the script has open; separate several with commas",
         )
         parser.add_argument(
             "--metrics",
             action="append",
             default=[],
             metavar="GLOB",
-            help="with --log-to: these curves, such as 'update_ratio/encoder.*', besides those of all layers together; "
-            "without it layers in their order, up to 500 curves",
+            help="with --log-to: send the curves of layers that match, such as 'update_ratio/encoder.*', and those of "
+            "the whole model (default: layers in order, up to 500 curves)",
         )
         parser.add_argument(
             "--stop-on",
@@ -84,32 +92,40 @@ class Run:
             default=[],
             choices=ALARMS,
             metavar="KIND",
-            help=f"interrupt the script, as Ctrl-C does, when an alarm of this kind comes: {', '.join(ALARMS)}",
+            help=f"interrupt the script, as Ctrl-C does, if an alarm of this kind comes: {', '.join(ALARMS)}",
         )
         parser.add_argument(
             "--on-alarm",
             type=_function,
             metavar="MODULE:FUNCTION",
-            help="call this function with the finding of each alarm, when the optimizer has stepped; one of the "
-            "script's own is __main__:FUNCTION",
+            help="call this function with the finding of each alarm, after the optimizer has stepped; a function of "
+            "the script itself is __main__:FUNCTION",
         )
         parser.add_argument(
             "--save-batch",
             action="store_true",
-            help="keep, with the run, what the model was called with in a step with an alarm or an error",
+            help="save the input of the model with the run if a step has an alarm or an error",
         )
-        parser.add_argument("--max-batch-mb", type=_positive, default=512, metavar="MB", help="bound on those (512)")
-        parser.add_argument("--max-run-mb", type=_positive, default=256, metavar="MB", help="bound on disk use (256)")
+        parser.add_argument(
+            "--max-batch-mb", type=_positive, default=512, metavar="MB", help="limit for saved inputs (512)"
+        )
+        parser.add_argument(
+            "--max-run-mb",
+            type=_positive,
+            default=256,
+            metavar="MB",
+            help="limit for the size of the run on disk (256)",
+        )
         parser.add_argument(
             "--fail-on",
             choices=("error", "warning"),
-            help="exit with 3 on a finding this severe, and where watching stopped before the script ended",
+            help="exit with 3 on a finding this severe, or if recording stopped before the script ended",
         )
         parser.add_argument(
             "--format",
             choices=("text", "github"),
             default="text",
-            help="github: besides, a workflow command for each finding, which GitHub shows at its line",
+            help="github: also write a workflow command for each finding, which GitHub shows at its line",
         )
         parser.add_argument("--quiet", action="store_true", help="write nothing to standard error")
         parser.add_argument(
@@ -118,16 +134,16 @@ class Run:
             default=[],
             type=_topic,
             metavar="TOPIC",
-            help=f"look for more: {', '.join(f'{t.name} ({t.description})' for t in own_rules().topics)}; plugins may "
-            "have topics of their own",
+            help="run more checks, which cost more: "
+            f"{', '.join(f'{t.name} ({t.description})' for t in own_rules().topics)}; plugins can add topics",
         )
         parser.add_argument(
             "--histograms",
             action="append",
             default=[],
             metavar="GLOB",
-            help="look at the values of modules' outputs, weights and gradients with these names, such as "
-            "'encoder.*', in steps 0, 1, 2, 5, 10, 20, 50, ...: the report shows them as histograms",
+            help="record histograms of module outputs, weights and gradients with these names, such as 'encoder.*', in "
+            "steps 0, 1, 2, 5, 10, 20, 50, ... for the report",
         )
         parser.add_argument(
             "--log-nodes",
@@ -135,7 +151,7 @@ class Run:
             help="write one line for each node that a backward call runs (module, source line, gradients, time), in "
             "the steps of --steps and --every",
         )
-        parser.add_argument("--log-file", metavar="FILE", help="write the log there, not to standard error")
+        parser.add_argument("--log-file", metavar="FILE", help="write the log to FILE instead of standard error")
         parser.add_argument(
             "--record-ops",
             action="store_true",
@@ -143,24 +159,30 @@ class Run:
             "fingerprints of all values and gradients, and tensors",
         )
         parser.add_argument(
-            "--max-record-mb", type=_positive, default=512, metavar="MB", help="bound on those tensors (512)"
+            "--max-record-mb",
+            type=_positive,
+            default=512,
+            metavar="MB",
+            help="limit for the tensors of --record-ops (512)",
         )
         parser.add_argument(
             "--override",
             action="append",
             default=[],
             metavar="KIND=VALUE",
-            help="run the script otherwise, to compare it with itself: dtype=float64, device=cuda, compiled=BACKEND, "
-            "seed=N, threads=N",
+            help="change one setting of the script, to compare it with itself: dtype=float64, device=cuda, "
+            "compiled=BACKEND, seed=N, threads=N",
         )
         parser.add_argument(
             "--source",
             choices=SOURCE_MODES,
             default="lines",
-            help="how much source is kept with the run: lines: the functions of recorded lines (default); full: "
-            "whole files; none: no text of any line",
+            help="how much source text to save: lines: the functions around recorded lines (default); full: whole "
+            "files; none: no text",
         )
-        parser.add_argument("--no-source", dest="source", action="store_const", const="none", help="as --source none")
+        parser.add_argument(
+            "--no-source", dest="source", action="store_const", const="none", help="same as --source none"
+        )
         script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:

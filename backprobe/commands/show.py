@@ -14,9 +14,9 @@ from .reading import reading_run
 
 
 class Show:
-    """Print a run that was kept: its findings, its main figures, the gradients of its last step.
+    """Print a saved run: its findings, its main figures, the gradients of its last step.
 
-    RUN is a folder, or the name of one in backprobe-runs/; without it the latest is shown.
+    RUN is a folder, or the name of one in backprobe-runs/ (default: the latest).
     """
 
     name = "show"
@@ -24,7 +24,7 @@ class Show:
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", nargs="?", help="the folder of the run")
         rank_argument(parser)
-        parser.add_argument("--json", action="store_true", help="print the findings as JSON instead, of 32 KB at most")
+        parser.add_argument("--json", action="store_true", help="print the findings as JSON, at most 32 KB")
         parser.add_argument(
             "--format",
             choices=("text", "json", "github"),
@@ -33,7 +33,7 @@ class Show:
         parser.add_argument(
             "--all",
             action="store_true",
-            help="list every parameter, however many there are; as JSON: whatever its size",
+            help="list every parameter; with JSON: no size limit",
         )
 
     def run(self, options: argparse.Namespace) -> int:
@@ -56,12 +56,12 @@ class Show:
 
 
 class Runs:
-    """List the runs that were kept, the latest last."""
+    """List the saved runs, the latest last."""
 
     name = "runs"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("folder", nargs="?", default=RUNS, help=f"where they are (default: {RUNS})")
+        parser.add_argument("folder", nargs="?", default=RUNS, help=f"the folder of the runs (default: {RUNS})")
 
     def run(self, options: argparse.Namespace) -> int:
         from ..store import FILE

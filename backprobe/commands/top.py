@@ -23,11 +23,11 @@ EVERY, PART = 1.5, 0.1
 
 
 class Top:
-    """Watch a run that goes on, in the terminal: step, loss, gradient, ranks, layers that stand out, what was found.
+    """Show a running job in the terminal: step, loss, gradient, ranks, layers that stand out, findings.
 
-    RUN is a folder, or the name of one in backprobe-runs/; without it the latest that goes on is taken, or the latest.
-    Only its folder is read, every second or two: the training is not touched. q or Ctrl-C ends it. Where the output is
-    no terminal, one frame is printed.
+    RUN is a folder, or the name of one in backprobe-runs/ (default: the latest that is running, else the latest). It
+    only reads the run's folder every second or two and does not touch the training. q or Ctrl-C ends it. If the output
+    is not a terminal, it prints one frame.
     """
 
     name = "top"
