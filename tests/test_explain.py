@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from backprobe.commands import main
 from backprobe.findings import own_rules, pages
-from backprobe.findings.json_size import MOST, as_json
+from backprobe.findings.json_size import MAX_JSON_BYTES, as_json
 from backprobe.records import Finding, FindingSite, Site
 from backprobe.view.github import workflow_commands
 
@@ -124,11 +124,11 @@ def test_json_is_bounded_and_the_first_finding_stays(findings: int, names: int, 
     whole = {**traced().as_dict(), "findings": found}
     text = as_json(whole)
     short = json.loads(text)
-    assert len(text.encode()) <= MOST
+    assert len(text.encode()) <= MAX_JSON_BYTES
     jsonschema.validate(short, SCHEMA)
     assert [one["title"][:4] for one in short["findings"]] == [one["title"][:4] for one in found][
         : len(short["findings"])
     ]
     assert bool(short["findings"]) == bool(found)
-    assert ("left_out" in short) == (len(as_json(whole, None)) > MOST)
+    assert ("left_out" in short) == (len(as_json(whole, None)) > MAX_JSON_BYTES)
     assert json.loads(as_json(whole, None)) == json.loads(json.dumps(whole))

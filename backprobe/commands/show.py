@@ -37,7 +37,7 @@ class Show:
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..findings.json_size import MOST, as_json
+        from ..findings.json_size import MAX_JSON_BYTES, as_json
         from ..store.job import load_run
         from ..view.github import workflow_commands
         from ..view.parts import report
@@ -47,7 +47,7 @@ class Show:
         with reading_run(folder):
             trace = load_run(folder, options.rank)
             if options.json or options.format == "json":
-                say(as_json(trace.as_dict(), None if options.all else MOST))
+                say(as_json(trace.as_dict(), None if options.all else MAX_JSON_BYTES))
             elif options.format == "github":
                 say("\n".join(workflow_commands(trace.findings)))
             else:

@@ -1,4 +1,4 @@
-"""From a trace to findings: pure functions of records, one file per rule. Never imports torch."""
+"""Derives findings from a trace: pure functions of records, one file per rule. Never imports torch."""
 
 from .engine import explain
 from .registry import all_rules, own_rules

@@ -1,9 +1,9 @@
-"""Alarms: levels that say that a run will diverge, or trains badly, before the loss does.
+"""Alarms: measurements that show that a run will diverge, or trains badly, before the loss does.
 
-Note [Against what a level is held]: a moving window would follow the drift. So a level is held against an absolute
-bound, against what it was in the first looks, and against its like: the same quantity of all matrices. Each rule wants
-several looks in a row, so that one odd batch is no alarm. Where a level may be as it is meant, as attention that looks
-at one place, the loss decides: it is an alarm only where the loss has not come down.
+Note [Against what a level is held]: a moving window would follow the drift. So each quantity is compared with an
+absolute bound, with its value in the first measurements, and with the same quantity of all other matrices. Each rule
+requires several consecutive measurements, so that one odd batch raises no alarm. If an extreme value may be intended,
+such as attention that concentrates on one position, it is an alarm only if the loss has not fallen.
 """
 
 from __future__ import annotations
@@ -16,57 +16,62 @@ from statistics import median
 from ..records import Measured
 from ..records.statistics import OF
 
-#: No look before this step counts, but for ``weight_gain``; the median of so many looks after it, and the very first
-#: one, are what levels are held against.
-BEGIN, FIRST = 10, 5
-#: Looks in a row; the share of the weight that an update has then.
-ROW, UPDATE = 5, 0.1
-#: The same beside others: the share, and how many times that of the matrix in the middle, of at least so many.
-APART, TIMES, LIKE = 0.01, 10.0, 4
-#: A matrix that is smaller than this share of the one in the middle began at zero: its updates are large beside it.
-SMALL = 0.1
-#: By quantity: the level, times what it was, and looks in a row.
-GROWN = {"attention_logit": (40.0, 4.0, 3), "activation_rms": (30.0, 8.0, 3), "weight_gain": (8.0, 5.0, 3)}
-#: The same against the very first look, up to a step: what a layer makes in its first steps.
-AT_ONCE = {"attention_logit": (40.0, 10.0, 3, math.inf), "activation_rms": (8.0, 25.0, 3, 200)}
-#: A matrix that grows: its RMS, times what it was, times the growth of the one in the middle; the last twice over of
-#: what the model puts out with, which grows as it becomes sure.
+#: ``FIRST_STEP``: measurements before this step are ignored, except for ``weight_gain``. ``EARLY_MEASUREMENTS``:
+#: quantities are compared with the median of this many measurements from ``FIRST_STEP`` on, or with the very first one.
+FIRST_STEP, EARLY_MEASUREMENTS = 10, 5
+#: ``CONSECUTIVE``: consecutive measurements. ``MAX_UPDATE_RATIO``: bound on the update-to-weight ratio in them.
+CONSECUTIVE, MAX_UPDATE_RATIO = 5, 0.1
+#: An update ratio that is an outlier among matrices: the least ratio, the least multiple of the median matrix's ratio,
+#: and the least number of matrices to compare.
+OUTLIER_UPDATE_RATIO, OUTLIER_FACTOR, MIN_MATRICES = 0.01, 10.0, 4
+#: A matrix smaller than this fraction of the median matrix started at zero: its update ratios are large for that
+#: reason.
+STARTED_AT_ZERO = 0.1
+#: By quantity: the bound, the least multiple of its early value, and the number of consecutive measurements.
+GROWTH_BOUNDS = {"attention_logit": (40.0, 4.0, 3), "activation_rms": (30.0, 8.0, 3), "weight_gain": (8.0, 5.0, 3)}
+#: The same against the very first measurement, up to a step: how a layer changes in its first steps.
+INITIAL_GROWTH_BOUNDS = {"attention_logit": (40.0, 10.0, 3, math.inf), "activation_rms": (8.0, 25.0, 3, 200)}
+#: A growing matrix: its least RMS, the least multiple of its first RMS, and the least multiple of the median matrix's
+#: growth. The output layer, which grows as the model becomes confident, is allowed ``OUTPUT`` times the last one.
 OUTGROWN, OUTPUT = (0.3, 4.0, 3.0), 2.0
-#: RMS of what comes into the first layer, and times what it was.
+#: RMS of the first layer's input, and the least multiple of its early value.
 INPUT = (1.0, 8.0)
-#: By how much a layer may multiply the RMS of what comes in, and times that of the one in the middle.
+#: The factor by which a layer may multiply the RMS of its input, and the multiple of the median layer's factor.
 GAIN = (8.0, 5.0)
-#: The least part of a half-precision range that is to be left above an activation, as a factor.
+#: The least ratio of a half-precision type's maximum to the largest activation.
 HEADROOM = 100.0
-#: The share of a weight's norm up to which it has stayed as it was since the last look.
+#: A weight counts as unchanged since the last measurement if its norm moved by at most this fraction.
 STILL = 1e-5
-#: What a level is, times that of the last look, that is named with a jump of the loss.
+#: A layer is named with a loss spike if its level grew by this factor since the last measurement.
 WITH_IT = 3.0
-#: RMS of gradients over the root of their second moment, of the parameter in the middle.
-BEHIND = 5.0
-#: Shares of units, and looks in a row.
+#: Bound on the RMS of gradients over the root of Adam's second moment, for the median parameter.
+MAX_ADAM_RATIO = 5.0
+#: The share of units beyond which a layer is dead or saturated, and the number of consecutive measurements.
 DEAD, SATURATED = (0.9, 5), (0.8, 5)
-#: Entropy of attention in nats, as a share of the first look's, which was at least so much.
+#: Entropy of attention in nats: the bound, the bound as a share of the first value, and the least first value.
 ENTROPY = (0.05, 0.1, 0.5)
-#: The stable rank of a collapsed matrix; of one where that is no matter of taste; as a share of what it was.
+#: The stable rank of a collapsed matrix while the loss is high; the same whatever the loss; and the bound as a share of
+#: its first value.
 RANK = (1.3, 1.05, 0.25)
-#: The share of the loss of the first looks above which it has not come down, and has not moved.
+#: Shares of the first loss: above ``DOWN`` the loss has not fallen much, above ``MOVED`` it has hardly moved.
 DOWN, MOVED = 0.6, 0.9
-#: The share of the weight that an update is to have, the share of elements that may stay as they were, and for how
-#: many looks; as a share of the matrix in the middle.
-MOVES, STAYS, LONG, SLOWEST = 1e-5, 0.95, 12, 0.01
-#: Of a jump of the loss: the looks that it is held against, at least and at most; how many times their spread; how many
-#: times their middle; what share of the loss of the first looks.
+#: The least healthy update ratio, the share of elements that an update may leave unchanged, for how many consecutive
+#: measurements, and the least update ratio as a share of the median matrix's.
+MOVES, STAYS, LONG_CONSECUTIVE, SLOWEST = 1e-5, 0.95, 12, 0.01
+#: A jump of the loss: the least and most earlier measurements to compare with, how many times their spread, how many
+#: times their median, and what share of the first loss.
 JUMP = (8, 12, 6.0, 1.5, 0.1)
-#: What is measured of parameters; all else that is looked at here is of modules, or of the whole run.
+#: Quantities measured of parameters; the others are of modules, or of the whole run.
 OF_PARAMETERS = ("update_ratio", "weight_rms", "weight_gain", "adam_ratio", "stable_rank", "unchanged")
 WHOLE = "loss_median"
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """What was noticed at step ``step``: ``quantity`` of ``name`` has been beyond its bound since step ``since``.
-    ``before``: what it was in the first steps, or what it is held against."""
+    """A quantity of a layer that has been beyond its bound since step ``since``, noticed at step ``step``.
+
+    ``name`` is the layer; ``before`` is the early value or the bound that the value was compared with.
+    """
 
     kind: str
     name: str
@@ -79,24 +84,24 @@ class Alarm:
 
 @dataclass
 class Levels:
-    """What is known when a look has come."""
+    """The measurements known so far, and what they are compared with."""
 
     step: int = -1
-    #: Of this look: by quantity and name.
+    #: This measurement: quantity -> name -> value.
     now: dict[str, dict[str, float]] = field(default_factory=dict)
-    #: Of the one before, and of the one before that.
+    #: The previous measurement, and the one before it.
     last: dict[str, dict[str, float]] = field(default_factory=dict)
     older: dict[str, dict[str, float]] = field(default_factory=dict)
-    #: Of the very first look at each, and the first ones from ``BEGIN`` on.
+    #: The very first value of each, and the first ``EARLY_MEASUREMENTS`` values from step ``FIRST_STEP`` on.
     first: dict[str, dict[str, float]] = field(default_factory=dict)
     early: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    #: The last ones of what is held against its own past.
+    #: Recent losses, which a new loss is compared with.
     past: dict[str, list[float]] = field(default_factory=dict)
-    #: The last loss that was known.
+    #: The last known loss.
     loss: float | None = None
-    #: The greatest of each optimizer's rate so far.
+    #: Each optimizer's highest learning rate so far.
     rates: dict[str, float] = field(default_factory=dict)
-    #: Modules that the model puts out with, in this look.
+    #: The output modules in this measurement.
     _outputs: set[str] | None = None
 
     def take(self, look: Measured, parsed: Iterable[tuple[str, str]]) -> None:
@@ -107,9 +112,9 @@ class Levels:
                 continue
             self.now.setdefault(quantity, {})[name] = value
             self.first.setdefault(quantity, {}).setdefault(name, value)
-            if look.step >= BEGIN:
+            if look.step >= FIRST_STEP:
                 early = self.early.setdefault(quantity, {}).setdefault(name, [])
-                if len(early) < FIRST:
+                if len(early) < EARLY_MEASUREMENTS:
                     early.append(value)
             if quantity == WHOLE:
                 self.loss = value
@@ -117,8 +122,9 @@ class Levels:
                 self.rates[name] = max(value, self.rates.get(name, 0.0))
 
     def output(self, name: str) -> bool:
-        """Whether a module, or the one that a parameter is of, is what the model puts out with: the last one that has
-        a parameter of its own, or what comes behind it."""
+        """Return whether a module, or a parameter's module, belongs to the model's output: the last module with
+        parameters of its own, or a module after it.
+        """
         sizes = self.now.get("weight_rms", {})
         module = name.rpartition(".")[0] if name in sizes else name
         if self._outputs is None:
@@ -131,9 +137,11 @@ class Levels:
         return module in self._outputs
 
     def as_meant(self, quantity: str, name: str) -> bool:
-        """Whether it grows because targets are large, or the model becomes sure: this is what the model puts out with,
-        and the loss has not risen; or what it puts out has grown more and is larger, and the loss has fallen. Between
-        norms, and where the loss does not fall, growth is not meant."""
+        """Return whether the growth is harmless: targets are large, or the model becomes confident.
+
+        It is for the model's output if the loss has not risen, and for another layer if the output has grown more, is
+        larger, and the loss has fallen.
+        """
         if quantity == "attention_logit":
             return False
         if self.output(name):
@@ -145,7 +153,7 @@ class Levels:
 
     @property
     def wide(self) -> Mapping[str, float]:
-        """Matrices: those that have a stable rank."""
+        """Matrices: parameters that have a stable rank."""
         return self.first.get("stable_rank", {})
 
     def matrices(self, quantity: str) -> dict[str, float]:
@@ -153,33 +161,33 @@ class Levels:
         return {name: value for name, value in self.now.get(quantity, {}).items() if name in wide}
 
     def before(self, quantity: str, name: str) -> float | None:
-        """What it was in the first looks; ``None`` while those come."""
+        """Return the median of the early values; ``None`` until there are ``EARLY_MEASUREMENTS`` of them."""
         early = self.early.get(quantity, {}).get(name, ())
-        return median(early) if len(early) == FIRST else None
+        return median(early) if len(early) == EARLY_MEASUREMENTS else None
 
     def loss_is(self, share: float) -> bool:
-        """Whether the loss is above that share of the one of the first look."""
+        """Return whether the loss is above `share` of the first loss."""
         first = self.first.get(WHOLE, {}).get("loss")
         return self.loss is not None and first is not None and self.loss > share * first > 0
 
     def loss_fell(self, share: float) -> bool:
-        """Whether the loss is at most that share of the one of the first look. Of one below zero nothing is known."""
+        """Return whether the loss is at most `share` of the first loss. False if the loss is not positive."""
         first = self.first.get(WHOLE, {}).get("loss")
         return self.loss is not None and first is not None and 0 < self.loss <= share * first
 
     def rate_fell(self) -> bool:
-        """Whether the learning rate is less than half of what it was."""
+        """Return whether a learning rate is less than half of its highest value."""
         rates = self.now.get("lr", {})
         return any(value < 0.5 * self.rates[name] for name, value in rates.items())
 
 
-#: What is beyond its bound in a look: the name, the value, what it is held against.
+#: Layers beyond their bound in a measurement: name, value, the value or bound that it was compared with.
 Beyond = Iterator[tuple[str, float, float]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`kind` is given where `beyond` names a layer in `row` looks in a row. `quantity`: what that is."""
+    """Raises an alarm of `kind` if `beyond` yields a layer in `row` consecutive measurements of `quantity`."""
 
     kind: str
     quantity: str
@@ -189,30 +197,30 @@ class Rule:
 
 def _large_updates(levels: Levels) -> Beyond:
     for name, value in _grown_up(levels).items():
-        if value >= UPDATE:
-            yield name, value, UPDATE
+        if value >= MAX_UPDATE_RATIO:
+            yield name, value, MAX_UPDATE_RATIO
 
 
 def _updates_apart(levels: Levels) -> Beyond:
     all_ratios = levels.matrices("update_ratio")
-    if len(all_ratios) < LIKE:
+    if len(all_ratios) < MIN_MATRICES:
         return
     middle = median(all_ratios.values())
     for name, value in _grown_up(levels).items():
         more = OUTPUT if levels.output(name) else 1.0
-        if value >= more * max(APART, TIMES * middle):
+        if value >= more * max(OUTLIER_UPDATE_RATIO, OUTLIER_FACTOR * middle):
             yield name, value, middle
 
 
 def _grown_up(levels: Levels) -> dict[str, float]:
-    """Shares of the weight that updates have, of matrices that did not begin at zero."""
+    """Return the update ratios of matrices that did not start at zero."""
     ratios, sizes = levels.matrices("update_ratio"), levels.matrices("weight_rms")
-    least = SMALL * median(sizes.values()) if sizes else 0.0
+    least = STARTED_AT_ZERO * median(sizes.values()) if sizes else 0.0
     return {name: value for name, value in ratios.items() if sizes.get(name, 0.0) >= least}
 
 
 def _grows(quantity: str) -> Callable[[Levels], Beyond]:
-    level, times, _ = GROWN[quantity]
+    level, times, _ = GROWTH_BOUNDS[quantity]
 
     def beyond(levels: Levels) -> Beyond:
         here = levels.matrices(quantity) if quantity in OF_PARAMETERS else levels.now.get(quantity, {})
@@ -226,7 +234,7 @@ def _grows(quantity: str) -> Callable[[Levels], Beyond]:
 
 
 def _grew_at_once(quantity: str) -> Callable[[Levels], Beyond]:
-    level, times, _, until = AT_ONCE[quantity]
+    level, times, _, until = INITIAL_GROWTH_BOUNDS[quantity]
 
     def beyond(levels: Levels) -> Beyond:
         for name, value in levels.now.get(quantity, {}).items():
@@ -239,7 +247,7 @@ def _grew_at_once(quantity: str) -> Callable[[Levels], Beyond]:
 
 
 def _more_comes_in(levels: Levels) -> Beyond:
-    """The first layer puts out many times what it did, and its weight has not grown so much."""
+    """Yield the first layer if its input grew: its output grew by more than its weight's gain."""
     level, times = INPUT
     name, value = next(iter(levels.now["activation_rms"].items()))
     weight = f"{name}.weight"
@@ -252,9 +260,9 @@ def _more_comes_in(levels: Levels) -> Beyond:
 def _outgrows(levels: Levels) -> Beyond:
     here = levels.matrices("weight_rms")
     first = levels.first.get("weight_rms", {})
-    least = SMALL * median(first[name] for name in here) if here else 0.0
+    least = STARTED_AT_ZERO * median(first[name] for name in here) if here else 0.0
     growth = {name: value / first[name] for name, value in here.items() if first[name] > least}
-    if len(growth) < LIKE - 1:
+    if len(growth) < MIN_MATRICES - 1:
         return
     level, times, apart = OUTGROWN
     middle = median(growth.values())
@@ -265,12 +273,12 @@ def _outgrows(levels: Levels) -> Beyond:
 
 
 def _gains(levels: Levels) -> Beyond:
-    """In the first look: what the first steps make of it blows up all others."""
+    """Yield, in the first steps, layers whose gain is far above the median layer's."""
     here = levels.now["weight_gain"]
     bound, times = GAIN
     middle = median(here.values())
     for name, value in here.items():
-        if levels.step < BEGIN and len(here) > 1 and value >= max(bound, times * middle):
+        if levels.step < FIRST_STEP and len(here) > 1 and value >= max(bound, times * middle):
             yield name, value, middle
 
 
@@ -281,11 +289,11 @@ def _little_room(levels: Levels) -> Beyond:
 
 
 def _behind(levels: Levels) -> Beyond:
-    """Of all matrices together: told of the one that is furthest."""
+    """Compare the median of all matrices with the bound; yield the matrix with the largest ratio."""
     here = levels.matrices("adam_ratio")
-    if len(here) > 1 and median(here.values()) > BEHIND:
+    if len(here) > 1 and median(here.values()) > MAX_ADAM_RATIO:
         name = max(here, key=here.__getitem__)
-        yield name, here[name], BEHIND
+        yield name, here[name], MAX_ADAM_RATIO
 
 
 def _dead(levels: Levels) -> Beyond:
@@ -319,7 +327,7 @@ def _one_direction(levels: Levels) -> Beyond:
 
 
 def _about_one_direction(levels: Levels) -> Beyond:
-    """While the loss comes down a layer before few outputs may learn one direction first."""
+    """Yield collapsed matrices only if the loss is high: a layer before few outputs may learn one direction first."""
     if levels.loss_is(DOWN):
         yield from _ranks_below(levels, RANK[0])
 
@@ -357,7 +365,7 @@ def _stays(levels: Levels) -> Beyond:
 
 def _jumps(levels: Levels) -> Beyond:
     value = levels.now.get(WHOLE, {}).get("loss")
-    if value is None or levels.step < BEGIN:
+    if value is None or levels.step < FIRST_STEP:
         return
     past, worst = levels.past.setdefault(WHOLE, []), levels.past.setdefault("loss_max", [])
     least, most, spreads, times, share = JUMP
@@ -378,7 +386,7 @@ def _jumps(levels: Levels) -> Beyond:
 
 
 def _with_it(levels: Levels) -> str:
-    """The layer that changed with the loss: the weight that did most, or the first module whose output did."""
+    """Return the layer that changed with the loss: the weight that grew most, or the first module whose output grew."""
 
     def changed(quantity: str) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -395,42 +403,45 @@ def _with_it(levels: Levels) -> str:
 
 RULES = (
     Rule("loss-spike", WHOLE, 1, _jumps),
-    Rule("update-too-large", "update_ratio", ROW, _large_updates),
-    Rule("update-too-large", "update_ratio", ROW, _updates_apart),
-    *(Rule("divergence-ahead", quantity, row, _grows(quantity)) for quantity, (*_, row) in GROWN.items()),
-    *(Rule("divergence-ahead", quantity, one[2], _grew_at_once(quantity)) for quantity, one in AT_ONCE.items()),
+    Rule("update-too-large", "update_ratio", CONSECUTIVE, _large_updates),
+    Rule("update-too-large", "update_ratio", CONSECUTIVE, _updates_apart),
+    *(Rule("divergence-ahead", quantity, row, _grows(quantity)) for quantity, (*_, row) in GROWTH_BOUNDS.items()),
+    *(
+        Rule("divergence-ahead", quantity, one[2], _grew_at_once(quantity))
+        for quantity, one in INITIAL_GROWTH_BOUNDS.items()
+    ),
     Rule("divergence-ahead", "activation_rms", 3, _more_comes_in),
     Rule("divergence-ahead", "weight_rms", 3, _outgrows),
     Rule("divergence-ahead", "weight_gain", 1, _gains),
     Rule("divergence-ahead", "headroom", 3, _little_room),
     Rule("divergence-ahead", "adam_ratio", 2, _behind),
     Rule("attention-collapse", "attention_entropy", 5, _one_place),
-    Rule("attention-collapse", "attention_entropy", LONG, _one_place_from_the_start),
+    Rule("attention-collapse", "attention_entropy", LONG_CONSECUTIVE, _one_place_from_the_start),
     Rule("rank-collapse", "stable_rank", 1, _one_direction),
     Rule("rank-collapse", "stable_rank", 2, _about_one_direction),
     Rule("dead-units", "dead", DEAD[1], _dead),
     Rule("saturated-units", "saturated", SATURATED[1], _saturated),
-    Rule("update-too-small", "update_ratio", LONG, _hardly_moves),
-    Rule("update-too-small", "unchanged", LONG, _stays),
+    Rule("update-too-small", "update_ratio", LONG_CONSECUTIVE, _hardly_moves),
+    Rule("update-too-small", "unchanged", LONG_CONSECUTIVE, _stays),
 )
 #: The kinds of alarms, in the order of their rank.
 ALARMS = tuple(dict.fromkeys(rule.kind for rule in RULES))
 
 
 class Monitor:
-    """Takes looks one by one, and says what is new."""
+    """Applies the rules to measurements one by one and returns new alarms."""
 
     def __init__(self) -> None:
         self._levels = Levels()
-        #: By rule and name: since when it is beyond its bound, in how many looks.
+        #: For each rule: layer -> (step since which it is beyond its bound, number of measurements).
         self._beyond: list[dict[str, tuple[int, int]]] = [{} for _ in RULES]
         self._told: set[str] = set()
-        #: Something is beyond its bound that is an alarm if that lasts.
+        #: True if a value is beyond its bound and will be an alarm if that lasts.
         self.waits = False
         self._parsed: dict[tuple[str, ...], list[tuple[str, str]]] = {}
 
     def add(self, look: Measured) -> list[Alarm]:
-        """What `look` gives rise to: of each kind the first in the run, of the layer where it began."""
+        """Return new alarms: of each kind only the first in the run, for the layer where it began."""
         parsed = self._parsed.get(look.names)
         if parsed is None:
             if len(self._parsed) > 100:
@@ -442,7 +453,7 @@ class Monitor:
         found: dict[str, list[Alarm]] = {}
         self.waits = False
         for rule, beyond in zip(RULES, self._beyond, strict=True):
-            if rule.quantity not in levels.now or (levels.step < BEGIN and rule.quantity != "weight_gain"):
+            if rule.quantity not in levels.now or (levels.step < FIRST_STEP and rule.quantity != "weight_gain"):
                 continue
             rows = {}
             for name, value, before in rule.beyond(levels):
@@ -465,11 +476,11 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _first(alarm: Alarm) -> tuple[int, float]:
-    """By when it began, then by how far it is."""
+    """Sort key: the step at which the alarm began, then how far the value is beyond."""
     return alarm.since, -abs(math.log(max(alarm.value, 1e-30) / max(alarm.before, 1e-30)))
 
 
 def alarms(looks: Iterable[Measured]) -> list[Alarm]:
-    """The alarms of a run, in the order in which they came."""
+    """Return the alarms of a run, in the order in which they were raised."""
     monitor = Monitor()
     return [alarm for look in looks for alarm in monitor.add(look)]

@@ -1,4 +1,4 @@
-"""A node raised while it ran: which one, and the forward line that made it."""
+"""The rule for a node that raised an exception: names the node and the forward line that created it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..records import BackwardCall, Facts, Finding, FindingSite, NodeRun, Region
 from ..torch_texts import DONATED, NO_SECOND, NOT_SCALAR, READY_TWICE
 from .rules import GENERAL, Kind, rule
 
-#: The operation that computes a first derivative and has none of its own.
+#: Matches torch's error for an operation that has a first derivative and no second.
 _NO_DERIVATIVE = re.compile(r"derivative for aten::(\w+)_backward\w* is not implemented")
 
 
@@ -22,7 +22,7 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
     raised = call.raised
     if raised is None or raised.node is None or READY_TWICE in raised.text:
         return []
-    # Of the checkpoint's recomputation, or of a hook that read a gradient too early: those are findings themselves.
+    # Errors of a checkpoint's recomputation, or of a hook that read a gradient too early, have findings of their own.
     if any(call.index in seen.backwards for seen in facts.of(RegionDiffers)):
         return []
     if any(raised.backward == seen.stale for seen in facts.of(StaleRead)):
@@ -70,7 +70,7 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
 
 
 def _advice(site: Site | None, forward: Site | None) -> str:
-    """What to look at, by the line that is named and that of the node's own forward."""
+    """Return advice that fits the named line and the line of the node's own forward."""
     if site is None:
         return (
             "No line of the forward made this node. What the error says is about the operations of the first "
@@ -90,7 +90,7 @@ def _advice(site: Site | None, forward: Site | None) -> str:
 
 
 def _refused(call: BackwardCall, text: str) -> tuple[str, str] | None:
-    """What is said, and advised, where a compiled region cannot do what was asked of it."""
+    """Return title and advice if a compiled region cannot run the backward that was requested."""
     if NO_SECOND in text:
         return (
             "a second derivative was asked for, and the compiled region that is called here has none",
@@ -117,7 +117,7 @@ def _refused(call: BackwardCall, text: str) -> tuple[str, str] | None:
 
 
 def _named(call: BackwardCall, text: str) -> NodeRun | None:
-    """The operation of the forward whose derivative the error names, where the graph has one and at one line."""
+    """Return the forward operation whose derivative the error names, if exactly one line of the graph has it."""
     match = _NO_DERIVATIVE.search(text)
     if match is None:
         return None

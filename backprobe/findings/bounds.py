@@ -1,37 +1,54 @@
-"""The bounds of alarms, for those who draw them."""
+"""The alarm bounds that plots draw as lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
 
-from .alarms import BEGIN, BEHIND, DEAD, FIRST, GROWN, HEADROOM, OF_PARAMETERS, SATURATED, UPDATE
+from .alarms import (
+    DEAD,
+    EARLY_MEASUREMENTS,
+    FIRST_STEP,
+    GROWTH_BOUNDS,
+    HEADROOM,
+    MAX_ADAM_RATIO,
+    MAX_UPDATE_RATIO,
+    OF_PARAMETERS,
+    SATURATED,
+)
 
-__all__ = ["BEGIN", "FIRST", "bound", "of_matrices", "of_the_middle"]
+__all__ = ["EARLY_MEASUREMENTS", "FIRST_STEP", "bound", "of_matrices", "of_the_middle"]
 
-#: Quantities whose bound is the same for all layers.
-_SAME = {"update_ratio": UPDATE, "headroom": HEADROOM, "adam_ratio": BEHIND, "dead": DEAD[0], "saturated": SATURATED[0]}
+#: Quantities that have the same bound for all layers.
+_SAME = {
+    "update_ratio": MAX_UPDATE_RATIO,
+    "headroom": HEADROOM,
+    "adam_ratio": MAX_ADAM_RATIO,
+    "dead": DEAD[0],
+    "saturated": SATURATED[0],
+}
 
 
 def bound(quantity: str, first: Sequence[float]) -> float | None:
-    """Beyond what `quantity` of a layer gives an alarm, in some looks in a row: above it, or below where small values
-    are bad; ``None`` where there is no such number, or not yet.
+    """Return the bound of `quantity` for a layer: an alarm is raised above it, or below it if small values are bad.
 
-    :param first: its first ``FIRST`` looks from step ``BEGIN`` on.
+    Returns ``None`` if the quantity has no fixed bound, or none yet.
+
+    :param first: the layer's first ``EARLY_MEASUREMENTS`` measurements from step ``FIRST_STEP`` on.
     """
     if quantity in _SAME:
         return _SAME[quantity]
-    if quantity not in GROWN or len(first) < FIRST:
+    if quantity not in GROWTH_BOUNDS or len(first) < EARLY_MEASUREMENTS:
         return None
-    level, times, _ = GROWN[quantity]
-    return float(max(level, times * median(first[:FIRST])))
+    level, times, _ = GROWTH_BOUNDS[quantity]
+    return float(max(level, times * median(first[:EARLY_MEASUREMENTS])))
 
 
 def of_matrices(quantity: str) -> bool:
-    """Whether the bound is for matrices only."""
+    """Return whether the bound applies to matrices only."""
     return quantity in OF_PARAMETERS
 
 
 def of_the_middle(quantity: str) -> bool:
-    """Whether the bound is for the layer in the middle."""
+    """Return whether the bound applies to the median layer."""
     return quantity == "adam_ratio"

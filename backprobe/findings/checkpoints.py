@@ -1,4 +1,4 @@
-"""Checkpointed regions: what the recomputation did differently, and the state that it changed a second time."""
+"""Rules for checkpointed regions: recomputations that differ, gradients that differ, state updated twice."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 _SAME = "What a checkpointed function does must depend on its arguments, its parameters and torch's random state only"
-#: What ``changed`` means where something else differs than a number, a flag or a parameter.
+#: What a change in the region means if the difference is not in a number, a flag or a parameter.
 _FILLED = ": the region itself puts something where it looks for it, so the second run finds more"
-#: Where a random number comes before it.
+#: If a random number precedes the difference.
 _DRAWN = ": a random number is drawn {} it, from a generator that a checkpoint does not put back"
 _ADVICE = {
     "drawn": "Draw from torch's own generator, whose state a checkpoint puts back, or draw outside the region and pass "
@@ -46,7 +46,7 @@ _ADVICE = {
     "unheard": f"{_SAME}. No operation was seen of it: where the step was not recorded, --budget "
     "none names the one that differs.",
 }
-#: What torch says of the tensors that were kept.
+#: Matches the tensor counts in torch's error.
 _COUNTS = re.compile(r"saved during (?:forward|recomputation): (\d+)")
 
 
@@ -59,7 +59,9 @@ _COUNTS = re.compile(r"saved during (?:forward|recomputation): (\d+)")
     )
 )
 def checkpoint_mismatches(trace: Trace) -> list[Finding]:
-    """Where it was asked for, those that raise nothing are told as gradients that differ."""
+    """Report mismatches. With ``--check checkpoints``, those that raise nothing are reported as gradients that
+    differ.
+    """
     asked = "checkpoints" in trace.facts.asked
     return [f for f in _mismatches(trace) if f.severity == "error" or not asked]
 
@@ -71,7 +73,7 @@ def _mismatches(trace: Trace) -> list[Finding]:
             continue
         sites = [("cause", seen.cause), ("region", seen.region), ("failed", seen.failed)]
         if seen.changed is not None:
-            # The optimizer's step (or what else wrote) is the cause; where train or eval was called is a guess.
+            # The optimizer's step (or another write) is the cause; the call of train() or eval() is a guess.
             guess = seen.how == "arguments"
             sites.insert(1 if guess else 0, ("changed" if guess else "cause", seen.changed))
         if seen.drawn not in (None, seen.cause):
@@ -103,11 +105,11 @@ def _mismatches(trace: Trace) -> list[Finding]:
     topic=Topic("checkpoints", "gradients of checkpointed regions against the same without"),
 )
 def gradient_differs(trace: Trace) -> list[Finding]:
-    """Regions whose gradients are not those without the checkpoint."""
+    """Find regions whose gradients differ from those without the checkpoint."""
     found = []
     silent = [f for f in _mismatches(trace) if f.severity != "error"]
     for finding in silent:
-        # Torch took the recomputation for right, and its values are others: so are the gradients.
+        # Torch accepted the recomputation although its values differ: so the gradients differ too.
         order = sorted(finding.sites, key=lambda s: s.role != "region")
         found.append(
             replace(
@@ -154,7 +156,7 @@ def _drawn(seen: RegionDiffers) -> str:
 
 
 def _changes_itself(seen: RegionDiffers, trace: Trace) -> bool:
-    """Whether the values differ because the region changes its own state: that is the finding then."""
+    """Return whether the values differ because the region changes its own state, which is a finding of its own."""
     module = seen.module or ""
     return any(
         r.region == seen.region and any(module == m or module.startswith(f"{m}.") for m in r.modules)

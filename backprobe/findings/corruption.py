@@ -1,4 +1,4 @@
-"""What made gradients or weights bad that no node of the backward did: for ``nonfinite``, which says when."""
+"""Findings for non-finite gradients or weights that no node of the backward produced; ``nonfinite`` uses them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .rules import sites_of
 
 
 def spoilt_finding(seen: Spoilt) -> Finding:
-    """Gradients or weights that were bad after a finite backward."""
+    """Build the finding for gradients or weights that became non-finite after a finite backward."""
     names = few(seen.parameters)
     gradient = "gradient" in seen.what
     made = (
@@ -44,7 +44,9 @@ def spoilt_finding(seen: Spoilt) -> Finding:
 
 
 def hooked_finding(call: BackwardCall, hooks: Iterable[GradientHook]) -> Finding | None:
-    """A hook of the user's made what is bad, before any node did."""
+    """Build the finding for a user's hook that produced a non-finite gradient before any node did; ``None`` if none
+    did.
+    """
     made = [(run.order, hook, run) for hook in hooks if (run := call.nodes[hook.node]).order is not None]
     bad = [one for one in made if _made_by(call, one[1], one[2])]
     if not bad:

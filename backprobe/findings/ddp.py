@@ -1,4 +1,4 @@
-"""A parameter that data-parallel training saw ready twice in one iteration."""
+"""The rule for a parameter that data-parallel training saw ready twice in one iteration."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .rules import WRONG, Kind, rule, sites_of
 if TYPE_CHECKING:
     from ..traces import Trace
 
-#: Lines of checkpoints that are named.
-MOST = 3
+#: The most checkpoint lines that a finding names.
+MAX_CHECKPOINT_LINES = 3
 
 
 @rule(
@@ -44,7 +44,7 @@ def ready_twice(trace: Trace) -> list[Finding]:
             pairs = [("failed", call.site), ("first", first.site if first is not None else None)]
             regions = [run.site for run in call.nodes if run.name == REENTRANT_NODE] if first is None else []
             if len(regions) > 1:
-                pairs += [("checkpointed", site) for site in dict.fromkeys(regions)][:MOST]
+                pairs += [("checkpointed", site) for site in dict.fromkeys(regions)][:MAX_CHECKPOINT_LINES]
             found.append(
                 Finding(
                     kind="ddp-ready-twice",
@@ -74,5 +74,5 @@ def _what(regions: list[Site | None]) -> str:
 
 
 def _leaves(call: BackwardCall | None) -> set[str]:
-    """Parameters that `call` gave a gradient to, or was about to."""
+    """Return the parameters that `call` gave a gradient to, or would have."""
     return {r.parameter for r in call.nodes if r.parameter is not None} if call is not None else set()

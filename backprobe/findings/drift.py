@@ -1,11 +1,11 @@
-"""Replicas that should be equal on several ranks, and are not.
+"""The rule for replicas that should be equal on all ranks and are not.
 
-Note [What must be equal]: parameters of a model in ``DistributedDataParallel``, and those parts of distributed tensors
-that are replicated. Of a plain model nobody says so; but where the ranks' gradients are bit by bit the same, they were
-reduced, and then these weights are meant to be, too, and those beside them that were equal when it began: not experts
-that each rank has of its own. So they are, likely, where all begin with the same weights and
-reduce as much in every step as the model has parameters. What is equal again in the last step that was
-looked at was brought together on purpose, now and then.
+Note [What must be equal]: parameters of a model in ``DistributedDataParallel``, and the replicated parts of distributed
+tensors. For a plain model nothing states it; but if the ranks' gradients are bitwise equal, they were reduced, and then
+these weights are meant to be equal too, as are other weights that were equal at the start (which excludes experts that
+each rank has of its own). Weights are also likely meant to be equal if all ranks start with the same weights and reduce
+as many elements in every step as the model has parameters. Weights that are equal again in the last inspected step were
+synchronised on purpose, now and then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PHASES = ("before", "gradients", "after")
 
 @dataclass(frozen=True)
 class _Drift:
-    """The first difference: in which step, in what, of which tensors; ``last``: the step looked at before it."""
+    """The first difference: step, phase, tensors and ranks' states. ``last`` is the inspected step before it."""
 
     step: int
     last: int | None
@@ -49,7 +49,7 @@ class _Drift:
     invalidates_gradients=True,
 )
 def drift(trace: Trace) -> list[Finding]:
-    """The first step in which replicas differ, and why as far as that can be told."""
+    """Report the first step in which replicas differ, with the reason if it is known."""
     seen = trace.facts.of(RankSeen)
     known = {one.rank: one for one in (*trace.facts.of(Replicas), *(r for one in seen for r in one.replicas))}
     ranks = [known[rank] for rank in sorted(known)]
@@ -61,7 +61,7 @@ def drift(trace: Trace) -> list[Finding]:
 
 
 def _order(ranks: Sequence[Replicas]) -> list[Finding]:
-    """Data-parallel training pairs parameters by their place: a model that lists them in another order is another."""
+    """Report models whose ranks list parameters in different orders: data-parallel training pairs them by position."""
     first = ranks[0]
     own = [t.name for t in first.tensors if t.how == "ddp"]
     for other in ranks[1:]:
@@ -142,8 +142,9 @@ def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
 
 
 def _changed_apart(ranks: Sequence[Replicas], seen: Sequence[RankSeen]) -> list[Finding]:
-    """Plain weights that began the same, and to which the backward gave the same: a copy on each rank, as a norm beside
-    parts under tensor parallelism. When the optimizer steps their gradients are not the same any more."""
+    """Report plain weights that started equal and got equal gradients from the backward, but whose gradients differ
+    when the optimizer steps: copies on each rank, such as a norm beside sharded weights under tensor parallelism.
+    """
     if not all(one.collectives and one.collectives[-1].number >= one.steps for one in seen if one.rank is not None):
         return []  # each trains for itself
     by = [{(s.step, s.optimizer): s for s in one.states} for one in ranks]
@@ -160,7 +161,7 @@ def _changed_apart(ranks: Sequence[Replicas], seen: Sequence[RankSeen]) -> list[
         )
         if names:
             who = ranks_text([one.rank for one in ranks])
-            touched = list(dict.fromkeys(site for s in states for site in s.touched))[:LINES]
+            touched = list(dict.fromkeys(site for s in states for site in s.touched))[:MAX_LINES]
             sites = [FindingSite("cause" if len(touched) == 1 else "touched", site) for site in touched]
             sites += [FindingSite("backward", s.backward) for s in states[:1] if s.backward is not None]
             return [
@@ -179,12 +180,12 @@ def _changed_apart(ranks: Sequence[Replicas], seen: Sequence[RankSeen]) -> list[
     return []
 
 
-#: Lines of one kind that are named.
-LINES = 4
+#: The most lines of one role that a finding names.
+MAX_LINES = 4
 
 
 def _unreduced(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, list[FindingSite]]:
-    """Why gradients are not the same, in words, and lines: of the backward, and of what may have made them so."""
+    """Return why gradients differ, in words, and lines: of the backward, and of code that may have caused it."""
     states = found.states
     backward = [FindingSite("backward", s.backward) for s in states[:1] if s.backward is not None]
     alone = list(dict.fromkeys(site for s in states for site in s.unsynced))
@@ -202,7 +203,7 @@ def _unreduced(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, list[Find
             ", which draws random numbers" if draws else ""
         )
         return how, [*lines, *backward]
-    touched = list(dict.fromkeys(site for s in states for site in s.touched))[:LINES]
+    touched = list(dict.fromkeys(site for s in states for site in s.touched))[:MAX_LINES]
     heads = dict(pair for one in ranks for pair in one.loops)
     loops = dict.fromkeys(heads[site] for site in touched if site in heads)
     named = [*(("touched", site) for site in touched), *(("loop", site) for site in loops)]
@@ -210,14 +211,15 @@ def _unreduced(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, list[Find
 
 
 def _lines(ranks: Sequence[Replicas], what: str, names: Sequence[str]) -> list[Site]:
-    """The lines that ranks told of parameters, each once."""
+    """Return the lines that ranks recorded for parameters, without duplicates."""
     found = (site for one in ranks for name, site in getattr(one, what) if name in names)
-    return list(dict.fromkeys(found))[:LINES]
+    return list(dict.fromkeys(found))[:MAX_LINES]
 
 
 def _settings(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, int | None, list[FindingSite]]:
-    """A setting of the optimizer that is not the same on all ranks: which, in words; the rank that has another than
-    before, where it is one; and the line that writes it."""
+    """Return an optimizer setting that differs between ranks, in words; the only rank whose setting changed, if there
+    is one; and the lines that write it.
+    """
     number = found.states[0].optimizer
     for at, groups in enumerate(zip(*(state.settings for state in found.states), strict=False)):
         for key in sorted(set.intersection(*(set(dict(group)) for group in groups))):
@@ -236,13 +238,13 @@ def _settings(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, int | None
 
 
 def _setting(one: Replicas, optimizer: int, step: int, group: int, key: str) -> float | None:
-    """What it was when the optimizer stepped before."""
+    """Return the setting in the optimizer's previous step; ``None`` if there is none."""
     earlier = [s.settings for s in one.states if s.optimizer == optimizer and s.step < step and len(s.settings) > group]
     return dict(earlier[-1][group]).get(key) if earlier else None
 
 
 def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
-    """Between two steps of an optimizer: by a line on those ranks whose values changed then."""
+    """Report a write between two steps of an optimizer, by a line on the ranks whose values changed then."""
     name = found.names[0]
     writers = []
     for one in ranks:
@@ -266,7 +268,7 @@ def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
 
 
 def _writes(ranks: Sequence[Replicas], found: _Drift) -> list[tuple[int, int, Site]]:
-    """Rank, step and line of what wrote to the first of those that differ, since they were last the same."""
+    """Return rank, step and line of each write to the first differing tensor since the ranks last agreed."""
     since = found.step - 1 if found.last is None else found.last
     return [
         (one.rank, step, site)
@@ -277,7 +279,7 @@ def _writes(ranks: Sequence[Replicas], found: _Drift) -> list[tuple[int, int, Si
 
 
 def _written_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
-    """Where nobody looked for some steps: a line that wrote to it in them on one rank, and on no other."""
+    """Report a line that wrote to the tensor on one rank only, if several steps were not inspected."""
     writes = _writes(ranks, found)
     who = {rank for rank, _, _ in writes}
     if not who:
@@ -292,7 +294,7 @@ def _written_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
 
 
 def _changed_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
-    """Where nobody saw who writes: an optimizer of one rank, and of no other, found it written to."""
+    """Report a write that only one rank's optimizer noticed, if no write was observed."""
     since, first = -1 if found.last is None else found.last, dict[int, int]()
     for one in ranks:
         steps = next((steps for name, steps, _ in one.changed if name == found.names[0]), ())
@@ -309,16 +311,16 @@ def _changed_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
 
 
 def _readings(one: Replicas, name: str) -> tuple[Site, ...]:
-    """The lines that read as if they wrote to a parameter."""
+    """Return the lines that, by their source, may write to a parameter."""
     return next((lines for known, _, lines in one.changed if known == name), ())
 
 
 def _causes(sites: Iterable[Site]) -> list[FindingSite]:
-    return [FindingSite("cause", site) for site in dict.fromkeys(sites)][:LINES]
+    return [FindingSite("cause", site) for site in dict.fromkeys(sites)][:MAX_LINES]
 
 
 def _first(ranks: Sequence[Replicas], reduced: bool) -> _Drift | None:
-    """The first difference among those tensors that must be equal."""
+    """Return the first difference among tensors that must be equal; ``None`` if there is none."""
     by = [{(s.step, s.optimizer): s for s in one.states} for one in ranks]
     common = sorted(set.intersection(*(set(states) for states in by)))
     last: dict[int, int] = {}
@@ -342,7 +344,7 @@ def _first(ranks: Sequence[Replicas], reduced: bool) -> _Drift | None:
 
 
 def _parted(names: tuple[str, ...], ranks: Sequence[Replicas], end: Sequence[ReplicaState], phase: str) -> set[str]:
-    """Those of `names` whose values are apart in the end: see Note [What must be equal]."""
+    """Return those of `names` whose values still differ at the end: see Note [What must be equal]."""
     known = {t.name: t for t in ranks[0].tensors}
     return {n for n in names if any(_differs(known[n], ranks, tuple(end), p) for p in {"after", phase})}
 
@@ -352,7 +354,7 @@ def _place(one: Replicas, name: str) -> int | None:
 
 
 def _values(tensor: Replica, ranks: Sequence[Replicas], states: Sequence[ReplicaState], phase: str) -> list[list[int]]:
-    """The sums of a tensor, of those ranks together that have the same part of it."""
+    """Return the checksums of a tensor, grouped by the ranks that hold the same part of it."""
     places: dict[tuple[int, ...], list[int]] = {}
     for one, state in zip(ranks, states, strict=True):
         at = _place(one, tensor.name)
@@ -374,7 +376,7 @@ def _meant(
     by: Sequence[dict[tuple[int, int], ReplicaState]],
     common: Sequence[tuple[int, int]],
 ) -> bool:
-    """Whether `tensor` is meant to be equal: Note [What must be equal]."""
+    """Return whether `tensor` is meant to be equal on all ranks: Note [What must be equal]."""
     if tensor.how:
         return True
     first = {optimizer: (step, optimizer) for step, optimizer in reversed(common)}  # each knows its own tensors
@@ -393,7 +395,7 @@ def _went_apart(
     by: Sequence[dict[tuple[int, int], ReplicaState]],
     common: Sequence[tuple[int, int]],
 ) -> bool:
-    """Whether `tensor` was the same before the first update that was looked at, and was not before the last."""
+    """Return whether `tensor` was equal before the first inspected update and differed before the last."""
     for optimizer in {optimizer for _, optimizer in common}:
         own = [key for key in common if key[1] == optimizer]
         first, last = ([states[key] for states in by] for key in (own[0], own[-1]))
@@ -407,8 +409,9 @@ _SIZES = re.compile(r"\w+\[([\d, ]*)\]")
 
 
 def _reduces(seen: RankSeen, replicas: Replicas) -> bool:
-    """Whether a rank reduces as many elements in every step as its plain parameters have: by a sequence of reductions
-    that comes again and again."""
+    """Return whether a rank reduces, in every step, as many elements as its plain parameters have: by a repeating
+    sequence of reductions.
+    """
     elements = sum(math.prod(t.shape) for t in replicas.tensors if not t.how)
     calls = [one for one in seen.collectives if one.op.startswith(("all_reduce", "allreduce"))]
     if not elements or not calls or any("..." in one.inputs for one in calls):

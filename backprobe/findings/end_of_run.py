@@ -1,4 +1,4 @@
-"""The last steps of a run that were recorded: what learned before them, and does not any more."""
+"""The last recorded steps of a run: parameters that learned before them and no longer do."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ OWN_FUNCTION = "Function.apply"
 
 
 def latest_recorded(trace: Trace, most: int) -> list[list[BackwardCall]]:
-    """The calls of each of the last steps that have nodes, `most` of them, the latest first."""
+    """Return the calls of each of the last `most` steps that have nodes, the latest first."""
     recorded = ([c for c in step.backwards if c.inside is None and len(c.nodes)] for step in reversed(trace.steps))
     return [*islice((calls for calls in recorded if calls), most)]
 
 
 def last_recorded(trace: Trace, count: int) -> list[list[BackwardCall]]:
-    """The calls of each of the last `count` steps that have nodes; none where there are fewer such steps."""
+    """Return the calls of each of the last `count` steps that have nodes; none if there are fewer such steps."""
     found = latest_recorded(trace, count)
     return found[::-1] if len(found) == count else []
 
 
 def feeders(call: BackwardCall) -> dict[int, list[tuple[int, int]]]:
-    """Node -> those that give it gradients, and which of theirs."""
+    """Return for each node the nodes that pass gradients to it, and by which of their edges."""
     into: dict[int, list[tuple[int, int]]] = {}
     for run in call.nodes:
         for k, edge in enumerate(run.node.edges):
@@ -40,13 +40,14 @@ def feeders(call: BackwardCall) -> dict[int, list[tuple[int, int]]]:
 
 
 def learned(trace: Trace) -> list[Parameter]:
-    """Parameters that had a gradient which was not zero."""
+    """Return the parameters that had a non-zero gradient."""
     return [p for p in trace.parameters if p.requires_grad and p.alive and all(p.shape)]
 
 
 def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
-    """Parameters that learned before `cut`, and that no call of the last steps reached: not those inside others either,
-    as a reentrant checkpoint's are."""
+    """Return the parameters that learned before `cut` and that no call of the last steps reached, nested calls (as of a
+    reentrant checkpoint) included.
+    """
     steps = [step for step in trace.steps if any(len(call.nodes) for call in step.backwards)][-AT_THE_END:]
     if len(steps) < AT_THE_END or steps[0].index < cut.step:
         return []
@@ -56,8 +57,9 @@ def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
 
 
 def given_none(call: BackwardCall, names: Collection[str]) -> dict[str, NodeRun]:
-    """Parameters of these `names` that got no gradient in `call` since custom functions gave none for what they had
-    got: each with one of those."""
+    """Return those parameters of `names` that got no gradient in `call` because a custom function that received one
+    returned none; each with such a function's node.
+    """
     if not any(run.node.op == OWN_FUNCTION for run in call.nodes):
         return {}
     found: dict[str, NodeRun] = {}
@@ -71,7 +73,7 @@ def given_none(call: BackwardCall, names: Collection[str]) -> dict[str, NodeRun]
 
 
 def _gave_none(call: BackwardCall, node: int, into: Mapping[int, Sequence[tuple[int, int]]]) -> list[NodeRun]:
-    """The nodes above one without a gradient that got one and gave none on the way to it."""
+    """Return the nodes upstream of `node` that received a gradient and returned none on the path to it."""
     waiting, seen, found = [node], {node}, []
     for index in waiting:  # grows as we go
         for above, k in into.get(index, ()):
@@ -85,8 +87,10 @@ def _gave_none(call: BackwardCall, node: int, into: Mapping[int, Sequence[tuple[
 
 
 def left_out(trace: Trace) -> list[tuple[NodeRun, list[str], BackwardCall]]:
-    """Custom functions that gave no gradient in any of the last steps to parameters that learned before: each with
-    those, and the first of the calls."""
+    """Return custom functions that, in all of the last steps, returned no gradient for parameters that learned before.
+
+    Each comes with these parameters and the first of the calls.
+    """
     names = {p.name for p in learned(trace)}
     steps = last_recorded(trace, AT_THE_END) if names else []
     makers: dict[str, NodeRun] = {}

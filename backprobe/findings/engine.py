@@ -1,4 +1,4 @@
-"""Ask a run every rule, drop what is a consequence of something else, and put the most important first."""
+"""Evaluates every rule on a run, drops findings that follow from others, and sorts by importance."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def explain(trace: Trace, known: Registry | None = None) -> tuple[list[Finding], list[Unseen]]:
-    """Every finding of a run, the most important first, one for each cause; and which rules failed.
+    """Return the findings of a run, the most important first, one for each cause; and the rules that failed.
 
-    :param known: the rules to ask; all that there are if not given.
+    :param known: the rules to evaluate; all rules by default.
     """
     known = known or all_rules()
     asked = _Asked(known.failed)
@@ -62,12 +62,12 @@ def _unsilenced(found: list[Finding], silencers: Mapping[str, frozenset[str]]) -
 
 
 def _key(finding: Finding) -> tuple[object, ...]:
-    """Findings with the same are one."""
+    """Return the key that findings of the same cause share."""
     return finding.kind, finding.module, finding.sites[0].site if finding.sites else None, finding.parameters
 
 
 class _Asked:
-    """Asks; a rule that fails has no answer, and is said once."""
+    """Evaluates rules; a rule that raises yields no findings and is reported once."""
 
     def __init__(self, failed: Iterable[Unseen]) -> None:
         self.failed: dict[object, Unseen] = dict(enumerate(failed))
@@ -91,9 +91,9 @@ def _failure(rule: Rule[Any], error: BaseException) -> Unseen:
 
 
 def _check(finding: Finding, rule: Rule[Any]) -> None:
-    """Whether a plugin's finding can be ranked, shown and stored as ours are.
+    """Check that a plugin's finding can be ranked, shown and stored as built-in findings are.
 
-    :raises TypeError, ValueError: it cannot.
+    :raises TypeError, ValueError: if it cannot.
     """
     if not isinstance(finding, Finding):
         raise TypeError(f"it gave a {type(finding).__name__}, not a Finding")

@@ -1,4 +1,4 @@
-"""Backward calls where the inside of their compiled regions, where those were run again, is in place of one node."""
+"""Backward calls in which the nodes inside a re-executed compiled region replace its single node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Opened:
-    """Calls as ``growth`` looks at them."""
+    """Iterates over the trace's backward calls with their compiled regions expanded."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -30,21 +30,23 @@ class Opened:
             yield opened(call, regions) if regions else call
 
     def last(self, count: int) -> list[BackwardCall]:
-        """The last calls with regions that were looked into."""
+        """Return the last calls that have expanded regions."""
         last = sorted(self._regions)[-count:]
         return [*self.of(call for call in self._trace.backwards if call.index in last)] if last else []
 
     def sure(self, step: int | None) -> bool:
-        """Whether what is seen in calls of `step` is what ran there."""
+        """Return whether the expanded regions of `step` show exactly what ran there."""
         indices = {call.index for call in self._trace.backwards if call.step == step} if self._regions else set()
         return all(one.sure for i in indices for one in self._regions.get(i, ()))
 
 
 def opened(call: BackwardCall, regions: Iterable[RegionRun]) -> BackwardCall:
-    """`call` with the nodes of `regions` behind its own, whose numbers stay. The node of a region hands on what came to
-    it. Sequence numbers are places in the order in which all were made."""
+    """Return `call` with the nodes of `regions` appended; its own nodes keep their indices.
+
+    A region's own node passes on the gradient that it receives. Sequence numbers are renumbered in creation order.
+    """
     nodes: list[NodeRun] = [*call.nodes]
-    #: Of each node when it was made: a region's came after all that is in it.
+    #: Creation order of each node: a region's node comes after all nodes inside it.
     made: list[tuple[int, int, int]] = [(run.node.seq, 1, 0) for run in nodes]
     for region in regions:
         base, outer = len(nodes), call.nodes[region.node].node
@@ -63,7 +65,7 @@ def opened(call: BackwardCall, regions: Iterable[RegionRun]) -> BackwardCall:
 
 
 def _placed(edge: tuple[int, int] | None, base: int, outer: Node) -> tuple[int, int] | None:
-    """Where an edge inside a region goes."""
+    """Return the edge of the call's graph that corresponds to an edge inside a region."""
     if edge is None or edge[0] >= 0:
         return None if edge is None else (base + edge[0], edge[1])
     way = -1 - edge[0]

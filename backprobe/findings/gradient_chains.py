@@ -1,7 +1,7 @@
-"""Which operations hand a state on from one use of a weight to the next: the fewest that all paths go through.
+"""Finds the operations that carry a state from one use of a weight to the next: a smallest cut of all paths.
 
-What grows from use to use grows around a loop. Where its paths part and meet again, as in ``x + dt * f(x)``, the factor
-of one operation on one of them says nothing: another may take it back.
+Growth from use to use happens around a loop. If paths fork and join, as in ``x + dt * f(x)``, the factor of one
+operation on one path is inconclusive: another path may compensate for it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from collections import deque
 from ..records import BackwardCall, NodeRun
 from .end_of_run import feeders
 
-#: Nodes between two uses that are looked at, and parts of a state.
-NODES, PARTS = 5000, 8
+#: The most nodes between two uses that are searched, and the most parts of a state.
+MAX_NODES, MAX_PARTS = 5000, 8
 
 
 def carriers(call: BackwardCall, first: int, second: int) -> tuple[list[NodeRun], set[int]]:
-    """What makes the state that is handed on between the nodes with the numbers `first` and `second`, the
-    later one first; and, where it is one, those that all paths go through. Empty where that cannot be told."""
+    """Return the nodes that produce the state carried between the nodes with sequence numbers `first` and `second`, the
+    latest first; and, if there is a single one, the nodes that all paths pass through. Both empty if unknown.
+    """
     into = feeders(call)
     alive = [_alive_at(call, into, seq) for seq in (first, second)]
     sinks, sources = alive[0] - alive[1], alive[1] - alive[0]
     below = _below(call, sources, sinks, first)
-    if not sources or not sinks or len(below) > NODES:
+    if not sources or not sinks or len(below) > MAX_NODES:
         return [], set()
     cut = _smallest_cut(below, sources, sinks)
     ordered = sorted((call.nodes[i] for i in cut), key=lambda run: -run.node.seq)
@@ -30,7 +31,7 @@ def carriers(call: BackwardCall, first: int, second: int) -> tuple[list[NodeRun]
 
 
 def _alive_at(call: BackwardCall, into: dict[int, list[tuple[int, int]]], seq: int) -> set[int]:
-    """Nodes before number `seq` whose result is used from there on."""
+    """Return the nodes before sequence number `seq` whose result is used from there on."""
     return {
         run.node.index
         for run in call.nodes
@@ -42,10 +43,10 @@ def _alive_at(call: BackwardCall, into: dict[int, list[tuple[int, int]]], seq: i
 
 
 def _below(call: BackwardCall, sources: set[int], sinks: set[int], first: int) -> dict[int, list[int]]:
-    """The part of the graph from `sources` down to `sinks`: node -> those that it gives gradients to."""
+    """Return the part of the graph from `sources` down to `sinks`: node -> the nodes that it passes gradients to."""
     below: dict[int, list[int]] = {}
     stack = sorted(sources)
-    while stack and len(below) <= NODES:
+    while stack and len(below) <= MAX_NODES:
         index = stack.pop()
         if index in below:
             continue
@@ -76,8 +77,9 @@ def _path(below: dict[int, list[int]], sources: set[int], sinks: set[int], witho
 
 
 def _smallest_cut(below: dict[int, list[int]], sources: set[int], sinks: set[int]) -> list[int]:
-    """By flow: each node is two, with room for one path between them. The cut that is nearest to `sources`; empty where
-    it would be more than ``PARTS``."""
+    """Find the smallest vertex cut nearest to `sources` by maximum flow: each node becomes two, joined by an edge of
+    capacity one. Empty if the cut has more than ``MAX_PARTS`` nodes.
+    """
     room: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
 
     def lead(one: tuple[int, int], other: tuple[int, int], paths: int) -> None:
@@ -88,12 +90,12 @@ def _smallest_cut(below: dict[int, list[int]], sources: set[int], sinks: set[int
     for index, edges in below.items():
         lead((index, 0), (index, 1), 1)
         for i in edges:
-            lead((index, 1), (i, 0), PARTS + 1)
+            lead((index, 1), (i, 0), MAX_PARTS + 1)
     for index in sources:
-        lead(start, (index, 0), PARTS + 1)
+        lead(start, (index, 0), MAX_PARTS + 1)
     for index in sinks & below.keys():
-        lead((index, 1), end, PARTS + 1)
-    for _ in range(PARTS + 1):
+        lead((index, 1), end, MAX_PARTS + 1)
+    for _ in range(MAX_PARTS + 1):
         came, queue = {start: start}, deque([start])
         while queue and end not in came:
             at = queue.popleft()

@@ -1,4 +1,4 @@
-"""Gradients that an optimizer uses more than once, or never: calls of a training loop that are missing or misplaced."""
+"""Rules for gradients that an optimizer uses more than once or never: missing or misplaced calls of a training loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .rules import LEARNING, Kind, rule, sites_of
 if TYPE_CHECKING:
     from ..traces import Trace
 
-#: By what happens: title, advice.
+#: Title and advice by reason.
 _UNUSED = {
     "cleared": (
         "{optimizer} finds no gradients when it steps{since}: what backward() gives to its parameters is cleared "

@@ -1,8 +1,8 @@
-"""Gradients that shrink or grow layer by layer, and the line that multiplies them.
+"""Rules for gradients that shrink or grow layer by layer; they name the line that multiplies them.
 
-What is compared is the norm of the gradient at the output of each layer that has a weight, from the loss backwards.
-The bounds are for a trend over layers, not for one small layer: a factor at each of them, nearly all in one direction,
-and several orders of magnitude in all.
+They compare the norm of the gradient at the output of each layer that has a weight, from the loss backwards. The bounds
+demand a trend over layers, not one small layer: a factor at each layer, nearly all in one direction, and several orders
+of magnitude in all.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from .spikes import largest_of, looked_at, norm_of, spiked
 if TYPE_CHECKING:
     from ..traces import Trace
 
-#: First layer's gradient against the last one's.
+#: Ratio of the first layer's gradient to the last one's.
 VANISHED, EXPLODED = 1e-5, 1e4
-#: Geometric mean of the factor at each layer.
+#: Geometric mean of the factor per layer.
 SHRINKS, GROWS = 0.5, 1.5
-#: The same over steps of time, where shrinking is how such a network forgets, and over many layers with a small factor
-#: at each: only what no training gets back.
+#: The same over time steps, at which such a network forgets by shrinking, and over many layers with a small factor
+#: each: beyond what training could recover.
 FORGOTTEN = 1e-8
-#: Where there are many layers, a growth that is one whatever the factor at each.
+#: With many layers, a total growth that counts whatever the factor per layer.
 VAST = 1e5
-#: The share of the layers that lie in the module which is named: what stands before a stack of layers is none of it.
-MOST = 0.9
-#: Layers that a trend needs, and the share of them that must follow it.
-LAYERS, SHARE = 5, 0.75
-#: Steps at the end of a run that are looked at too.
+#: The share of the layers that lie in the named module; layers before a stack of layers do not belong to it.
+MODULE_SHARE = 0.9
+#: The least layers of a trend, and the share of them that must follow it.
+MIN_LAYERS, MIN_TREND_SHARE = 5, 0.75
+#: Steps at the end of a run that are inspected too.
 AT_THE_END = 3
-#: Uses of one weight are taken together in so many stretches: through a simulation it grows in fits and starts.
+#: Uses of one weight are averaged in this many stretches: through a simulation gradients grow irregularly.
 STRETCHES = 10
-#: The largest gradient of a call against the median of those before it, of which there are so many at least.
+#: The largest gradient of a call over the median of earlier ones, and the least number of earlier ones.
 OUTGROWN, BEFORE = 1e3, 6
 
 
@@ -69,7 +69,7 @@ class _Layer:
     silenced_by=(GRADIENTS_INVALID,),
 )
 def growth(trace: Trace) -> list[Finding]:
-    """At most one finding: what the first calls that show a trend all agree on."""
+    """Report at most one finding: a trend that all of the first calls that show one agree on."""
     big = {p.name for p in trace.parameters if len(p.shape) >= 2}
     calls = Opened(trace)
     seen = _trends(calls, big)
@@ -84,8 +84,9 @@ def growth(trace: Trace) -> list[Finding]:
 
 
 def _outgrown(calls: Iterable[BackwardCall], big: set[str]) -> Finding | None:
-    """The first call whose gradients are far beyond those of the calls before it, and grow with each use of a weight: a
-    horizon that became longer."""
+    """Find the first call whose gradients far exceed those of earlier calls and grow with each use of a weight: a
+    horizon that became longer.
+    """
     before: dict[Site | None, list[float]] = {}
     for call in looked_at(calls):
         most = largest_of(call)
@@ -101,7 +102,7 @@ def _outgrown(calls: Iterable[BackwardCall], big: set[str]) -> Finding | None:
 
 
 def _trends(calls: Iterable[BackwardCall], big: set[str]) -> dict[str, tuple[BackwardCall, list[_Layer]]]:
-    """What the first three of `calls` that can be looked at all show."""
+    """Return the trends that all of the first three usable calls show."""
     seen: dict[str, tuple[BackwardCall, list[_Layer]]] = {}
     looked = 0
     for call in calls:
@@ -120,7 +121,7 @@ def _trends(calls: Iterable[BackwardCall], big: set[str]) -> dict[str, tuple[Bac
 
 
 def _chains(call: BackwardCall, big: set[str]) -> Iterator[list[_Layer]]:
-    """Layers in forward order, each weight once; and every weight that is used many times, use by use."""
+    """Yield the layers in forward order, each weight once; then, for each weight used many times, its uses."""
     uses: dict[str, list[_Layer]] = {}
     for run in call.nodes:
         if _may_stand_between(run.name):
@@ -136,12 +137,12 @@ def _chains(call: BackwardCall, big: set[str]) -> Iterator[list[_Layer]]:
         layers.sort(key=lambda layer: layer.run.node.seq)
     yield sorted((layers[0] for layers in uses.values() if len(layers) == 1), key=lambda layer: layer.run.node.seq)
     for layers in uses.values():
-        if len(layers) >= 2 * LAYERS:
+        if len(layers) >= 2 * MIN_LAYERS:
             yield layers
 
 
 def _leaf_of(call: BackwardCall, edge: tuple[int, int] | None) -> str:
-    """The parameter at the end of `edge`, directly or behind nodes that reshape or cast."""
+    """Return the parameter at the end of `edge`, directly or behind nodes that reshape or cast."""
     while edge is not None:
         child = call.nodes[edge[0]]
         if not _may_stand_between(child.name):
@@ -151,7 +152,7 @@ def _leaf_of(call: BackwardCall, edge: tuple[int, int] | None) -> str:
 
 
 def _trend(layers: Sequence[_Layer]) -> str | None:
-    if len(layers) < LAYERS:
+    if len(layers) < MIN_LAYERS:
         return None
     first, last, count = layers[0].norm, layers[-1].norm, len(layers) - 1
     ratio = first / last
@@ -163,15 +164,15 @@ def _trend(layers: Sequence[_Layer]) -> str | None:
         norms = [geometric_mean(norms[a:b]) for a, b in pairwise(edges)]
     shrinking = sum(a < b for a, b in pairwise(norms)) / (len(norms) - 1)
     vanished = ratio < FORGOTTEN or (ratio < VANISHED and factor < SHRINKS and not repeated)
-    if vanished and shrinking >= SHARE:
+    if vanished and shrinking >= MIN_TREND_SHARE:
         return "vanishing-gradient"
-    if ratio > EXPLODED and (factor > GROWS or repeated or ratio > VAST) and shrinking <= 1 - SHARE:
+    if ratio > EXPLODED and (factor > GROWS or repeated or ratio > VAST) and shrinking <= 1 - MIN_TREND_SHARE:
         return "exploding-gradient"
     return None
 
 
 def _repeated(layers: Sequence[_Layer]) -> bool:
-    """Whether they are uses of one weight."""
+    """Return whether the layers are uses of one weight."""
     return len(layers) > 1 and layers[0].parameter == layers[-1].parameter
 
 
@@ -208,7 +209,7 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
         f"from {number(last)} near the loss to {number(first)}; "
         + (f"what is handed on from one to the next is made by {made}" if carried else f"{op} multiplies most"),
         confidence="certain",
-        module=common_module([la.run.module or "" for la in hit], MOST),
+        module=common_module([la.run.module or "" for la in hit], MODULE_SHARE),
         node=culprit.name,
         parameters=tuple(names),
         step=call.step,
@@ -238,7 +239,9 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
 
 
 def _multiplier(call: BackwardCall, layers: Sequence[_Layer], vanishing: bool) -> tuple[NodeRun, float]:
-    """The op (by name and line) between the layers that changes the gradient most, and its mean factor."""
+    """Return the operation (by name and line) between the layers that changes the gradient most, and its mean
+    factor.
+    """
     low, high = layers[0].run.node.seq, layers[-1].run.node.seq
     sums: dict[tuple[str, Site | None], list[float]] = {}
     runs: dict[tuple[str, Site | None], NodeRun] = {}
@@ -264,7 +267,7 @@ def _multiplier(call: BackwardCall, layers: Sequence[_Layer], vanishing: bool) -
 
 
 def common_module(paths: Sequence[str], share: float = 1.0) -> str:
-    """The deepest module that such a `share` of `paths` lie in, more than half of them."""
+    """Return the deepest module that contains at least `share` of `paths`, and more than half of them."""
     count: Counter[str] = Counter()
     for path in paths:
         parts = path.split(".")

@@ -1,4 +1,4 @@
-"""Users' backward hooks on modules that never fire, see only part, or meet a change in place."""
+"""Rules for users' module backward hooks that never fire, see only part of the graph, or meet an in-place write."""
 
 from __future__ import annotations
 

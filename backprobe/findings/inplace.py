@@ -1,4 +1,4 @@
-"""A saved tensor was changed in place before the backward needed it."""
+"""The rule for a saved tensor that was modified in place before the backward needed it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
 
 @rule(also=("inplace",), invalidates_gradients=True)
 def refused(trace: Trace) -> list[Finding]:
-    """The same inside what ``torch.compile`` was to compile: there the compiler meets it, before anything has run."""
+    """Report in-place writes that ``torch.compile`` refused while compiling, before anything ran."""
     return [
         Finding(
             kind="inplace",

@@ -1,4 +1,4 @@
-"""What was found as JSON, short enough for a reader with bounded patience: a program, or a model."""
+"""Findings as JSON with bounded size, for a reader with a limited context: a program, or a model."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-#: Bytes of JSON, unless all is asked for.
-MOST = 32_000
-#: What is kept of lists and texts, at first, and where that is not enough.
+#: The most bytes of JSON, unless the caller asks for all.
+MAX_JSON_BYTES = 32_000
+#: The most list items and characters of texts: at first, and if the result is still too long.
 _ITEMS, _LETTERS = (24, 8, 3), (2000, 500, 160)
 
 
-def as_json(document: Mapping[str, Any], most: int | None = MOST) -> str:
-    """`document`, what ``Trace.as_dict`` gives, as JSON of at most `most` bytes; ``None``: all of it.
+def as_json(document: Mapping[str, Any], most: int | None = MAX_JSON_BYTES) -> str:
+    """Return `document` (from ``Trace.as_dict``) as JSON of at most `most` bytes; ``None``: without limit.
 
-    First long lists and texts are cut, the longest most; then the last findings are left out, which matter least, but
-    for the first. ``left_out`` says so.
+    Lists and texts are cut first, more and more; then the last findings, which matter least, are left out, but never
+    the first. ``left_out`` states what is missing.
     """
     text = _dumped(document)
     if most is None or len(text) <= most:
@@ -42,7 +42,7 @@ def _dumped(document: Mapping[str, Any]) -> str:
 
 
 def _cut(value: Any, items: int, letters: int) -> Any:
-    """`value` without the ends of its lists and texts."""
+    """Return `value` with long lists and texts cut."""
     if isinstance(value, str):
         return value if len(value) <= letters else f"{value[:letters]}... ({len(value):,} characters)"
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What is said of alarms: a finding of each kind, of the layer where it began."""
+"""Findings from alarms: one of each kind, for the layer where it began."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, OptimizerSeen
 from ..text import number
-from .alarms import ALARMS, AT_ONCE, BEGIN, GROWN, LONG, OF_PARAMETERS, UPDATE, WHOLE, Alarm, Monitor, alarms
+from .alarms import (
+    ALARMS,
+    FIRST_STEP,
+    GROWTH_BOUNDS,
+    INITIAL_GROWTH_BOUNDS,
+    LONG_CONSECUTIVE,
+    MAX_UPDATE_RATIO,
+    OF_PARAMETERS,
+    WHOLE,
+    Alarm,
+    Monitor,
+    alarms,
+)
 from .rules import GRADIENTS_INVALID, LEARNING, Kind, Topic, rule
 
 if TYPE_CHECKING:
@@ -25,10 +37,10 @@ _SAID = {
     "attention_entropy": "the entropy of the attention",
     "stable_rank": "the stable rank",
 }
-#: What much else follows from.
+#: Kinds from which many others follow.
 _DIVERGES = ("update-too-large", "divergence-ahead", "loss-spike")
-#: Held against what it was; all else against a bound.
-_WAS = {*GROWN, *AT_ONCE, "weight_rms", "attention_entropy", "stable_rank"}
+#: Quantities compared with their own earlier value; the others are compared with a bound.
+_WAS = {*GROWTH_BOUNDS, *INITIAL_GROWTH_BOUNDS, "weight_rms", "attention_entropy", "stable_rank"}
 _ADVICE = {
     "update-too-large": "Lower the learning rate (of this group, if the others are well), or warm it up over some "
     "hundred steps; healthy updates are about a thousandth of the weight.",
@@ -65,8 +77,10 @@ _ADVICE = {
     topic=Topic("levels", "levels that say that a run will diverge, or trains badly", whole_script=True),
 )
 def levels(trace: Trace) -> list[Finding]:
-    """A finding of each kind of alarm, up to the first that comes of a divergence: what comes later follows from it
-    mostly, and is told in its evidence."""
+    """Report one finding for each kind of alarm, up to the first kind that belongs to a divergence.
+
+    Later alarms mostly follow from it and are listed in its evidence.
+    """
     found = alarms(trace.statistics)
     end = next((at for at, alarm in enumerate(found) if alarm.kind in _DIVERGES), len(found)) + 1
     made = trace.facts.of(OptimizerSeen)
@@ -76,7 +90,11 @@ def levels(trace: Trace) -> list[Finding]:
 
 
 def finding_of(alarm: Alarm, later: Sequence[Alarm], sites: tuple[FindingSite, ...]) -> Finding:
-    """What is said of an alarm. `later`: those that follow from it; `sites`: where its optimizer was made."""
+    """Build the finding of an alarm.
+
+    :param later: alarms that follow from it.
+    :param sites: the line where its optimizer was created.
+    """
     whole = alarm.quantity == WHOLE
     is_weight = alarm.quantity in OF_PARAMETERS or (whole and alarm.name.endswith((".weight", ".bias")))
     return Finding(
@@ -101,12 +119,12 @@ def finding_of(alarm: Alarm, later: Sequence[Alarm], sites: tuple[FindingSite, .
 
 
 def _title(alarm: Alarm) -> str:
-    """What is beyond which bound, where and since when."""
+    """Describe the value, the bound, the layer and the step."""
     name, step, since = alarm.name, alarm.step, alarm.since
     value, before = number(alarm.value), number(alarm.before)
     share, bound = number(100 * alarm.value), number(100 * alarm.before)
     if alarm.kind == "update-too-large":
-        if alarm.before < UPDATE:
+        if alarm.before < MAX_UPDATE_RATIO:
             return f"updates of {name} are {share}% of it in step {step}, those of most matrices {bound}%"
         return f"updates of {name} are {share}% of it in step {step}, and more than {bound}% since step {since}"
     if alarm.kind == "loss-spike":
@@ -119,8 +137,11 @@ def _title(alarm: Alarm) -> str:
     if alarm.quantity == "unchanged":
         return f"{share}% of the elements of {name} stay as they are in step {step}: its updates are rounded away"
     if alarm.kind == "update-too-small":
-        return f"updates of {name} are {value} of it in step {step}, and were no more in {LONG} looks: it hardly moves"
+        return (
+            f"updates of {name} are {value} of it in step {step}, and were no more in {LONG_CONSECUTIVE} looks: it "
+            "hardly moves"
+        )
     said = f"{_SAID[alarm.quantity]} of {name} is {value} in step {step}; "
-    if alarm.quantity == "weight_gain" and since < BEGIN:
+    if alarm.quantity == "weight_gain" and since < FIRST_STEP:
         return f"{name} multiplies the RMS of its input by about {value} from the start; most do by {before}"
     return said + (f"it was {before}" if alarm.quantity in _WAS else f"its bound is {before}")

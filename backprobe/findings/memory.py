@@ -1,5 +1,8 @@
-"""``--check memory``: what autograd saves for backward by module, line, op and dtype, what else holds it, what is
-unknown, and what checkpointing would save."""
+"""The ``memory`` check: the bytes that autograd saves for backward, by module, line, op and dtype.
+
+It also reports the saved tensors that something else holds anyway, those that could not be measured, and what
+checkpointing would save.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from .rules import MEMORY, Kind, Topic, rule
 if TYPE_CHECKING:
     from ..traces import Trace
 
-#: Rows of a table in the evidence.
-ROWS = 30
+#: The most rows of a table in the evidence.
+MAX_ROWS = 30
 _HELD = {
     "parameter": "by parameters",
     "buffer": "by buffers",
@@ -62,7 +65,7 @@ def saved_memory(trace: Trace) -> list[Finding]:
                         "dtype": r.dtype,
                         "tensors": r.tensors,
                     }
-                    for r in own[:ROWS]
+                    for r in own[:MAX_ROWS]
                 ],
                 **{f"by_{what}": _table(_by(key, own)) for what, key in _KEYS.items()},
                 "held_anyway": held,
@@ -74,7 +77,7 @@ def saved_memory(trace: Trace) -> list[Finding]:
 
 
 def _lines(rows: list[SavedBytes]) -> list[Site]:
-    """The lines, those that keep most first."""
+    """Return the lines, those that save most first."""
     found: dict[Site, int] = {}
     for row in rows:
         if row.site is not None:
@@ -83,7 +86,7 @@ def _lines(rows: list[SavedBytes]) -> list[Site]:
 
 
 def _by(key: Callable[[SavedBytes], str], rows: Iterable[SavedBytes]) -> dict[str, int]:
-    """Bytes by key, most first."""
+    """Return the bytes by key, the largest first."""
     found: dict[str, int] = {}
     for row in rows:
         found[key(row)] = found.get(key(row), 0) + row.bytes
@@ -91,8 +94,8 @@ def _by(key: Callable[[SavedBytes], str], rows: Iterable[SavedBytes]) -> dict[st
 
 
 def _table(found: dict[str, int]) -> dict[str, int]:
-    """The first rows, and the rest in one, so that a table adds up to the total."""
-    first = dict(list(found.items())[:ROWS])
+    """Return the first rows and the sum of the rest, so that the table adds up to the total."""
+    first = dict(list(found.items())[:MAX_ROWS])
     rest = sum(found.values()) - sum(first.values())
     return {**first, "(rest)": rest} if rest else first
 
@@ -117,7 +120,7 @@ def _graph(memory: SavedMemory) -> dict[str, Any]:
         "placed": [{"policy": p.policy, "tensors": p.tensors, "bytes": p.nbytes} for p in memory.placed],
         "checkpoint": [
             {
-                "modules": [m.path for m in group][:ROWS],
+                "modules": [m.path for m in group][:MAX_ROWS],
                 "class": group[0].class_name,
                 "count": len(group),
                 "inside_bytes": sum(m.inside for m in group),
@@ -131,11 +134,11 @@ def _graph(memory: SavedMemory) -> dict[str, Any]:
 
 
 def checkpoints(memory: SavedMemory) -> list[list[SavedModule]]:
-    """Modules to checkpoint, as groups of one class and depth: the ten blocks of a stack belong together. Those that
-    save most first.
+    """Group modules worth checkpointing by class and depth (the ten blocks of a stack), the largest savings first.
 
-    Left out, as their checkpoint would compute nearly everything again at one time: a module that holds nearly all that
-    is kept, and one whose parts in a larger group save nearly as much."""
+    Modules whose checkpoint would recompute nearly everything at once are left out: a module that holds nearly all
+    saved bytes, and one whose parts, in a larger group, save nearly as much.
+    """
     groups: dict[tuple[str, int], list[SavedModule]] = {}
     start = memory.curve[0].nbytes if memory.curve else 0
     for module in memory.modules:
@@ -150,7 +153,7 @@ def _saves(group: list[SavedModule]) -> int:
 
 
 def _finer(parts: list[SavedModule], group: list[SavedModule]) -> bool:
-    """Whether `parts` are in the modules of `group`, are more, and save nearly as much."""
+    """Return whether `parts` lie in the modules of `group`, are more, and save nearly as much."""
     inside = tuple(f"{m.path}." for m in group)
     return (
         len(parts) > len(group)

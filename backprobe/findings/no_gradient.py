@@ -1,4 +1,4 @@
-"""Gradient mode left off, and ``.grad`` of tensors that are not leaves."""
+"""Rules for gradient mode left off, and for ``.grad`` read from tensors that are not leaves."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def nonleaf_grads(trace: Trace) -> list[Finding]:
                 confidence="certain",
                 module=seen.module,
                 tensor=seen.tensor or None,
-                # Both: the line that made it is where the gradient's way to a leaf begins, and the one to change.
+                # Both: at the line that made the tensor its gradient's path to a leaf begins, and that line is the one
+                # to change.
                 sites=tuple(FindingSite("cut", s) for s in dict.fromkeys((seen.made, seen.site)) if s is not None),
                 evidence={"times": seen.count},
                 advice=f"Call {name}.retain_grad() before backward, or ask for it: torch.autograd.grad(loss, {name}). "

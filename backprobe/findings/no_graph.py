@@ -1,4 +1,4 @@
-"""A loss without a graph, so that backward reaches nothing: what lost it."""
+"""Findings for a loss without a graph, from which backward reaches no parameter: what cut the graph."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ADVICE = (
 
 
 def without_graph(trace: Trace) -> list[Finding]:
-    """What is said of the first call whose roots have no graph, if there is one.
+    """Return the finding for the first call whose roots have no graph, if there is one.
 
-    A loss that was made a leaf has none either, and torch does not say so: the call reaches the loss alone. That is
-    told where no other call reached more.
+    A loss that was made a leaf has no graph either, and torch does not report it: the call reaches the loss alone. This
+    is reported only if no other call reached more.
     """
     known = {p.name for p in trace.parameters}
     calls = [c for c in trace.backwards if c.inside is None]
@@ -109,7 +109,7 @@ def _creates(call: BackwardCall) -> bool:
 
 
 def _forced(call: BackwardCall, known: Set[str]) -> bool:
-    """Whether all that `call` started from are leaves, no parameters of a model: it reached nothing else."""
+    """Return whether `call` reached only its own roots: leaves that are no parameters of a model."""
     if call.raised is not None or not 0 < len(call.nodes) == len(call.roots):
         return False
     return all(run.node.seq == ACCUMULATE_SEQ and run.parameter not in known for run in call.nodes)

@@ -1,4 +1,4 @@
-"""Parameters that no backward call reached, and why: never called, output not used, or the path was cut."""
+"""The rule for parameters that no backward call reached: never called, output not used, or graph cut."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @rule(Kind("none-grad", "warning", "parameters got no gradient in any backward call", rank=LEARNING + 40))
 def none_grads(trace: Trace) -> list[Finding]:
-    """One finding for each reason.
+    """Report one finding for each reason.
 
-    Left out, because it is meant: frozen parameters, those that no optimizer holds where there is one, and modules
-    that were only called with gradient mode off (evaluation, teachers, moving averages), unless they are part of a
-    model that trains otherwise.
+    These cases are intended and left out: frozen parameters; parameters that no optimizer holds, if there is an
+    optimizer; and modules called with gradient mode off only (evaluation, teachers, moving averages), unless they are
+    part of a model that trains otherwise.
     """
     first = unreduced(trace) or without_graph(trace)
     if first:
         return first
-    # A run that failed early has not had the time to reach every parameter.
+    # A run that failed early has not had time to reach every parameter.
     failed = any(call.raised is not None and len(call.nodes) for call in trace.backwards)
     if failed and sum(call.raised is None for call in trace.backwards) < 3:
         return []
@@ -64,7 +64,7 @@ def none_grads(trace: Trace) -> list[Finding]:
     reached = {(q.root, above) for q in trace.parameters if q.reached for above in ("", *_above(q.name))}
     for p in lost:
         owner = p.name.rpartition(".")[0]
-        # Where a parameter inside was reached, what the module returned was.
+        # If a parameter inside the module was reached, the module's output was.
         siblings = (p.root, owner if owner != p.root else "") in reached
         reason = "unused" if siblings else "output" if p.calls else "uncalled"
         if p.name in compiled and not p.calls:
@@ -91,7 +91,7 @@ def none_grads(trace: Trace) -> list[Finding]:
 
 
 def _turned_off(quiet: list[Parameter], used_roots: set[str]) -> list[Finding]:
-    """Modules of a model that trains, called with gradient mode off only, whose parameters somebody wants trained."""
+    """Report modules of a trained model that ran with gradient mode off only although training them is expected."""
     places: dict[Site, list[Parameter]] = {}
     for p in quiet:
         if p.turned_off is not None and p.root in used_roots and p.trained is not False:
@@ -114,14 +114,14 @@ def _turned_off(quiet: list[Parameter], used_roots: set[str]) -> list[Finding]:
 
 
 def _expected(p: Parameter, used_roots: set[str], cut: Cut | None) -> bool:
-    """Whether somebody counted on a gradient: an optimizer holds it, or the rest of its model trains."""
+    """Return whether a gradient is expected: an optimizer holds the parameter, or the rest of its model trains."""
     if p.trained or p.root in used_roots:
         return True
     return cut is not None and cut.op not in ("detach", "detach_", "data")
 
 
 def _merge(groups: dict[str, list[Parameter]]) -> dict[str, list[Parameter]]:
-    """Modules of one parent as one, when there are several: ``branch.0`` and ``branch.2`` are ``branch``."""
+    """Merge several modules of one parent: ``branch.0`` and ``branch.2`` become ``branch``."""
     merged: dict[str, list[Parameter]] = {}
     parents: dict[str, list[str]] = {}
     for owner in groups:
@@ -138,26 +138,27 @@ def _merge(groups: dict[str, list[Parameter]]) -> dict[str, list[Parameter]]:
 def _outermost(
     groups: dict[str, list[Parameter]], parameters: Sequence[Parameter]
 ) -> dict[tuple[str, str], list[Parameter]]:
-    """Modules that nobody called as the outermost one in which nothing was: ``tower``, not each of its layers. By root
-    and path."""
+    """Group uncalled modules by the outermost module in which none was called: ``tower``, not each of its layers. The
+    keys are root and path.
+    """
     used = {(p.root, above) for p in parameters if p.reached or p.calls or p.quiet_calls for above in _above(p.name)}
     found: dict[tuple[str, str], list[Parameter]] = {}
     for owner, ps in groups.items():
         for p in ps:
-            # Names have the root's label before them where there are several roots.
+            # Names begin with the root's label if there are several roots.
             outermost = next((a for a in _above(p.name) if (p.root, a) not in used and a != p.root), owner)
             found.setdefault((p.root, outermost), []).append(p)
     return found
 
 
 def _above(name: str) -> list[str]:
-    """The modules that a parameter lies in, the outermost first."""
+    """Return the modules that contain a parameter, the outermost first."""
     parts = name.split(".")
     return [".".join(parts[:n]) for n in range(1, len(parts))]
 
 
 def _alike(groups: dict[tuple[str, str], list[Parameter]]) -> list[tuple[list[str], list[Parameter]]]:
-    """Modules in one place of the layers of one stack, together: ``layers.0.cross`` and ``layers.1.cross``."""
+    """Group modules at the same position in the layers of a stack: ``layers.0.cross`` and ``layers.1.cross``."""
     found: dict[tuple[str, str], tuple[list[str], list[Parameter]]] = {}
     for (root, owner), ps in groups.items():
         around = owner.rpartition(".")[0]
@@ -201,7 +202,7 @@ def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
 
 
 def _gathered(found: Finding, gathers: Sequence[Cut]) -> Finding:
-    """`found`, of a module whose result was lost in a script that gathers tensors of all ranks."""
+    """Adapt `found`, of a module whose output was lost, for a script that gathers tensors of all ranks."""
     names = few(list(dict.fromkeys(cut.op for cut in gathers)))
     return replace(
         found,
@@ -214,7 +215,7 @@ def _gathered(found: Finding, gathers: Sequence[Cut]) -> Finding:
 
 
 def _called_unevenly(parameters: Sequence[Parameter]) -> set[str]:
-    """The paths of lists of modules of which some were called more often than others."""
+    """Return the paths of module lists of which some members were called more often than others."""
     calls: dict[str, dict[str, int]] = {}
     for p in parameters:
         parts = p.name.split(".") if p.calls else []
@@ -226,13 +227,13 @@ def _called_unevenly(parameters: Sequence[Parameter]) -> set[str]:
 
 
 def _routed(owner: str, by_data: set[str]) -> bool:
-    """Whether `owner` is one of several that are called as the data have it: its siblings were, some more often."""
+    """Return whether `owner` is in a list whose members the data select: some siblings were called more often."""
     parts = owner.split(".")
     return any(part.isdigit() and ".".join(parts[:at]) in by_data for at, part in enumerate(parts))
 
 
 def _without(parameters: list[Parameter], others: list[Parameter]) -> list[Parameter]:
-    """`parameters` but those that are in `others` too."""
+    """Return `parameters` without those that are also in `others`."""
     out = set(map(id, others))
     return [p for p in parameters if id(p) not in out] if out else parameters
 
@@ -243,7 +244,7 @@ def _unused(reason: str, owners: Sequence[str], ps: Sequence[Parameter], routed:
     called = owners[0] or "the model"
     inside = any(p.name.rpartition(".")[0] not in owners for p in ps)
     was_not = f"nothing in {few(owners)} was" if inside else f"{few(owners)} {plural(owners, 'was', 'were')} never"
-    # The code has a use of it that did not happen: a condition, or a method that nobody called.
+    # The code has a use of it that did not happen: a condition was false, or a method was never called.
     uses = dict.fromkeys(p.used for p in ps if p.used is not None and reason not in ("output", "compiled"))
     branches = [FindingSite("cut", site) for site in list(uses)[:3]]
     what = {

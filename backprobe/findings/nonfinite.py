@@ -1,4 +1,4 @@
-"""Where did the first NaN or Inf come from: a forward value, or a node's backward?"""
+"""The rule for the first NaN or Inf of a run: a forward value, or a node's backward."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from .rules import VALUES, Kind, rule
 if TYPE_CHECKING:
     from ..traces import Trace
 
-#: Steps in a row that a loss scaler may skip before it is no longer its search for a scale.
+#: Consecutive steps that a loss scaler may skip while it searches for a scale.
 SCALER_STEPS = 20
-#: Findings of one call, and bad nodes that are looked at for them.
-MOST, FEW = 3, 20
+#: The most findings for one call, and the most bad nodes that are inspected for them.
+MAX_FINDINGS, MAX_BAD_NODES = 3, 20
 
 
 @rule(
@@ -50,10 +50,10 @@ MOST, FEW = 3, 20
     invalidates_gradients=True,
 )
 def nonfinites(trace: Trace) -> list[Finding]:
-    """The first bad value of a run, and later ones that came after everything had been finite again.
+    """Report the first bad value of a run, and later ones that appear after everything was finite again.
 
-    A loss scaler begins with a scale that overflows and comes down until it does not: that is its way of working, and a
-    finding only where it does not end. One of the script's own is told by what it does (``_followed``).
+    A loss scaler starts with a scale that overflows and lowers it until it does not: this is normal, and a finding only
+    if it does not end. A scaler that the script implements itself is recognised by its behaviour (``_followed``).
     """
     found: list[Finding] = []
     poisoned = False
@@ -97,15 +97,17 @@ def nonfinites(trace: Trace) -> list[Finding]:
 
 
 def _is_scaled(call: BackwardCall) -> bool:
-    """Whether the loss is a product, and a gradient in float16 is the first that is bad."""
+    """Return whether the loss is a product and the first bad gradient is in float16."""
     root = next((call.nodes[r.node] for r in call.roots if r.node is not None), None)
     product = root is not None and root.name == "MulBackward0"
     return product and bool(call.bad_nodes) and is_half(call.nodes[call.bad_nodes[0].node])
 
 
 def _followed(trace: Trace) -> frozenset[int]:
-    """The calls after which, before any optimizer stepped, came another one that was finite, as the loss was that
-    followed the step: nothing came of them, as where a scaler of the script's own found its factor too large."""
+    """Return the calls after which nothing was lost, as if the script's own scaler had found its factor too large.
+
+    Before any optimizer stepped, a finite call followed, and the loss after the step was finite too.
+    """
     lost = {one.index for one in trace.backwards if any(r.bad for r in one.roots)}
     bad = lost | {one.index for one in trace.backwards if one.bad_nodes}
     found: set[int] = set()
@@ -124,19 +126,21 @@ def nonfinite(
     inside: Mapping[tuple[int, int], Inside] = MappingProxyType({}),
     lines: Mapping[int, InferredLine] | None = None,
 ) -> list[Finding]:
-    """What comes after the first bad value is a consequence of it, and is not told; what is bad without it is: ``MOST``
-    findings for a backward call at most, in the order in which they came.
+    """Return at most ``MAX_FINDINGS`` findings for a backward call, in the order in which values became non-finite.
 
-    A bad root means that the forward made it: follow the graph from the root through nodes whose
-    forward result was bad.
-    Finite roots and a bad gradient: the first node that got finite gradients and gave a bad one is where it began.
-    If what that node had kept from the forward was bad already, and made by another statement, that statement is the
-    cause; if the same statement made it, the node's own backward is.
+    Non-finite values that follow from an earlier one are not reported; independent ones are.
 
-    :param born: what the graph tells of a bad root, where nothing saw the forward.
-    :param hooks: the user's, on gradients of this call.
+    A bad root means that the forward produced it: follow the graph from the root through nodes whose forward result was
+    bad.
+
+    If the roots are finite and a gradient is bad, it began at the first node that got finite gradients and returned a
+    bad one. If a tensor that this node had saved was bad already and another statement produced it, that statement is
+    the cause; if the same statement produced it, the node's own backward is.
+
+    :param born: what the graph reveals about a bad root, if the forward was not observed.
+    :param hooks: the user's hooks on gradients of this call.
     :param inside: by call and node, what is known of compiled regions.
-    :param lines: by node, the lines that it may have been made at; ``None`` if the forward was seen.
+    :param lines: by node, the lines that may have created it; ``None`` if the forward was observed.
     """
     ops = call.bad_ops
     bad_roots = [r for r in call.roots if r.bad is not None and r.node is not None]
@@ -186,29 +190,29 @@ def nonfinite(
 def _slopes(
     call: BackwardCall, after: int, ops: tuple[BadOp, ...], lines: Mapping[int, InferredLine] | None
 ) -> list[Finding]:
-    """Derivatives that are not finite where all that they were made of is: of the bad nodes from number `after` on."""
+    """Report non-finite derivatives of finite values, among the bad nodes from number `after` on."""
     return [
         with_inferred_line(told_backward(call, bad, call.nodes[bad.node], None, None), (lines or {}).get(bad.node))
-        for bad in call.bad_nodes[after : after + FEW]
+        for bad in call.bad_nodes[after : after + MAX_BAD_NODES]
         if not bad.inferred and not any(t.bad for t in bad.saved) and origin_of(call, bad.node, ops) is None
     ]
 
 
 def _each_once(told: list[Finding]) -> list[Finding]:
-    """The first of those that name one line."""
+    """Return one finding for each line, the first, and ``MAX_FINDINGS`` in all."""
     by_line: dict[object, Finding] = {}
     for found in told:
         by_line.setdefault(found.sites[0].site if found.sites else found.title, found)
-    return list(by_line.values())[:MOST]
+    return list(by_line.values())[:MAX_FINDINGS]
 
 
 def _run_again(call: BackwardCall, inside: Mapping[tuple[int, int], Inside], how: str) -> Inside | None:
-    """Where a compiled region of the call was seen to make what is bad, when it was run again."""
+    """Return the compiled region that produced a bad value when it was executed again, if there is one."""
     return next((one for one in inside.values() if one.backward == call.index and one.how == how), None)
 
 
 def _not_before(call: BackwardCall, op: BadOp, region: Inside) -> bool:
-    """Whether `op` ran no sooner than a region of which it is known that what came in was finite."""
+    """Return whether `op` ran no sooner than a region whose inputs were finite."""
     return op.first >= call.nodes[region.node].node.seq or op.op.startswith(COMPILED)
 
 
@@ -261,16 +265,17 @@ def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], I
 
 
 def _given_bad(op: BadOp, begins: bool) -> bool:
-    """Whether what `op` was given was bad already, and nothing that was looked at made it: a transform, or a compiled
-    region, did."""
+    """Return whether the input of `op` was bad already and no inspected operation produced it: a transform or a
+    compiled region did.
+    """
     return begins and op.origin is None and any(t.bad is not None and t.made for t in op.inputs)
 
 
 def _brought(op: BadOp, begins: bool, born: Born) -> bool:
-    """Whether no operation of torch made what `op` was given, and the code tells what else may have."""
+    """Return whether no torch operation produced the input of `op`, and the source names a line that may have."""
     return begins and op.origin is None and born.how == "outside" and born.brought and born.likely is not None
 
 
 def _absorbed(call: BackwardCall, op: BadOp) -> bool:
-    """Whether the forward is right though `op` gave Inf: it was put there on purpose, and the loss is finite."""
+    """Return whether the forward is right although `op` gave Inf: a deliberate fill, and the loss is finite."""
     return meant(op) and not any(root.bad for root in call.roots)

@@ -1,4 +1,4 @@
-"""A value that is not finite, and where it came from, in words."""
+"""Findings that describe a non-finite value and its origin."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _held(op: BadOp) -> str:
 
 
 def is_half(run: NodeRun) -> bool:
-    """Whether a gradient that it got or gave is in float16."""
+    """Return whether a gradient that the node received or returned is in float16."""
     return any(grad is not None and grad.dtype == "float16" for grad in (*run.grad_outputs, *run.grad_inputs))
 
 
@@ -153,7 +153,7 @@ def told_backward(
 
 
 def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
-    """`found`, of a node whose line nobody saw run: it is likely at most, and says which lines it could be."""
+    """Lower the confidence of `found`, whose line was inferred, and add the candidate lines."""
     if line is None:
         return found
     candidates = line.candidates
@@ -180,9 +180,9 @@ def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
 
 
 def told_unseen(call: BackwardCall, run: NodeRun, root: Root, inferred: bool = False) -> Finding:
-    """The loss is bad, and nothing that was looked at made it so.
+    """Build the finding for a bad loss that no inspected operation produced.
 
-    :param inferred: nothing was recorded of the forward.
+    :param inferred: the forward was not recorded.
     """
     what = nan_or_inf(root.bad)
     return Finding(
@@ -218,8 +218,9 @@ MIXED = (
 
 
 def told_of_step_before(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> Finding:
-    """A parameter was bad when the forward began, and nothing of the step before was recorded, whose loss was finite:
-    its backward or its update made the parameter so."""
+    """Build the finding for a parameter that was bad when the forward began, after an unrecorded step with a finite
+    loss: that step's backward or update made it bad.
+    """
     name, step = run.parameter or "a leaf", max(call.step - 1, 0)
     behind = call.nodes[born.behind] if born.behind is not None else None
     site = born.likely or (behind.site if behind is not None else None)
@@ -246,9 +247,9 @@ def told_of_step_before(call: BackwardCall, born: Born, run: NodeRun, reached: s
 
 
 def told_by_graph(call: BackwardCall, born: Born, root: Root, unrecorded_before: bool = False) -> Finding:
-    """The loss is bad, nothing that was looked at made it so, and the graph's nodes tell where it began.
+    """Build the finding for a bad loss whose origin only the graph's nodes reveal.
 
-    :param unrecorded_before: nothing was recorded of the step before.
+    :param unrecorded_before: the previous step was not recorded.
     """
     run = call.nodes[born.node]
     op = run.node.op or run.name
@@ -306,7 +307,7 @@ def told_by_graph(call: BackwardCall, born: Born, root: Root, unrecorded_before:
 
 
 def told_in_region(found: Finding, op: BadOp, region: Inside) -> Finding:
-    """`found` of `op`, told of the line inside the compiled region that can have made what it got."""
+    """Attribute `found`, of `op`, to the line inside the compiled region that may have produced its input."""
     entered = () if op.op.startswith(COMPILED) else sites_of(("entered", op.site))
     return dataclasses.replace(
         found,

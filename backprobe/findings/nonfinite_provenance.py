@@ -1,4 +1,4 @@
-"""Where a chain of forward results that are not finite began."""
+"""Finds where a chain of non-finite forward results began."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from functools import partial
 from ..ops import info
 from ..records import BackwardCall, BadOp, Node
 
-#: One of so many values is an accident, and no mask.
-RARE = 20
-#: Bad results in a chain that are asked whether they began by themselves.
-FEW = 20
+#: A mask covers more than one in this many values; fewer are an accident.
+MASK_RARITY = 20
+#: The most bad results in a chain that are checked for an origin of their own.
+MAX_BAD_RESULTS = 20
 _AtNode = Callable[[int], BadOp | None]
 #: Names of what made nodes out of the sight of the function mode.
 _UNSEEN = frozenset(("", "Function.apply"))
 
 
 def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[BadOp, bool] | None:
-    """Where a chain of bad forward results that ends at node `start` began, and whether nothing bad came before.
+    """Return where the chain of bad forward results that ends at node `start` began, and whether its inputs were
+    finite.
 
-    An Inf that was put there on purpose (a mask) is where the chain begins only if no NaN comes after it.
+    A deliberate Inf (a mask) is the origin only if no NaN comes after it.
     """
     chain, at_node = _chain(call, start, ops)
     if not chain:
@@ -38,11 +39,13 @@ def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[B
 
 
 def others_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...], main: BadOp) -> list[BadOp]:
-    """Bad results in the chain that ends at `start` that were made of what is finite, or of what another operation
-    outside the graph made bad, at other lines than `main`: they would be there without it."""
+    """Return bad results in the chain that ends at `start` that are independent of `main`, at other lines.
+
+    They were computed from finite values, or from what another operation outside the graph made bad.
+    """
     chain, at_node = _chain(call, start, ops)
     lines, found = {made_in(main).site}, []
-    for op in [chain[seq] for seq in sorted(chain)][:FEW]:
+    for op in [chain[seq] for seq in sorted(chain)][:MAX_BAD_RESULTS]:
         made = made_in(op)
         if op is main or made.site in lines or info(made.op).is_fill or meant(op):
             continue
@@ -65,13 +68,13 @@ def made_in(op: BadOp) -> BadOp:
 
 
 def when_made(op: BadOp) -> tuple[int, bool, int]:
-    """Sorts what went bad by the order in which it did."""
+    """Sort key: the order in which results became bad."""
     made = made_in(op)
     return made.first, made.seq >= made.first, made.order
 
 
 def _given_by(call: BackwardCall, op: BadOp, chain: dict[int, BadOp], at_node: _AtNode) -> bool:
-    """Whether `op` took in a bad result of another one of `chain`."""
+    """Return whether `op` took in a bad result of another operation of `chain`."""
     stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
     seen = {run.node.index for run in stack}
     for run in stack:  # grows as we go
@@ -89,12 +92,12 @@ def _given_by(call: BackwardCall, op: BadOp, chain: dict[int, BadOp], at_node: _
 
 
 def _chain(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[dict[int, BadOp], _AtNode]:
-    """The bad results that lead to node `start`, by their last node; and what tells the operation of a node."""
+    """Return the bad results that lead to node `start`, by their last node; and a function from node to operation."""
     begins = [op.first for op in ops]
     at_node = partial(_op_of, ops, begins)
     chain: dict[int, BadOp] = {}
     seen = {start}
-    #: Nodes, and whether what came from there went through a function that nobody looked at and that may end an Inf.
+    #: Nodes, and whether the path went through an uninspected function that may turn an Inf into a finite value.
     stack = [(start, False)]
     while stack:
         index, ends_inf = stack.pop()
@@ -120,14 +123,15 @@ def _passed(node: Node) -> bool:
 
 
 def _op_of(ops: tuple[BadOp, ...], begins: list[int], seq: int) -> BadOp | None:
-    """The one of `ops`, whose first nodes are `begins`, that made node `seq`."""
+    """Return the operation of `ops`, whose first nodes are `begins`, that created node `seq`."""
     at = bisect_right(begins, seq) - 1
     return ops[at] if at >= 0 and ops[at].seq >= seq else None
 
 
 def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: _AtNode) -> BadOp | None:
-    """An Inf that was computed outside the graph and not put there as a mask, and became a zero of softmax or exp,
-    whose logarithm `op` is."""
+    """Return an Inf computed outside the graph, not as a mask, that softmax or exp turned into zero and of which `op`
+    is the logarithm.
+    """
     if not op.op.startswith("log") or any(t.bad for t in op.inputs):
         return None
     stack = [(r, False) for r in call.nodes if op.first <= r.node.seq <= op.seq]
@@ -149,7 +153,7 @@ def _by_chance(origin: BadOp | None) -> bool:
 
 
 def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
-    """The custom function that gave `op` its bad input: nobody looked at what it gave."""
+    """Return the custom function that gave `op` its bad input; its output was not inspected."""
     bad = next((t for t in op.inputs if t.bad is not None), None)
     if bad is None or bad.bad is None:
         return None
@@ -168,8 +172,9 @@ def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
 
 
 def meant(op: BadOp) -> bool:
-    """Whether the values look put there on purpose: Inf only, by a fill, or from a tensor that holds Inf already, added
-    in or moved."""
+    """Return whether the values look deliberate: only Inf, from a fill, or moved or added from a tensor that held
+    Inf.
+    """
     if op.output.nan:
         return False
     masks = [t for t in op.inputs if t.bad is not None]
@@ -182,5 +187,5 @@ def meant(op: BadOp) -> bool:
 
 
 def _masked(op: BadOp) -> bool:
-    """Whether `op` is one of those that Inf is put into to leave something out."""
+    """Return whether `op` is an operation whose input is masked with Inf."""
     return any(word in op.op for word in ("softmax", "logsumexp", "attention"))

@@ -1,4 +1,4 @@
-"""What is looked for only when it is asked for: custom functions, and differences between two models."""
+"""Rules that run only on request: custom functions, compiled regions, and divergence of two models or from float64."""
 
 from __future__ import annotations
 

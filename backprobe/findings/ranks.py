@@ -1,4 +1,6 @@
-"""Several processes: what was found in each, and a rank that waits for one that does not come."""
+"""Rules for runs of several processes: findings of each process, failed ranks, and ranks that wait for a missing
+one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def of_children(trace: Trace) -> list[Finding]:
-    """What was found in other processes."""
+    """Return the findings of other processes."""
     ranks = trace.facts.of(RankSeen)
     gone = any(map(_by_itself, ranks))
     return [
@@ -31,7 +33,7 @@ def of_children(trace: Trace) -> list[Finding]:
 
 
 def of_rank(trace: Trace, found: Sequence[Finding]) -> list[Finding]:
-    """`found` in this process, with its rank where it has one."""
+    """Return `found` with the rank of this process, if it has one."""
     own = trace.info.get("pid")
     mine = next((seen for seen in trace.facts.of(RankSeen) if seen.pid == own and seen.rank is not None), None)
     if mine is None:
@@ -48,7 +50,7 @@ def _of(seen: RankSeen, finding: Finding) -> Finding:
 
 
 def merged(same: Sequence[Finding]) -> Finding:
-    """Equal findings of several processes as one: that of the earliest step, with all the ranks."""
+    """Merge equal findings of several processes: the one of the earliest step, with all ranks."""
     ranks = sorted({rank for one in same for rank in (*one.evidence.get("ranks", ()), one.rank) if rank is not None})
     if len(ranks) < 2:
         return same[0]
@@ -60,11 +62,11 @@ def _when(finding: Finding) -> tuple[float, int]:
     return math.inf if finding.step is None else finding.step, -1 if finding.rank is None else finding.rank
 
 
-#: Ways out of the loop of a rank that did not come, that are named.
-BRANCHES = 3
-#: Calls around an operation that are named.
-CALLS = 2
-#: What one rank's values become in all others, a step later, when gradients are averaged.
+#: The most exits from the loop of the missing rank that are named.
+MAX_BRANCHES = 3
+#: The most callers of a collective that are named.
+MAX_CALLERS = 2
+#: Kinds that spread to all other ranks a step later, when gradients are averaged.
 _SPREADS = ("nonfinite-forward", "nonfinite-backward")
 
 
@@ -73,8 +75,11 @@ def _spreads(finding: Finding) -> bool:
 
 
 def _moment(finding: Finding) -> tuple[float, int, bool, bool]:
-    """When values went bad: what was made before what was brought by an update or a collective, a forward before the
-    backward, and a node's own result before what else changed a gradient, as an average over ranks does."""
+    """Sort key for the moment values became bad.
+
+    A result precedes what an update or a collective brought, the forward precedes the backward, and a node's own result
+    precedes other changes of a gradient, such as an average over ranks.
+    """
     op = str(finding.evidence.get("op", finding.title.partition(" ")[0]))
     brought = 2 if op in COLLECTIVE_OPS else int("written_by" in finding.evidence)
     backward = finding.kind == "nonfinite-backward"
@@ -82,8 +87,10 @@ def _moment(finding: Finding) -> tuple[float, int, bool, bool]:
 
 
 def in_time(found: Sequence[Finding]) -> list[Finding]:
-    """`found` with values that are not finite in the order of their steps over all ranks. What came to other ranks
-    after the first is its consequence, and said there."""
+    """Return `found` with non-finite values ordered by step over all ranks.
+
+    Later ones on other ranks are consequences of the first and are listed in its evidence.
+    """
     spread = sorted((one for one in found if _spreads(one)), key=_moment)
     if len(spread) < 2:
         return list(found)
@@ -101,14 +108,14 @@ def in_time(found: Sequence[Finding]) -> list[Finding]:
 @rule(
     Kind("rank-failed", "error", "a rank raised, exited or was killed, and the others cannot go on", rank=WRONG + 48),
     invalidates_gradients=True,
-    silences=("rank-desync",),  # who waits then, waits for one that is gone
+    silences=("rank-desync",),  # a rank that waits then waits for one that is gone
 )
 def failed(trace: Trace) -> list[Finding]:
-    """A rank that ended by itself before the others, where nothing that was found in it says why."""
+    """Report ranks that ended by themselves before the others, unless a finding of that rank explains it."""
     ranks = trace.facts.of(RankSeen)
     if trace.info.get("part") or (len([one for one in ranks if one.rank is not None]) < 2 and not missing(ranks)):
         return []
-    # A rank that is killed closes its connections: where the others ran into a timeout, it was killed for that.
+    # A killed rank closes its connections: if the others ran into a timeout, it was killed because of that.
     waited = any(word in one.error.lower() for one in ranks for word in ("timed out", "timeout"))
     failed = [one for one in ranks if one.rank is not None and _by_itself(one) and (one.over or not waited)]
     if held(ranks) is not None and apart(ranks):
@@ -119,10 +126,11 @@ def failed(trace: Trace) -> list[Finding]:
 
 
 def _stopped(ranks: Sequence[RankSeen], error: str) -> bool:
-    """Whether a person, an alarm or the system has ended all of them: what started them is interrupted then, or several
-    ranks are, and a launcher kills who does not leave in time.
+    """Return whether a person, an alarm or the system ended all ranks.
 
-    :param error: of the script that started them.
+    Then the starting script or several ranks were interrupted, and a launcher kills ranks that do not leave in time.
+
+    :param error: the error of the script that started them.
     """
     interrupted = [one for one in ranks if one.error.startswith(INTERRUPTED)]
     return error.startswith(INTERRUPTED) or len(interrupted) > 1 or any(one.rank is None for one in interrupted)
@@ -163,7 +171,7 @@ def _failed(seen: RankSeen) -> Finding:
 
 
 def _by_itself(seen: RankSeen) -> bool:
-    """Whether a process failed or was killed, and not for others that were gone."""
+    """Return whether a process failed or was killed for a reason of its own, not because others were gone."""
     if any(word in seen.error.lower() for word in COLLECTIVE) or any(w.ended == "raised" for w in seen.waits):
         return False
     return bool(seen.error or seen.code) and not seen.signal if seen.over else not seen.alive
@@ -172,12 +180,12 @@ def _by_itself(seen: RankSeen) -> bool:
 @rule(
     Kind("rank-desync", "error", "a process of a distributed run waits for one that does not come", rank=WRONG + 50),
     invalidates_gradients=True,
-    silences=("backward-error",),  # the error that a collective raised
+    silences=("backward-error",),  # The error that a collective raised.
 )
 def desync(trace: Trace) -> list[Finding]:
-    """A collective operation that failed, or never ended, because not every rank called it."""
+    """Report a collective operation that failed or never ended because not every rank called it."""
     ranks = trace.facts.of(RankSeen)
-    if trace.info.get("part"):  # one of several alone
+    if trace.info.get("part"):  # This is one of several runs, alone.
         return []
     found = held(ranks)
     if found is None or any(_explained(r) for r in ranks):
@@ -195,14 +203,14 @@ def desync(trace: Trace) -> list[Finding]:
     sites += [FindingSite("common", common.site)] if common is not None and common.site is not None else []
     culprit = found.others[0].seen if found.others else found.waiting[0][0]
     rank = absent[0] if len(absent) == 1 and not found.others else culprit.rank
-    sites += [FindingSite("called", site) for wait in culprit.waits[-1:] for site in wait.callers[:CALLS]]
-    branches = dict.fromkeys(culprit.branches if found.others and len(culprit.branches) <= BRANCHES else ())
+    sites += [FindingSite("called", site) for wait in culprit.waits[-1:] for site in wait.callers[:MAX_CALLERS]]
+    branches = dict.fromkeys(culprit.branches if found.others and len(culprit.branches) <= MAX_BRANCHES else ())
     ways = dict(way for seen in ranks for way in seen.ways)
     for line in (found.others[0].site if found.others else None, wait.site):
         around = ways.get(line, ()) if line is not None else ()
-        branches |= dict.fromkeys(around if len(around) <= BRANCHES else ())
+        branches |= dict.fromkeys(around if len(around) <= MAX_BRANCHES else ())
     heads = dict(pair for seen in ranks for pair in seen.conditions)
-    named = list(branches)[: 2 * BRANCHES]
+    named = list(branches)[: 2 * MAX_BRANCHES]
     sites += [FindingSite("branch", site) for site in named]
     conditions = dict.fromkeys(heads[site] for site in named if site in heads)
     sites += [FindingSite("condition", site) for site in conditions if site not in branches]
@@ -232,7 +240,7 @@ def desync(trace: Trace) -> list[Finding]:
 
 
 def _step(found: Held) -> int | None:
-    """The step in which the ranks parted: who is waited for may have gone on since, or not have come so far."""
+    """Return the step in which the ranks diverged: the missing rank may have gone on since, or be behind."""
     if not found.others or found.others[0].step is not None:
         return found.others[0].step if found.others else None
     steps = [found.others[0].seen.step, *(seen.step for seen, _ in found.waiting if not seen.between)]
@@ -240,8 +248,11 @@ def _step(found: Held) -> int | None:
 
 
 def _turned(found: Held) -> Held:
-    """Where two ranks wait for each other, and nothing says who came first to what: the one whose loop has a way around
-    what it does is waited for, where the other's has none. A crash says it."""
+    """Swap the waiting and the missing rank if two ranks wait for each other and the order is unknown.
+
+    The rank whose loop has a branch around its operation is taken as the missing one if the other's loop has none. A
+    crash settles the order.
+    """
     if found.wait.number is not None or len(found.waiting) != 1 or len(found.others) != 1:
         return found
     (first, wait), other = found.waiting[0], found.others[0]
@@ -254,6 +265,6 @@ def _turned(found: Held) -> Held:
 
 
 def _explained(seen: RankSeen) -> bool:
-    """Whether a rank ended by an error of its own that a finding explains: the others wait for one that is gone."""
+    """Return whether a finding explains the error with which a rank ended: the others wait for a rank that is gone."""
     own = seen.error and not any(word in seen.error.lower() for word in COLLECTIVE)
     return bool(own) and any(f.severity == "error" for f in seen.findings)

@@ -1,4 +1,4 @@
-"""Does ``torch.compile`` compile the same function again and again?"""
+"""The rule for a function that ``torch.compile`` compiles again and again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .rules import HOOKS, Kind, rule, sites_of
 if TYPE_CHECKING:
     from ..traces import Trace
 
-#: In so many different steps a function was compiled again: shapes that vary are met by two or three.
-OFTEN = 4
+#: Recompilations in this many different steps are reported: varying shapes need two or three.
+MIN_RECOMPILED_STEPS = 4
 
 
 @rule(
@@ -25,7 +25,9 @@ OFTEN = 4
     )
 )
 def recompiled(trace: Trace) -> list[Finding]:
-    often = (one for one in trace.compiled if one.limit or len({r.step for r in one.recompiled}) >= OFTEN)
+    often = (
+        one for one in trace.compiled if one.limit or len({r.step for r in one.recompiled}) >= MIN_RECOMPILED_STEPS
+    )
     return [_finding(one) for one in often if one.recompiled]
 
 

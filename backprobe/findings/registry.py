@@ -1,6 +1,6 @@
-"""The rules that are asked: one or several in each file of this folder, and those of plugins.
+"""Discovers rules: those in the files of this folder, and those of plugins.
 
-Nobody lists them. A file is imported because it is there; what ``rule`` decorates in it is asked.
+There is no list: every file in the folder is imported, and every function that ``rule`` decorates in it is registered.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ..plugins import failure, load
 from ..records import Unseen
 from .rules import GRADIENTS_INVALID, Kind, Rule, Topic
 
-#: The entry points of plugins that ask.
+#: The entry point group of plugins with rules.
 GROUP = "backprobe.findings"
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Questions, and what follows from what they state.
+    """The registered rules, and the order and precedence that their declarations imply.
 
-    :ivar order: kind -> its place among findings of one severity.
+    :ivar order: kind -> its position among findings of one severity.
     :ivar in_call: kind -> kinds that silence it in the same backward call; ``in_run``: anywhere.
-    :ivar failed: plugins that could not be taken in.
+    :ivar failed: plugins that could not be registered.
     """
 
     rules: tuple[Rule[Any], ...]
@@ -37,12 +37,12 @@ class Registry:
 
     @property
     def kinds(self) -> list[Kind]:
-        """By their order."""
+        """All kinds, in order."""
         return sorted((k for q in self.rules for k in q.kinds), key=lambda k: self.order[k.name])
 
     @property
     def topics(self) -> list[Topic]:
-        """What can be asked for, each once."""
+        """The opt-in checks, each once."""
         ranked = sorted((q for q in self.rules if q.topic), key=lambda q: min(self.order[k.name] for k in q.kinds))
         found: dict[str, Topic] = {}
         for rule in ranked:
@@ -53,7 +53,7 @@ class Registry:
 
 @cache
 def own_rules() -> Registry:
-    """Our own rules, from the files of this folder."""
+    """Return the built-in rules, from the files of this folder."""
     package = __name__.rpartition(".")[0]
     names = sorted(found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__))
     rules: list[Rule[Any]] = []
@@ -66,7 +66,9 @@ def own_rules() -> Registry:
 
 @cache
 def all_rules() -> Registry:
-    """Our own rules and those of plugins. A plugin that cannot be loaded, or whose kinds are taken, is left out."""
+    """Return the built-in rules and those of plugins, without plugins that fail to load or whose kinds exist
+    already.
+    """
     known = own_rules()
     loaded, failed = load(GROUP)
     left_out = list(failed)
@@ -81,10 +83,9 @@ def all_rules() -> Registry:
 
 
 def register(rules: Sequence[Rule[Any]]) -> Registry:
-    """`rules` as a registry.
+    """Build a registry of `rules`.
 
-    :raises ValueError: a kind or a rank is stated twice, a rule states no kind, or one names a kind that there is
-        not.
+    :raises ValueError: two rules declare the same kind or rank, a rule declares no kind, or one names an unknown kind.
     """
     for rule in rules:
         if not rule.kinds and not rule.also:
@@ -114,7 +115,7 @@ def _frozen(found: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
 
 
 def _order(kinds: Sequence[Kind]) -> dict[str, int]:
-    """Kind -> place: by rank; those that come after another follow it, by name where there are several."""
+    """Return kind -> position: by rank; kinds that come after another follow it, by name if there are several."""
     names: set[str] = set()
     ranks: dict[int, str] = {}
     keys: dict[str, tuple[Any, ...]] = {}

@@ -1,4 +1,4 @@
-"""Graphs of earlier steps that stay alive."""
+"""The rule for graphs of earlier steps that stay alive."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def retained(trace: Trace) -> list[Finding]:
 
 
 def _how_many(seen: Retained) -> str:
-    """``at least 27 of the 128 since step 2``: what was counted, and whether it was all."""
+    """Return the count, such as ``at least 27 of the 128 since step 2``, and whether it grows."""
     if seen.steps > seen.graphs:
         more = ", and more with each step" if seen.grew else ""
         return f"at least {seen.graphs} of the {seen.steps} since step {seen.first}{more}"

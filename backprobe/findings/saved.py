@@ -1,4 +1,4 @@
-"""What is kept for backward: what was changed behind autograd's back, and cycles."""
+"""Rules for saved tensors that were modified without autograd noticing, and for reference cycles."""
 
 from __future__ import annotations
 

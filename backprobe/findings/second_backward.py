@@ -1,4 +1,4 @@
-"""Backward met a graph that an earlier backward had freed."""
+"""The rule for a backward call that reached a graph which an earlier backward had freed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
     run = call.nodes[raised.node]
     old = call.nodes[reuse.old]
     new = call.nodes[reuse.node] if reuse.node is not None else None
-    around = None  # the call of the compiled region that took it, where that is known by the operation in it
+    around = None  # The call of the compiled region that used the freed tensor, if the operation inside it is known.
     for one in facts.of(Inside):
         if new is not None and one.how == "reused" and (one.backward, one.node) == (call.index, reuse.node):
             around = new.site
             new = replace(new, node=replace(new.node, op=one.op, site=one.site, module=one.module))
     shared = new is None and reuse.shared
     entry = new.site if new is not None else old.site if shared and old.site else call.site
-    # The new graph begins inside a function that was handed the old tensor: the line that did so is meant too.
+    # If the new graph begins inside a function that received the old tensor, the call of that function is a site too.
     handed = reuse.carried if entry is not None and reuse.carried is not None else None
     if handed is not None and entry is not None and (handed.file, handed.function) == (entry.file, entry.function):
         handed = None

@@ -1,9 +1,8 @@
-"""One parameter's gradient is far beyond all others, or those of one step are beyond all steps before, and a single
-operation made it so: a part of ``growth``.
+"""Findings for a gradient that a single operation makes far larger than the others, or than in all other steps.
 
-Normalising a vector of almost no length multiplies the gradient of that row by one over the length, and so does
-dividing by a number near zero. Everything stays finite, and a clipped norm hides it: the rest of the step is scaled
-down to nothing.
+``growth`` uses them. Normalising a vector of almost zero length multiplies the gradient of that row by one over the
+length, and so does dividing by a number near zero. Everything stays finite, and a clipped norm hides it: the rest of
+the step is scaled down to nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from ..records import BackwardCall, Finding, NodeRun, Site
 from ..text import number
 from .rules import sites_of
 
-#: A parameter's gradient against that of the loss and the median of the others; what one op multiplies.
+#: A parameter's gradient over that of the loss and the median of the others; and the least factor of one operation.
 BEYOND, FACTOR = 1e6, 1e5
-#: The largest gradient of a step against the median of as many or more.
-SUDDEN, SEVERAL = 1e5, 6
+#: The largest gradient of a step over the median of other steps, and the least number of those.
+SUDDEN, MIN_OTHER_CALLS = 1e5, 6
 
 
 def spiked(backwards: Iterable[BackwardCall]) -> Finding | None:
-    """The first call in which one operation makes a gradient explode."""
+    """Return a finding for the first call in which one operation makes a gradient explode."""
     calls = [*looked_at(backwards)]
     largest: dict[Site | None, list[float]] = {}
     usual = []
@@ -35,26 +34,26 @@ def spiked(backwards: Iterable[BackwardCall]) -> Finding | None:
         if 0.0 < most < math.inf:
             insort(before, most)
     ever = {site: _usual(norms) for site, norms in largest.items()}
-    # Against those before it, where it goes on like that; against all, where it begins so.
+    # Compare with the calls before it, in case the spikes go on; and with all calls, in case they begin with it.
     return next(
         (f for call, was in zip(calls, usual, strict=True) if (f := _spike(call, min(was, ever[call.site])))), None
     )
 
 
 def _usual(norms: Sequence[float]) -> float:
-    """The median of the largest gradients of calls, in order; infinite where too few are known."""
-    return norms[len(norms) // 2] if len(norms) >= SEVERAL else math.inf
+    """Return the median of sorted norms; infinite if there are too few."""
+    return norms[len(norms) // 2] if len(norms) >= MIN_OTHER_CALLS else math.inf
 
 
 def looked_at(calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
-    """Those whose gradients are known and mean something by themselves."""
+    """Return the calls whose gradients are known and meaningful by themselves."""
     return (call for call in calls if call.raised is None and call.inside is None and len(call.nodes))
 
 
 def _spike(call: BackwardCall, usual: float) -> Finding | None:
-    """What one operation of `call` made of a gradient, where it reached a parameter.
+    """Return a finding if one operation of `call` multiplies a gradient that reaches a parameter.
 
-    :param usual: the median of the largest gradients of such calls, infinite where too few are known.
+    :param usual: the median of the largest gradients of such calls; infinite if too few are known.
     """
     begins = [g.norm for r in call.roots if r.node is not None for g in call.nodes[r.node].grad_outputs if g and g.norm]
     leaves = [(run, norm) for run in call.nodes if run.parameter is not None and (norm := norm_of(run))]
@@ -104,17 +103,17 @@ def _finding(
 
 
 def largest_of(call: BackwardCall) -> float:
-    """The largest norm of a parameter's gradient in `call`."""
+    """Return the largest norm of a parameter's gradient in `call`."""
     return max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
 
 
 def norm_of(run: NodeRun) -> float | None:
-    """Of the gradient that came into a node, as far as it is known."""
+    """Return the norm of the gradient that a node received; ``None`` if unknown."""
     return next((g.norm for g in run.grad_outputs if g is not None and g.norm is not None), None)
 
 
 def _multiplier(call: BackwardCall, leaf: NodeRun) -> tuple[NodeRun | None, float]:
-    """The node above `leaf` that multiplies most what goes on to it."""
+    """Return the node above `leaf` that multiplies its gradient most, and the factor."""
     into: dict[int, list[tuple[int, int]]] = {}
     for run in call.nodes:
         for k, edge in enumerate(run.node.edges):

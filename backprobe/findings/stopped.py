@@ -1,4 +1,4 @@
-"""Parameters that learned, and from a step on do not: what ``none_grad`` says of those that had a gradient once."""
+"""Findings for parameters that learned and stop learning at some step: a part of ``none_grad``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ _ADVICE = {
 
 
 def given_nothing(trace: Trace) -> list[Finding]:
-    """Parameters that learned, and that a custom function's backward gives nothing any more, or a compiled region."""
+    """Report parameters that learned, and to which a custom function or compiled region no longer returns a
+    gradient.
+    """
     found = []
     for run, names, call in left_out(trace):
         rest = list(names)
@@ -47,8 +49,9 @@ def given_nothing(trace: Trace) -> list[Finding]:
 
 
 def never_given(trace: Trace, lost: Sequence[Parameter]) -> tuple[list[Finding], list[Parameter]]:
-    """Those of `lost`, parameters that never had a gradient, which custom functions' backward gives none; and the
-    rest."""
+    """Report those of `lost`, which never had a gradient, to which a custom function returns none; return the rest
+    too.
+    """
     names = {p.name for p in lost}
     groups: dict[tuple[str, Site | None], tuple[NodeRun, list[str], BackwardCall]] = {}
     for call in (call for calls in latest_recorded(trace, AT_THE_END if names else 0) for call in calls):
@@ -83,8 +86,10 @@ def _nothing(run: NodeRun, names: list[str], call: BackwardCall, learned: bool =
 
 
 def stopped(trace: Trace) -> list[Finding]:
-    """One finding for each reason and step. A module that runs as before, and whose output no line was seen to cut off,
-    was left out of the loss: that is taken for a choice."""
+    """Report one finding for each reason and step.
+
+    If a module runs as before and no line cut its output off, it was left out of the loss: this is taken as intended.
+    """
     found = []
     for seen in trace.facts.of(StoppedLearning):
         if seen.reason in ("replaced", "removed"):  # as parameter-not-in-optimizer
@@ -96,8 +101,8 @@ def stopped(trace: Trace) -> list[Finding]:
         for cut in trace.facts.of(Cut):
             both = rest.intersection(cut.parameters)
             mine = tuple(name for name in seen.parameters if name in both)
-            # A module that is not called any more is another choice, but not where what it gave before is used on. What
-            # goes around autograd and into the loss all along is for learning, once nothing else reaches these.
+            # A module that is no longer called is taken as intended, unless its earlier output is still in use. A cut
+            # that was always on the path to the loss stops learning once no other path reaches these parameters.
             old = cut.step < seen.step
             since = cut.arrived if old and (kept or cut.numpy) else None if kept else cut.step
             if mine and since is not None and since >= seen.step:
@@ -110,7 +115,7 @@ def stopped(trace: Trace) -> list[Finding]:
 
 
 def unreduced(trace: Trace) -> list[Finding]:
-    """What data-parallel training waited for when it failed, one finding for each reason."""
+    """Report what data-parallel training waited for when it failed, one finding for each reason."""
     found = []
     for seen in trace.facts.of(Unreduced):
         names, several = few(seen.parameters), len(seen.parameters) > 1

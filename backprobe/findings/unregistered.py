@@ -1,4 +1,4 @@
-"""Trainable tensors that ``parameters()`` does not list, and parameters that no optimizer holds."""
+"""Rules for trainable tensors that ``parameters()`` does not list, and parameters that no optimizer holds."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def unregistered(trace: Trace) -> list[Finding]:
     )
 )
 def not_in_optimizer(trace: Trace) -> list[Finding]:
-    """Parameters that get gradients and are held by no optimizer: because they came later, or took the place of those
-    that an optimizer holds; or because groups by name miss them.
+    """Report parameters that get gradients and that no optimizer holds.
 
-    A part of a model that was left out of the optimizer as a whole is taken for a choice.
+    They were created later, replaced parameters that an optimizer holds, or match no group that is chosen by name. If a
+    part of a model as a whole was not given to the optimizer, this is taken as intended.
     """
     gone = [seen for seen in trace.facts.of(StoppedLearning) if seen.reason in _GONE]
     if gone:
@@ -112,7 +112,7 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
     ]
 
 
-#: Why the optimizer goes on with tensors that the loss does not reach any more: what happened, and what helps.
+#: Title and advice for an optimizer that continues with tensors the loss no longer reaches, by reason.
 _GONE = {
     "replaced": (
         "from step {step} on the loss reaches {names} of another model than before, like it in every name; the "
@@ -130,12 +130,12 @@ _GONE = {
 
 
 def _module_of(parameters: Sequence[str]) -> str:
-    """The innermost module around all of them."""
+    """Return the innermost module that contains all parameters."""
     return common_module([name.rpartition(".")[0] for name in parameters])
 
 
 def _no_longer(seen: StoppedLearning) -> Finding:
-    """From a step on the model is not made of what the optimizer holds."""
+    """Report that, from some step on, the model no longer consists of the tensors that the optimizer holds."""
     title, advice = _GONE[seen.reason]
     sites = (("optimizer", seen.site), ("failed", seen.failed))
     return Finding(
@@ -176,7 +176,7 @@ def _left_out(
 
 
 def _thawed(thawed: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """Parameters that were frozen when the optimizer was made from the others, and thawed later."""
+    """Report parameters that were frozen when the optimizer was created from the others, and thawed later."""
     return _left_out(
         thawed,
         optimizer,
@@ -190,7 +190,7 @@ def _thawed(thawed: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _other_model(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """Nothing that the optimizer holds ever got a gradient: what is trained is a copy, or another model."""
+    """Report an optimizer whose tensors never got a gradient: the trained model is a copy, or another model."""
     return _left_out(
         idle,
         optimizer,
@@ -202,7 +202,7 @@ def _other_model(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _all_frozen(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """Nothing that the optimizer holds is to learn."""
+    """Report an optimizer all of whose tensors are frozen."""
     return _left_out(
         idle,
         optimizer,
@@ -216,7 +216,7 @@ def _all_frozen(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _used_up(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """A group of the optimizer got nothing: mostly since a generator of parameters had been read before."""
+    """Report an empty parameter group: usually a generator of parameters that was exhausted before."""
     return _left_out(
         idle,
         optimizer,
@@ -231,7 +231,7 @@ def _used_up(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _given_twice(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """What stands twice in a list may be in the place of what is missing there."""
+    """Report a tensor given twice: it may stand in the place of a missing one."""
     return _left_out(
         idle,
         optimizer,
@@ -245,8 +245,9 @@ def _given_twice(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> list[Finding]:
-    """Parameters of a module of its own that has no modules inside (a criterion with weights, a head), in the same
-    graphs as a model that is trained, which the optimizer was not given; or of a part of that model."""
+    """Report parameters of a separate module without submodules (a criterion with weights, a head), in the same graphs
+    as a trained model, that the optimizer was not given; or of the last part of that model.
+    """
     trained = {p.root for p in trace.parameters if p.trained}
     most = max((p.reached for p in trace.parameters if p.trained), default=0)
     roots = {p.root for p in idle} - trained
@@ -268,8 +269,10 @@ def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) ->
 
 
 def _last_of_all(trace: Trace, idle: list[Parameter]) -> list[Parameter]:
-    """`idle`, where they are all of one part without parts, the last before the loss: what comes before it is trained,
-    which needs it to be. In the middle of a model or at its beginning such a part may be meant to stay as it is."""
+    """Return `idle` if all of it belongs to one leaf module, the last before the loss, with trained modules before it.
+
+    In the middle of a model or at its beginning, such a module may be frozen on purpose.
+    """
     owners = {p.name.rpartition(".")[0] for p in idle}
     owner = owners.pop() if len(owners) == 1 else ""
     mine = {p.name for p in idle}
@@ -287,7 +290,7 @@ def _last_of_all(trace: Trace, idle: list[Parameter]) -> list[Parameter]:
 
 
 def _missed(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> list[Finding]:
-    """An optimizer with several groups that holds most of a model, and misses some that get gradients."""
+    """Report an optimizer with several groups that holds most of a model, and misses parameters that get gradients."""
     held = {p.root for p in trace.parameters if p.trained}
     missed = [p for p in idle if p.root in held]
     kept = sum(bool(p.trained) for p in trace.parameters)

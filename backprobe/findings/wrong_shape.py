@@ -1,4 +1,4 @@
-"""A custom ``Function`` whose backward returned gradients of the wrong shape or number."""
+"""The rule for a custom ``Function`` whose backward returned gradients of the wrong shape or number."""
 
 from __future__ import annotations
 

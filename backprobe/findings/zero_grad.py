@@ -1,4 +1,6 @@
-"""Parameters that every backward call reached with exact zeros, and the op that makes the zeros."""
+"""The rule for parameters whose gradient is exactly zero in every backward call; it names the op that makes the
+zeros.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,10 @@ FEWEST = 3
     silenced_by=(GRADIENTS_INVALID,),
 )
 def zero_grads(trace: Trace) -> list[Finding]:
-    """One finding for each op whose backward gives zeros.
+    """Report one finding for each op whose backward returns zeros.
 
     A weight of zero stops the gradient too, but only until it is trained itself (low-rank adapters, zero-initialised
-    gates): such a one counts after three steps of zeros, not before.
+    gates): it counts only after three steps of zeros.
     """
     dead = {p.name for p in trace.parameters if p.requires_grad and p.reached and not p.alive and all(p.shape)}
     if not dead:
@@ -57,7 +59,7 @@ def zero_grads(trace: Trace) -> list[Finding]:
         if groups:
             break  # the first call that shows it; the others repeat it
     _merge_starved(groups)
-    # One op may stand before another: what the first explains need not be explained twice.
+    # One op may stand before another: parameters that the first explains are not reported again.
     found = []
     explained: set[str] = set()
     place = {p.name: at for at, p in enumerate(trace.parameters)}
@@ -70,10 +72,13 @@ def zero_grads(trace: Trace) -> list[Finding]:
 
 
 def _died(trace: Trace) -> list[Finding]:
-    """Parameters that learned, and got exact zeros in all of the last calls while others went on learning, because of
-    an operation that is flat where its input went, or of a custom function's backward; or all of them did, in nearly
-    all calls, or in half of them and in none at the start, while the loss is not zero. A factor of zero, and a loss
-    that is met, are taken for choices; a loss of zero in all of the last calls, since nothing is left in it, is not."""
+    """Report parameters that learned, and got exact zeros in all of the last calls.
+
+    Either some did while others went on learning, because of an operation that is flat at its input or of a custom
+    function's backward. Or all of them did although the loss is not zero: in nearly all of the last calls, or in half
+    of them and in none at the start. A factor of zero and a loss that reached its target are taken as intended; a loss
+    of zero in all of the last calls because everything is masked out is not.
+    """
     alive = {p.name for p in learned(trace)}
     steps = last_recorded(trace, 2 * AT_THE_END)
     if not steps:
@@ -83,10 +88,10 @@ def _died(trace: Trace) -> list[Finding]:
     whole = [c for c in late if _all_zero(c, alive)]
     share = len(whole) / len(late)
     may_die = _may_die
-    if all(_empty(c, alive) for c in late) and not _at_first(trace, alive, late[0].index, _empty, FEWEST):
+    if all(_empty(c, alive) for c in late) and not _at_first(trace, alive, late[0].index, _empty, MIN_FIRST_CALLS):
         dead: set[str] | None = set(_norms(late[-1], alive))
         calls, may_die = late[-1:], _leaves_out
-    elif share >= NEARLY or (share > OFTEN and not _at_first(trace, alive, late[0].index, _all_zero)):
+    elif share >= NEARLY_ALL_SHARE or (share > HALF_SHARE and not _at_first(trace, alive, late[0].index, _all_zero)):
         dead = set(_norms(whole[-1], alive))
         calls = whole[-1:]
     else:
@@ -99,7 +104,8 @@ def _died(trace: Trace) -> list[Finding]:
                 return []
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
     rest, inside = set(dead or ()), [one for one in trace.facts.of(Inside) if one.how == "zero"]
-    for call, names in _died_in(trace, rest):  # what died first is not to be taken for what died with all others
+    # Parameters that died first are not attributed to what killed all others.
+    for call, names in _died_in(trace, rest):
         for name, run, _ in _killers(call, names):
             run = _in_region(run, call, inside)
             if may_die(run):
@@ -123,7 +129,7 @@ def _died(trace: Trace) -> list[Finding]:
 
 
 def _in_region(run: NodeRun, call: BackwardCall, inside: Sequence[Inside]) -> NodeRun:
-    """`run` with the operation in it that made the zeros, where it is a compiled region that was run again."""
+    """Return `run` with the operation that produced the zeros, if it is a compiled region that was executed again."""
     here = (one for one in inside if one.node == run.node.index and one.backward >= call.index)
     region = next(here, None) if run.name.startswith(COMPILED) else None
     if region is None:
@@ -149,10 +155,12 @@ def _leaves_out(run: NodeRun) -> bool:
 
 
 def _died_in(trace: Trace, names: set[str]) -> list[tuple[BackwardCall, set[str]]]:
-    """By call, in their order: those of `names` that got zeros in it and in all later ones, and not before."""
+    """Return, by call and in order, those of `names` whose gradient is zero in it and in all later calls, not
+    before.
+    """
     rest, since = set(names), dict[str, BackwardCall]()
     calls = (c for step in reversed(trace.steps) for c in reversed(step.backwards) if c.inside is None and len(c.nodes))
-    for call in islice(calls, BACK):
+    for call in islice(calls, MAX_CALLS_BACK):
         for name, norm in _norms(call, rest).items():
             if norm == 0:
                 since[name] = call
@@ -167,12 +175,12 @@ def _died_in(trace: Trace, names: set[str]) -> list[tuple[BackwardCall, set[str]
 
 
 def _all_zero(call: BackwardCall, names: set[str]) -> bool:
-    """Whether no gradient came of a loss that is not zero."""
+    """Return whether a non-zero loss gave no gradient."""
     return all(root.value for root in call.roots) and not any(_norms(call, names).values())
 
 
 def _empty(call: BackwardCall, names: set[str]) -> bool:
-    """Whether a loss of zero gave no gradient."""
+    """Return whether a loss of zero gave no gradient."""
     return _is_zero(call) and not any(_norms(call, names).values())
 
 
@@ -187,20 +195,21 @@ def _at_first(
     so: Callable[[BackwardCall, set[str]], bool],
     count: int = 2 * AT_THE_END,
 ) -> bool:
-    """Whether it was `so` in one of the first recorded calls already, or too few are known that came `before`."""
+    """Return whether `so` held in one of the first recorded calls, or too few calls are known `before`."""
     calls = (c for c in trace.backwards if c.inside is None and len(c.nodes) and c.index < before)
     first = [*islice(calls, count)]
-    return len(first) < FEWEST or any(so(c, names) for c in first)
+    return len(first) < MIN_FIRST_CALLS or any(so(c, names) for c in first)
 
 
 def _norms(call: BackwardCall, names: set[str]) -> dict[str, float | None]:
-    """What came to parameters."""
+    """Return the norms of the parameters' gradients."""
     return {str(r.parameter): g.norm for r in call.nodes if r.parameter in names for g in r.grad_outputs[:1] if g}
 
 
 def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -> None:
-    """A layer that gets nothing but zeros in the forward gives its weight none in the backward: what made them, made
-    these too."""
+    """Merge a layer that gets only zeros in the forward into the op that produced them: its weight's gradient is zero
+    too.
+    """
     makers = {run.node.index: key for key, (run, _, _) in groups.items()}
     for key, (run, names, call) in list(groups.items()):
         for edge in run.node.edges:
@@ -213,12 +222,16 @@ def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -
 
 
 def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, bool]]:
-    """(parameter, node that got a gradient and gave zeros on the way to it, whether it passed one on to a leaf). Where
-    what several nodes gave adds up to zero it is the one of them that ran first."""
+    """Return (parameter, node, passed) for nodes that got a gradient and returned zeros on the path to a dead
+    parameter.
+
+    ``passed`` is whether the node passed a gradient on to a leaf. If the outputs of several nodes add up to zero, the
+    node is the one of them that ran first.
+    """
     into = feeders(call)
     found = []
     for run in call.nodes:
-        if run.parameter not in dead or run.order is None:  # ``autograd.grad`` was not asked for it: that is no zero
+        if run.parameter not in dead or run.order is None:  # ``autograd.grad`` was not asked for it: this is no zero.
             continue
         stack, seen = [run.node.index], {run.node.index}
         while stack:
@@ -235,7 +248,9 @@ def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, boo
                 gave = node.grad_inputs[k] if k < len(node.grad_inputs) else None
                 if any(c > 0 for c in came):
                     if gave is not None and gave.norm == 0 and _adds(node, k):
-                        continue  # what came sums to zero: the loss does not depend on a constant that is added
+                        # The sum of the incoming gradient is zero: the loss does not depend on a constant that is
+                        # added.
+                        continue
                     if gave is None or gave.norm == 0:
                         found.append((str(run.parameter), node, _feeds_leaf(call, node)))
                 else:
@@ -246,14 +261,16 @@ def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, boo
 
 
 def _cancels(run: NodeRun) -> bool:
-    """Whether the node gave no zeros: what it gave and what others did add up to them."""
+    """Return whether the node returned non-zero gradients that cancel with those of other nodes."""
     given = [g for edge, g in zip(run.node.edges, run.grad_inputs, strict=False) if edge is not None]
     return bool(given) and all(g is not None and g.norm for g in given)
 
 
 def _compares(run: NodeRun, call: BackwardCall) -> bool:
-    """Whether the node is a difference of two results that have nothing but leaves in common, or of one with itself: if
-    they are equal, as in a loss of pairs that are the same, what it gives to both sides cancels."""
+    """Return whether the node is a difference of two results that share only leaves, or of one result with itself.
+
+    If the two are equal, as in a loss of identical pairs, the gradients of both sides cancel.
+    """
     sides = [edge[0] for edge in run.node.edges if edge is not None]
     if not run.name.startswith("SubBackward") or len(sides) != 2:
         return False
@@ -262,7 +279,7 @@ def _compares(run: NodeRun, call: BackwardCall) -> bool:
 
 
 def _before(index: int, call: BackwardCall) -> set[int]:
-    """The nodes that node `index` was made of, and itself, without those of leaves and views of them."""
+    """Return node `index` and its ancestors in the forward, without leaves and views of leaves."""
     found, stack = {index}, [index]
     while stack:
         for edge in call.nodes[stack.pop()].node.edges:
@@ -273,7 +290,7 @@ def _before(index: int, call: BackwardCall) -> set[int]:
 
 
 def _is_of_leaf(index: int, call: BackwardCall) -> bool:
-    """Whether a node is that of a leaf, or a view of one."""
+    """Return whether a node belongs to a leaf, or to a view of one."""
     node = call.nodes[index].node
     while info(node.name).reshapes and node.edges and node.edges[0] is not None:
         node = call.nodes[node.edges[0][0]].node

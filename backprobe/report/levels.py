@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.bounds import BEGIN, FIRST, bound, of_matrices, of_the_middle
+from ..findings.bounds import EARLY_MEASUREMENTS, FIRST_STEP, bound, of_matrices, of_the_middle
 from ..findings.levels import alarms
 from ..records import Finding, Measured
 from ..records.statistics import OF
@@ -101,11 +101,11 @@ def _bounds(
     """By layer, beyond what its level is an alarm, in several looks in a row."""
     first: list[list[float]] = [[] for _ in bounded]
     for look, row in zip(looks, rows, strict=True):
-        if look.step >= BEGIN:
+        if look.step >= FIRST_STEP:
             for values, value in zip(first, row, strict=True):
-                if value != UNKNOWN and len(values) < FIRST:
+                if value != UNKNOWN and len(values) < EARLY_MEASUREMENTS:
                     values.append(value)
-        if all(len(values) == FIRST for values in first):
+        if all(len(values) == EARLY_MEASUREMENTS for values in first):
             break
     found = (bound(quantity, values) if yes else None for values, yes in zip(first, bounded, strict=True))
     return [UNKNOWN if one is None else one for one in found]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ..findings.bounds import BEGIN, FIRST
+from ..findings.bounds import EARLY_MEASUREMENTS, FIRST_STEP
 from ..findings.levels import Alarm, Monitor
 from ..records import Measured
 from ..records.statistics import LOSSES, OF
@@ -62,7 +62,7 @@ _SHOWN = (
 )
 _GROWTH = ("activation_rms", "weight_rms", "attention_logit")
 #: How many times its first looks a level is that stands out by growth.
-GROWN = 1.5
+GROWTH_BOUNDS = 1.5
 
 
 def words(quantity: str) -> str:
@@ -121,7 +121,7 @@ class Levels:
         self.alarms += self._monitor.add(look)
         for name, value in zip(look.names, look.values, strict=True):
             self._now[name] = value
-            if look.step >= BEGIN and len(first := self._first.setdefault(name, [])) < FIRST:
+            if look.step >= FIRST_STEP and len(first := self._first.setdefault(name, [])) < EARLY_MEASUREMENTS:
                 first.append(value)
         if self.looks % self._stride == 0:
             self._kept.append(look)
@@ -154,7 +154,7 @@ class Levels:
             if quantity in _GROWTH:
                 grown = {name: self._growth(quantity, name) for name in values}
                 most = max(grown, key=lambda name: _order(grown[name], False))
-                if grown[most] >= GROWN:
+                if grown[most] >= GROWTH_BOUNDS:
                     chosen[quantity, most] = None
         return [self._standing(*one) for one in chosen]
 
@@ -164,7 +164,7 @@ class Levels:
 
     def _before(self, key: str) -> float | None:
         first = self._first.get(key, ())
-        return median(first) if len(first) == FIRST else None
+        return median(first) if len(first) == EARLY_MEASUREMENTS else None
 
     def _standing(self, quantity: str, name: str) -> Standing:
         key = f"{quantity}{OF}{name}"
