@@ -14,7 +14,7 @@ from .records import Facts, Process, RankSeen, Unseen, Watched
 from .text import few
 from .torch_texts import COLLECTIVE
 
-#: What is stored with a run of what watching it took.
+#: Keys of a run's info that state the cost of observing it.
 _TOOK = ("cost", "first_steps", "first_cost", "own", "overhead")
 
 
@@ -76,7 +76,10 @@ class Observed(Protocol):
 
 
 def watched(facts: Facts, info: Mapping[str, Any], steps: Sequence[int]) -> Watched:
-    """What was watched. `steps`: the numbers of those that were recorded, for a run that did not come to its end."""
+    """Return which steps were observed.
+
+    :param steps: the numbers of the recorded steps, for a run that has not ended.
+    """
     known = facts.one(Watched)
     found = known or Watched(level=str(info.get("level") or "nodes"))
     if known is None and info.get("steps"):
@@ -87,7 +90,7 @@ def watched(facts: Facts, info: Mapping[str, Any], steps: Sequence[int]) -> Watc
 
 
 def processes(facts: Facts, info: Mapping[str, Any], over: bool) -> tuple[Process, ...]:
-    """The processes of a run, its own first."""
+    """Return the processes of a run, its own first."""
     if info.get("part"):  # of equals
         seen = sorted(facts.of(RankSeen), key=lambda one: (one.rank is None, one.rank or 0, one.restart, one.pid))
         return tuple(map(_other, seen))
@@ -120,13 +123,13 @@ def _other(seen: RankSeen) -> Process:
 
 
 def runs(info: Mapping[str, Any]) -> bool | None:
-    """Whether the process that writes the run is there; ``None`` where this machine cannot tell."""
+    """Return whether the process that writes the run is running; ``None`` if this machine cannot tell."""
     process = info.get("pid")
     return is_there(process, str(info.get("machine"))) if isinstance(process, int) else None
 
 
 def is_there(pid: int, machine: str) -> bool | None:
-    """Whether a process runs; ``None`` where this machine cannot tell."""
+    """Return whether a process is running; ``None`` if this machine cannot tell."""
     if machine != platform.node() or os.name != "posix":
         return None
     try:
@@ -144,15 +147,14 @@ def is_there(pid: int, machine: str) -> bool | None:
 
 
 def gaps(what: Watched, unseen: Sequence[Unseen], ran: Sequence[Process]) -> tuple[str, ...]:
-    """Why finding nothing does not mean that nothing is wrong; none where everything was watched and no process
-    failed."""
+    """Return why "no findings" is inconclusive; empty if coverage was complete and no process failed."""
     first, *rest = hidden(what, unseen) or ("",)
     early = [first] if what.stopped is not None else []
     return (*early, *endings(ran), *([] if early or not first else [first]), *rest)
 
 
 def hidden(what: Watched, unseen: Sequence[Unseen]) -> tuple[str, ...]:
-    """What of a process was not watched; where watching stopped comes first."""
+    """Return which work of a process was not observed; the step at which recording stopped comes first."""
     found = []
     if what.stopped is not None:
         found.append(f"watching stopped at step {what.stopped.step}: {what.stopped.reason}")
@@ -169,7 +171,7 @@ def hidden(what: Watched, unseen: Sequence[Unseen]) -> tuple[str, ...]:
 
 
 def sampled(what: Watched) -> str:
-    """In how many steps nodes were recorded, where a budget did not pay for all; empty where it did."""
+    """Return in how many steps nodes were recorded, in words, if the budget did not allow all; empty if it did."""
     if what.budget is None or what.recorded is None or what.recorded >= what.steps:
         return ""
     some = f"{what.recorded:,} of {what.steps:,} steps"
@@ -181,8 +183,9 @@ def sampled(what: Watched) -> str:
 
 
 def endings(ran: Sequence[Process]) -> list[str]:
-    """How processes ended that did not end well, equal ones as one: those that ended by themselves first, then what the
-    launcher did about it."""
+    """Return how processes failed, equal ones merged: first those that ended by themselves, then the launcher's
+    reaction.
+    """
     script = ran[0] if ran and not ran[0].part else None
     others = [one for one in ran if one is not script]
     causes = [one for one in others if failed_by_itself(one)]
@@ -198,13 +201,13 @@ def endings(ran: Sequence[Process]) -> list[str]:
 
 
 def failed_by_itself(one: Process) -> bool:
-    """Whether a process failed, or was killed, and not because others had gone."""
+    """Return whether a process failed or was killed for a reason of its own, not because others were gone."""
     gone = any(word in one.error.lower() for word in COLLECTIVE)
     return not gone and (one.ended == "failed" or (one.ended == "killed" and not one.signal))
 
 
 def ending(own: Process) -> str:
-    """How the script ended, where that is not as it should be."""
+    """Return how the script ended if it did not end normally; otherwise ""."""
     if own.part:
         return next(iter(endings([own])), "")
     if own.signal:
@@ -230,7 +233,7 @@ def _how(one: Process) -> str:
 
 
 def _names(several: Sequence[Process | RankSeen]) -> str:
-    """Processes as a person calls them."""
+    """Return the display names of processes."""
     if any(one.rank is None for one in several):
         names = [f"rank {one.rank}" if one.rank is not None else f"process {one.pid}" for one in several]
         return few(names, 4)
@@ -238,7 +241,7 @@ def _names(several: Sequence[Process | RankSeen]) -> str:
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """Sorted ranks in words: ``rank 3``, ``ranks 0 to 6 and 8``."""
+    """Return sorted ranks in words: ``rank 3``, ``ranks 0 to 6 and 8``."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:
@@ -255,7 +258,7 @@ NOT_HERE = "not part of this run, as where each machine has its own"
 
 
 def missing(ranks: Sequence[RankSeen]) -> list[int]:
-    """The ranks that a launcher says there are, and of which no process is known, after the last restart."""
+    """Return the ranks that exist according to a launcher and of which no process is known, after the last restart."""
     last = max((one.restart for one in ranks), default=0)
     known = {one.rank for one in ranks}
     worlds = [one.world for one in ranks if one.restart == last and one.world is not None]
@@ -263,7 +266,7 @@ def missing(ranks: Sequence[RankSeen]) -> list[int]:
 
 
 def elsewhere(facts: Facts, own: object, said: Sequence[str]) -> list[str]:
-    """What was not watched in processes other than `own`, but for what is `said`."""
+    """Return what was not observed in processes other than `own`, without the gaps that are in `said`."""
     same: dict[str, list[RankSeen]] = {}
     for seen in facts.of(RankSeen):
         for gap in seen.gaps if seen.pid != own else ():
@@ -278,7 +281,7 @@ def _line(text: str, most: int = 120) -> str:
 
 
 def contract(what: Watched, unseen: Sequence[Unseen], ran: Sequence[Process]) -> dict[str, Any]:
-    """What stands beside the findings in JSON."""
+    """Return the coverage that is written beside the findings in JSON."""
     stopped = what.stopped
     return {
         "watched": {

@@ -1,6 +1,6 @@
-"""What a trace is made of: plain frozen records, by subject. Imports nothing of ours and no torch.
+"""The records of a trace: plain frozen dataclasses, by subject. Imports neither torch nor other parts of backprobe.
 
-Producers (``observe``) make them, consumers (``findings``, ``view``, ``report``, ``store``) read them.
+Producers (``observe``) create them; consumers (``findings``, ``view``, ``report``, ``store``) read them.
 """
 
 from .batches import KeptBatch

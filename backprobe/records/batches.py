@@ -1,4 +1,4 @@
-"""Batches that were kept, of steps with an alarm or an error."""
+"""Records of batches that were saved for steps with an alarm or an error."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .registry import record
 @record
 @dataclass(frozen=True)
 class KeptBatch:
-    """What modules were called with in step ``step`` is kept in ``file``, in the folder of the run.
+    """The arguments of the modules in step ``step``, saved in ``file`` in the run's folder.
 
-    :ivar why: the kind of the alarm, or what went wrong.
-    :ivar nbytes: of its tensors.
+    :ivar why: the kind of the alarm, or the error.
+    :ivar nbytes: bytes of its tensors.
     :ivar calls: calls of outermost modules.
-    :ivar notes: what was changed since, or left out, in words.
+    :ivar notes: changes since then and omissions, in words.
     """
 
     step: int

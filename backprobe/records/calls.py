@@ -1,4 +1,4 @@
-"""Calls of modules and of backward."""
+"""Records of module calls and backward calls."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .values import BadValues
 class ModuleCall:
     """One call of a module. ``call`` counts the calls of this module within one step, from 1.
 
-    ``parent`` is the index of the call around it, -1 for an outermost one. ``outputs`` are the shapes of the tensors
-    that it returned. ``grad`` tells whether gradient mode was on. ``norm`` is the 2-norm of what it returned, all its
-    tensors of floats together, where that was measured. ``seen`` is the step in which line, shapes and norm were seen:
-    in most steps only the order of calls is noted, and the rest is that of the last step with the same calls.
+    ``parent`` is the index of the enclosing call, -1 for an outermost one. ``outputs`` are the shapes of the returned
+    tensors. ``grad`` is whether gradient mode was on. ``norm`` is the 2-norm of all returned float tensors together, if
+    it was measured. ``seen`` is the step in which line, shapes and norm were recorded: most steps record the order of
+    calls only, and repeat the rest from the last step with the same calls.
     """
 
     index: int
@@ -64,17 +64,17 @@ class Raised:
     certain: bool
     #: The user's line inside the backward that raised, or of the custom function's backward that ran.
     backward: Site | None = None
-    #: What that node is the derivative of, where a backward with ``create_graph`` made it.
+    #: The operation whose derivative that node is, if a backward with ``create_graph`` created it.
     of: Derivative | None = None
 
 
 @record
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A saved tensor that was changed in place before its node ran.
+    """A saved tensor that was modified in place before its node ran.
 
-    ``tensor`` is its name or what made it; ``op``, ``site`` and ``module`` are those of the write, where it was seen.
-    ``inferred``: it was not, and its line is the likeliest of `candidates`, all that it could have been.
+    ``tensor`` is its name or the operation that created it; ``op``, ``site`` and ``module`` describe the write, if it
+    was observed. ``inferred``: it was not, and its line is the likeliest of `candidates`, all the possible ones.
     """
 
     tensor: str
@@ -84,7 +84,7 @@ class Mutation:
     op: str
     site: Site | None
     module: str | None
-    #: The line of the checkpoint that kept it as an input, where one did.
+    #: The line of the checkpoint that saved it as an input, if one did.
     region: Site | None = None
     inferred: bool = False
     candidates: tuple[Site, ...] = ()
@@ -93,12 +93,12 @@ class Mutation:
 @record
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """A backward call that met nodes which an earlier one had freed.
+    """A backward call that reached nodes which an earlier one had freed.
 
     ``freed_by`` is that call, at ``freed_site`` in step ``freed_step``. ``node`` is the first node of the new graph
-    that leads into the old one, at ``old``; ``None`` where nothing was built since. ``shared`` tells whether the
-    earlier call went through a part of this graph only, from another root. ``carried``: the line, in the function that
-    has the old tensor in a variable, that used it last.
+    that leads into the old one, at ``old``; ``None`` if no graph was built since. ``shared``: the earlier call ran only
+    a part of this graph, from another root. ``carried``: the line that last used the old tensor, in the function that
+    has it in a variable.
     """
 
     freed_by: int

@@ -1,4 +1,4 @@
-"""What is looked for only when asked: backwards that are wrong, models that differ."""
+"""Records of opt-in checks: wrong backwards, wrong compiled regions, models that differ."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class FunctionChecked:
-    """A custom ``Function`` whose backward disagrees with finite differences: for which input, by what values of a
-    directional derivative, and why, where that can be told. ``what`` is ``gradient`` or ``second derivative``."""
+    """A custom ``Function`` whose backward disagrees with finite differences.
+
+    It states the input, both values of a directional derivative, and the reason if it is known. ``what`` is
+    ``gradient`` or ``second derivative``.
+    """
 
     name: str
     module: str | None
@@ -28,13 +31,13 @@ class FunctionChecked:
 @record
 @dataclass(frozen=True, slots=True)
 class CompiledWrong:
-    """A compiled region that gave something else than its operations, which were run one by one on the same inputs.
+    """A compiled region whose result differs from that of its operations, run one by one on the same inputs.
 
-    :ivar function: the compiled one, ``compiled`` its line.
-    :ivar op, site, module: the first operation with which it is wrong; ``None``: only with what comes after it.
+    :ivar function: the compiled function; ``compiled`` its line.
+    :ivar op, site, module: the first operation with which it is wrong; ``None``: only together with later ones.
     :ivar what: ``forward``, or ``backward``: the gradients.
-    :ivar off, usual: relative distance from float64, of what the compiler made and of the operations.
-    :ivar alone: the operation is wrong when it alone is compiled. ``script``: shows that on random numbers.
+    :ivar off, usual: relative distance from float64, of the compiled code and of the operations.
+    :ivar alone: the operation is wrong if it alone is compiled. ``script``: code that shows it on random numbers.
     """
 
     function: str
@@ -53,13 +56,13 @@ class CompiledWrong:
 @record
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first op where a run departs from float64, or one outermost module from another of one structure.
+    """The first op where a run departs from float64, or one outermost module from another of the same structure.
 
-    :ivar difference: relative, of what the op gives; ``None`` where it is not finite, or cannot be compared.
+    :ivar difference: relative difference of the op's results; ``None`` if not finite, or not comparable.
     :ivar attributes: settings of the module that differ; ``matching`` the modules before it, which agree.
-    :ivar site: the line to look at; ``other`` a second one: of the op, or of where a custom function is applied.
+    :ivar site: the line to look at; ``other`` a second one: of the op, or where a custom function is applied.
     :ivar against: ``model`` or ``float64``.
-    :ivar rounding: both models calculate the same, and one has lost much more by rounding.
+    :ivar rounding: both models compute the same, and one lost much more by rounding.
     :ivar what: the difference in words; ``op``, ``phase``, ``step``, ``node``: of the op.
     """
 

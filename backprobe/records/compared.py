@@ -1,4 +1,4 @@
-"""What a comparison of two runs is made from: every op of a step, with fingerprints of what it took and gave."""
+"""Records for comparing two runs: every op of a step, with fingerprints of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .places import Site
 
 @dataclass(frozen=True)
 class Print:
-    """A fingerprint of a tensor's values, in logical order: a layout in memory does not change it.
+    """A fingerprint of a tensor's values in logical order: independent of the memory layout.
 
-    :ivar hash: of the bytes: equal where two tensors are, bit for bit.
-    :ivar norm: Euclidean; ``None`` where a value is not finite.
-    :ivar bad: how many values are not finite.
-    :ivar sketch: sums of the values in groups, each with a sign drawn by its place: the distance of two tensors is that
-        of their sketches, give or take a fifth (Charikar et al., "Finding frequent items in data streams", 2002).
+    :ivar hash: of the bytes: equal if two tensors are bitwise equal.
+    :ivar norm: Euclidean norm; ``None`` if a value is not finite.
+    :ivar bad: number of non-finite values.
+    :ivar sketch: sums of the values in groups, each with a sign drawn by its position: the distance of two sketches is
+        that of their tensors, within about a fifth (Charikar et al., "Finding frequent items in data streams", 2002).
     """
 
     shape: tuple[int, ...]
@@ -29,11 +29,11 @@ class Print:
 
 @dataclass(frozen=True)
 class Taken:
-    """A tensor that an op was given.
+    """A tensor that an op took as input.
 
-    :ivar value: number of its fingerprint; ``None`` where it is not read, or cannot be.
-    :ivar op, out: the op that gave it, as its output so-and-so. Of what comes from outside the op that read it first,
-        and ``-1 - n`` for what that was given as number n.
+    :ivar value: number of its fingerprint; ``None`` if the op does not read it, or it has none.
+    :ivar op, out: the op that produced it, and the number of the output. For a tensor from outside: the op that read it
+        first, and ``-1 - n`` if it was input number n.
     :ivar writer: an op that wrote to its memory since, through another tensor.
     :ivar name: of a parameter or buffer.
     """
@@ -54,7 +54,7 @@ class Taken:
 
     @property
     def last(self) -> int:
-        """The op that it has its values from."""
+        """The op that its values come from."""
         return self.op if self.writer is None else self.writer
 
 
@@ -62,15 +62,15 @@ class Taken:
 class TapeOp:
     """One op of torch's own, as its dispatcher ran it.
 
-    :ivar phase: ``forward``, ``backward`` or ``optimizer``; ``sink`` is no op: a gradient or weight in the end.
-    :ivar module, call: the module call that it is of; of a backward op that of the forward.
-    :ivar site: the user's line; ``inner``: that of a library inside it. Of a backward op the forward's line, or its own
-        in a function of the user's.
+    :ivar phase: ``forward``, ``backward`` or ``optimizer``; ``sink`` is no op: a final gradient or weight.
+    :ivar module, call: the module call that it belongs to; for a backward op, that of the forward.
+    :ivar site: the user's line; ``inner``: a library's line inside it. For a backward op the forward's line, or its own
+        if it is in a function of the user.
     :ivar node: the autograd node that ran it.
-    :ivar arguments: all that it was called with, tensors as places in ``inputs``: ``{"t": 0}``.
-    :ivar outputs: numbers of fingerprints; what is written in place counts as given.
-    :ivar random: the state of the generator before, where it draws numbers.
-    :ivar grad: whether a node was made for it.
+    :ivar arguments: all arguments, tensors as positions in ``inputs``: ``{"t": 0}``.
+    :ivar outputs: numbers of fingerprints; a tensor written in place counts as an output.
+    :ivar random: the state of the generator before, if it draws numbers.
+    :ivar grad: whether a node was created for it.
     """
 
     index: int
@@ -90,16 +90,16 @@ class TapeOp:
 
     @property
     def place(self) -> Site | None:
-        """The line that says most: that of a library where the op is in one."""
+        """The most specific line: that of a library if the op is in one."""
         return self.inner or self.site
 
 
 @dataclass(frozen=True)
 class Tape:
-    """What was recorded of one run.
+    """The recorded ops of one run.
 
-    :ivar about: the surroundings: versions, flags, variables.
-    :ivar steps: of each recorded step its number, generators, settings of modules and optimizers.
+    :ivar about: the environment: versions, flags, variables.
+    :ivar steps: for each recorded step its number, generators, settings of modules and optimizers.
     :ivar start: the fingerprints of weights when the first outermost module was called.
     """
 
@@ -116,9 +116,9 @@ class Applied:
 
     :ivar name: of the class.
     :ivar ops: the ops of its forward, by number.
-    :ivar given: the tensors that it was given; ``None`` for what is no tensor.
-    :ivar came, went: numbers of fingerprints of the gradients that its node was given, and of those that it gave.
-    :ivar ran: the number that the next op had when the node had run.
+    :ivar given: its tensor arguments; ``None`` for an argument that is no tensor.
+    :ivar came, went: numbers of fingerprints of the gradients that its node received, and of those that it returned.
+    :ivar ran: the number of the next op when the node had run.
     :ivar at: the line where its backward returns.
     """
 
@@ -133,11 +133,11 @@ class Applied:
 
 @dataclass(frozen=True)
 class Gap:
-    """How far a value of one run is from its partner in the other, where both are calculated in float64 from the same
-    tensors: what rounding did is not in it.
+    """The distance of a value in one run from its counterpart in the other, both computed in float64 from the same
+    tensors, which excludes rounding.
 
-    :ivar differs: more than the calculation in float64 explains; ``None`` where it could not be calculated.
-    :ivar error: the norm of the difference by that of the first; ``None`` where shapes differ.
+    :ivar differs: by more than the computation in float64 explains; ``None`` if it could not be computed.
+    :ivar error: the norm of the difference over that of the first; ``None`` if shapes differ.
     :ivar why: ``shape``, or ``missing`` on one side.
     """
 
@@ -148,21 +148,22 @@ class Gap:
 
 @dataclass
 class Judged:
-    """What calculating both runs again says, by the number of the op in the first run.
+    """The result of computing both runs again in float64, by the number of the op in the first run.
 
-    :ivar outputs, slots: by op and number of the output, or of the tensor that it was given.
-    :ivar local: for each run, by its own op and the number of the output: of results that are off by much, how far they
-        are from what float64 gives for just what the op was given, in units of what the dtype explains; ``inf`` where
-        they overflow, ``None`` where it cannot be told.
-    :ivar sizes: for each run, by its own op and the number of the output, two norms of what float64 gives: whatever its
-        shape and order.
-    :ivar away: of results of the first run that are off by much, how far from what float64 gives from the start:
-        relative.
-    :ivar off: for each run, by its own op and the number of the output, of results without a partner of the same bits:
-        how far from what float64 gives from the start, relative, and the step of the coarsest dtype on the way.
-    :ivar lost: those of them of which no digit is left, since what the op was given is rounded to its dtype.
+    :ivar outputs, slots: by op and number of the output, or of the input tensor.
+    :ivar local: for each run, by its own op and the number of the output: for results that are off by much, their
+        distance from the float64 result for the same inputs, in units of what the dtype explains; ``inf`` if they
+        overflow, ``None`` if unknown.
+    :ivar sizes: for each run, by its own op and the number of the output, two norms of the float64 result, independent
+        of its shape and order.
+    :ivar away: for results of the first run that are off by much, the relative distance from a float64 run from the
+        start.
+    :ivar off: for each run, by its own op and the number of the output, for results without a bitwise equal
+        counterpart: the relative distance from a float64 run from the start, and the step of the coarsest dtype on the
+        way.
+    :ivar lost: those of them with no correct digit left, since the op's input is rounded to its dtype.
     :ivar outside: tensors from outside that differ: by op and slot, with the error.
-    :ivar opaque: names of ops that could not be calculated again, and how often.
+    :ivar opaque: names of ops that could not be computed again, and how often.
     """
 
     outputs: dict[tuple[int, int], Gap]

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` did in a run."""
+"""Records of what ``torch.compile`` did in a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A line at which what is compiled ends, so that it runs in Python: ``reason`` is what torch says of it."""
+    """A line at which compiled code ends and Python continues; ``reason`` is torch's explanation."""
 
     reason: str
     site: Site | None
@@ -20,8 +20,10 @@ class GraphBreak:
 @record
 @dataclass(frozen=True, slots=True)
 class Recompiled:
-    """A function was compiled again, as ``guard`` no longer held: an expression over its inputs, or torch's words.
-    ``site`` is the line that made torch rely on it. It was seen after ``step`` had begun."""
+    """A recompilation, because ``guard`` no longer held: an expression over the inputs, or torch's words.
+
+    ``site`` is the line that made torch rely on it. It was observed after ``step`` had begun.
+    """
 
     step: int
     guard: str
@@ -33,10 +35,10 @@ class Recompiled:
 class CompiledRegion:
     """A function that ``torch.compile`` compiled, or tried to: ``site`` is the line that defines it.
 
-    ``after`` is the line after which it goes on, where it is the rest of a function whose graph broke. ``graphs`` were
-    made of its forward and ``backwards`` of its backward (those that torch read from its cache, ``cached``, are not
-    counted in them). ``ops`` is how many operations the last graph had. ``seconds`` is what all of it took. ``skipped``
-    says why it runs in Python after all; ``limit``: as it was compiled anew too often.
+    ``after`` is the line after which it resumes, if it is the rest of a function whose graph broke. ``graphs`` counts
+    the compiled forwards and ``backwards`` the compiled backwards, without those that torch read from its cache
+    (``cached``). ``ops`` is the number of operations of the last graph, ``seconds`` the total compile time. ``skipped``
+    states why it runs in Python after all; ``limit``: because of too many recompilations.
     """
 
     function: str
@@ -57,7 +59,7 @@ class CompiledRegion:
 @record
 @dataclass(frozen=True, slots=True)
 class GivenToCompiled:
-    """Parameters that compiled regions were given, by name, in steps that were looked at closely."""
+    """Names of the parameters that compiled regions received in steps that were inspected closely."""
 
     parameters: tuple[str, ...]
 
@@ -65,8 +67,9 @@ class GivenToCompiled:
 @record
 @dataclass(frozen=True, slots=True)
 class RefusedToCompile:
-    """Torch did not compile a graph, as in it ``op`` at ``site`` writes to what ``saver`` at ``saved_at`` had kept for
-    backward, of shape ``shape``. ``called``: the line that called the function."""
+    """A graph that torch refused to compile: ``op`` at ``site`` writes to a tensor of shape ``shape`` that ``saver`` at
+    ``saved_at`` had saved for backward. ``called``: the line that called the function.
+    """
 
     op: str
     site: Site

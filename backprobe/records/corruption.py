@@ -1,4 +1,4 @@
-"""Gradients and weights that something besides the backward made NaN or Inf."""
+"""Records of gradients and weights that something other than the backward made NaN or Inf."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class Spoilt:
-    """All gradients of the backward were finite in ``step``; then ``site`` made NaN or Inf of something.
+    """A value that ``site`` made NaN or Inf in ``step``, after a backward whose gradients were all finite.
 
     :ivar what: ``gradient`` (written by the script), ``hooked gradient`` (by a hook that runs when a gradient has been
         accumulated), ``update`` (by the optimizer's step), ``weight`` (written by the script).
-    :ivar op: what wrote, as far as that is known.
-    :ivar why: what about it did so, where that can be told.
+    :ivar op: the operation that wrote, if known.
+    :ivar why: the property of it that caused the value, if known.
     :ivar sure: nothing else wrote to it.
     """
 
@@ -33,9 +33,11 @@ class Spoilt:
 @record
 @dataclass(frozen=True, slots=True)
 class GradientHook:
-    """A hook of the user's on the gradient that node ``node`` of a backward call is given: the line in it that makes
-    what it returns or writes, and where it was put there. ``module``: it is a hook on that module's gradients, which
-    this node calls."""
+    """A user's hook on the gradient that node ``node`` of a backward call receives.
+
+    ``site`` is the line in it that computes what it returns or writes, ``put`` the line that registered it. ``module``:
+    it is a hook on that module's gradients, which this node calls.
+    """
 
     backward: int
     node: int

@@ -1,4 +1,4 @@
-"""What is known of a run as a whole."""
+"""Records about a run as a whole."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _Seen = TypeVar("_Seen")
 @record
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Work that was not observed: ``what``, how often, and what that means for the reader.
+    """Work that was not observed: ``what``, how often, and the consequence for the reader.
 
-    :ivar hides: something wrong may have gone unnoticed there.
+    :ivar hides: a failure there may have gone unnoticed.
     """
 
     what: str
@@ -29,9 +29,9 @@ class Unseen:
 
 @dataclass(frozen=True)
 class Aside:
-    """Records of a stored run that could not be made here: kept as they are, and written again with the run.
+    """Stored records that this installation cannot decode: kept unchanged, and written again with the run.
 
-    :ivar fields: of every kind of record in that run, by name: what the places in its rows stand for.
+    :ivar fields: for every kind of record in that run, the field names of its rows.
     :ivar why: what is missing here, in words.
     """
 
@@ -42,16 +42,16 @@ class Aside:
 
     @property
     def unseen(self) -> Unseen:
-        """The same for those who read what was not observed."""
+        """The equivalent ``Unseen`` record."""
         return Unseen(f"stored records of the kind {self.kind}", len(self.rows), self.why)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a run as a whole, apart from its steps.
+    """Facts about a run as a whole, apart from its steps.
 
-    :ivar asked: topics that were asked for (``--check``).
-    :ivar seen: what those who look for one thing have recorded, of any kind of record; ask for one kind with ``of``.
+    :ivar asked: opt-in checks that were enabled (``--check``).
+    :ivar seen: records of any kind that trackers made; select one kind with ``of``.
     """
 
     parameters: tuple[Parameter, ...] = ()
@@ -60,11 +60,11 @@ class Facts:
     seen: tuple[Any, ...] = ()
 
     def of(self, kind: type[_Seen]) -> tuple[_Seen, ...]:
-        """The records of one kind, in the order in which they were made."""
+        """Return the records of one kind, in the order in which they were made."""
         return self._by_kind.get(kind, ())
 
     def one(self, kind: type[_Seen]) -> _Seen | None:
-        """The record of a kind of which there is one at most."""
+        """Return the record of a kind that occurs at most once."""
         found = self.of(kind)
         return found[0] if found else None
 

@@ -1,4 +1,4 @@
-"""What went wrong, for people and programs."""
+"""Findings: what went wrong, for people and programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class FindingSite:
-    """A site and the part that it plays in a finding."""
+    """A source line and its role in a finding."""
 
     role: str
     site: Site
@@ -23,7 +23,7 @@ class FindingSite:
 @record
 @dataclass(frozen=True)
 class Finding:
-    """What went wrong, in plain words, with its evidence. See ``backprobe/findings/pages`` for every kind."""
+    """One problem, in plain words, with its evidence. See ``backprobe/findings/pages`` for every kind."""
 
     kind: str
     severity: str
@@ -40,7 +40,7 @@ class Finding:
     advice: str = ""
 
     def __str__(self) -> str:
-        """The finding in one line: kind, module, main site, title."""
+        """Return the finding in one line: kind, module, main site, title."""
         where = f" at {self.sites[0].site}" if self.sites else ""
         module = f" in {self.module}" if self.module else ""
         return without_controls(f"{self.kind}{module}{where}: {self.title}")
@@ -49,7 +49,7 @@ class Finding:
         return f"<{self.severity}, {self.confidence}: {self}>"
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON object of the findings contract."""
+        """Return the finding as a JSON object of the documented format."""
         out = {k: getattr(self, k) for k in ("kind", "severity", "title", "module", "node", "tensor")}
         out["parameters"] = list(self.parameters)
         out["step"], out["rank"] = self.step, self.rank

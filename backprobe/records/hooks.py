@@ -1,4 +1,4 @@
-"""Users' hooks that do not do what they are for."""
+"""Records of users' hooks that do not do what they are meant to."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class HookSeen:
-    """A user's backward hook on modules that cannot do its work.
+    """A user's backward hook on modules that cannot work.
 
-    ``reason``: ``output`` (what the module returns is no tensor or tuple; its type is the detail), ``forward`` (the
-    module was not called as a module), ``inplace`` (its output was changed in place, at ``bypass``), ``legacy``
-    (``register_backward_hook`` sees the last node only; how many there are is the detail), ``compiled`` (it was
-    registered when the module had been compiled), ``frozen`` (nothing that the module gave had a gradient), ``quiet``
-    (it was called with gradient mode off only), ``container`` (a list or dictionary of modules; which is the detail).
+    ``reason``: ``output`` (the module returns no tensor or tuple; its type is the detail), ``forward`` (the module was
+    not called as a module), ``inplace`` (its output was modified in place, at ``bypass``), ``legacy``
+    (``register_backward_hook`` sees the last node only; their number is the detail), ``compiled`` (it was registered
+    after the module was compiled), ``frozen`` (no output of the module had a gradient), ``quiet`` (the module was
+    called with gradient mode off only), ``container`` (a list or dictionary of modules; its type is the detail).
     """
 
     reason: str
@@ -30,10 +30,10 @@ class HookSeen:
 @record
 @dataclass(frozen=True, slots=True)
 class StaleRead:
-    """A hook read ``.grad`` of a leaf at ``stale``, before the backward that called it had written it.
+    """A read of ``.grad`` of a leaf in a hook, at ``stale``, before the running backward had written it.
 
     :ivar on: ``tensor`` (a hook on the leaf itself) or ``module`` (a backward hook of a module).
-    :ivar empty: it was ``None``; otherwise it was of an earlier backward.
+    :ivar empty: it was ``None``; otherwise it came from an earlier backward.
     """
 
     parameter: str

@@ -1,4 +1,4 @@
-"""What graphs keep, what keeps graphs, and what was written over."""
+"""Records of the memory that graphs hold, of what holds graphs, and of silent writes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class SavedBytes:
-    """Bytes kept for backward by one line, op, module and dtype: each storage once, for the node that saved it first.
+    """Bytes saved for backward by one line, op, module and dtype: each storage once, for the node that saved it first.
 
-    :ivar module: "" for none, or the model itself; ``None`` where it is not known.
-    :ivar tensors: saved tensors on this memory; ``names`` what their nodes call them.
-    :ivar holder: who holds it besides: "parameter", "buffer", "variable" (of the user's functions), "graph" (another),
-        "other"; "" for nobody: the backward gives it back.
+    :ivar module: "" for none, or the model itself; ``None`` if unknown.
+    :ivar tensors: saved tensors on this memory; ``names`` are their names in their nodes.
+    :ivar holder: the other holder: "parameter", "buffer", "variable" (of the user's functions), "graph" (another),
+        "other"; "" if there is none: the backward frees it.
     """
 
     site: Site | None
@@ -32,34 +32,34 @@ class SavedBytes:
 @record
 @dataclass(frozen=True, slots=True)
 class SavedEntry:
-    """One storage that nodes of a graph keep. Its bytes count once, for the node that saved it first."""
+    """One storage that nodes of a graph hold. Its bytes count once, for the node that saved it first."""
 
     nbytes: int
-    #: Name of the node, as torch gives it, and what the node calls the tensor (``self``, ``result``, ``ctx.mask``).
+    #: Torch's name of the node, and the node's name of the tensor (``self``, ``result``, ``ctx.mask``).
     node: str
     name: str
     shape: tuple[int, ...]
     dtype: str
-    #: The function that was called in the forward, where it was seen; else the node without ``Backward0``.
+    #: The function that was called in the forward, if observed; else the node's name without ``Backward0``.
     op: str
-    #: Path of the module; "" for none, or the model itself; ``None`` where it is not known.
+    #: Path of the module; "" for none, or the model itself; ``None`` if unknown.
     module: str | None
     site: Site | None
     #: Saved tensors on this storage, and how many of them are views.
     tensors: int
     views: int
-    #: Who else holds it: "parameter", "buffer", "variable", "graph", "other"; "" for nobody.
+    #: The other holder: "parameter", "buffer", "variable", "graph", "other"; "" if there is none.
     holder: str
-    #: The holder's name, where it has one.
+    #: The holder's name, if it has one.
     holder_name: str = ""
-    #: Whether what is kept lies within what a pair of saved-tensor hooks packed.
+    #: Whether the tensor is inside an object that a pair of saved-tensor hooks packed.
     packed: bool = False
 
 
 @record
 @dataclass(frozen=True, slots=True)
 class SavedPlaced:
-    """Saved tensors that a policy put elsewhere: their size as they were."""
+    """Saved tensors that an offload policy moved, with their original size."""
 
     policy: str
     tensors: int
@@ -69,7 +69,7 @@ class SavedPlaced:
 @record
 @dataclass(frozen=True, slots=True)
 class SavedUnknown:
-    """Saved tensors whose bytes cannot be told, and why."""
+    """Saved tensors whose size is unknown, and why."""
 
     what: str
     count: int
@@ -79,11 +79,11 @@ class SavedUnknown:
 @record
 @dataclass(frozen=True, slots=True)
 class SavedMoment:
-    """A node of the backward, its place in the engine's order, and what is kept when it has run."""
+    """A node of the backward, its position in the engine's order, and the bytes still held after it ran."""
 
     node: str
     module: str | None
-    #: Bytes that nobody but the graph holds and that later nodes still need.
+    #: Bytes that only the graph holds and that later nodes still need.
     nbytes: int
     order: int = 0
 
@@ -91,11 +91,10 @@ class SavedMoment:
 @record
 @dataclass(frozen=True, slots=True)
 class SavedModule:
-    """What checkpointing a module would save, worked out from the graph of a forward without it.
+    """The estimated savings of checkpointing a module, computed from the graph of a forward without it.
 
-    :ivar inside: bytes that only nodes inside the module's calls keep, and nobody else holds.
-    :ivar inputs: bytes of the tensors with a gradient that go into it and that nothing outside keeps: the checkpoint
-        would.
+    :ivar inside: bytes that only nodes inside the module's calls hold.
+    :ivar inputs: bytes of its inputs with a gradient that nothing outside holds: the checkpoint would.
     """
 
     path: str
@@ -106,19 +105,19 @@ class SavedModule:
 
     @property
     def saves(self) -> int:
-        """Bytes; negative where the checkpoint would keep more."""
+        """Bytes; negative if the checkpoint would hold more."""
         return self.inside - self.inputs
 
 
 @record
 @dataclass(frozen=True, slots=True)
 class SavedMemory:
-    """What the graph of one backward call keeps: of the calls that were looked at, the one with most.
+    """The memory that the graph of one backward call holds: of the inspected calls, the largest.
 
-    :ivar looked: calls that were looked at.
-    :ivar storages: how many only the graph holds; ``entries`` are the largest of all.
-    :ivar curve: bytes still kept after each node that frees some, in the engine's order; the first is before any.
-    :ivar modules: modules that were called, those first whose checkpoint would save most.
+    :ivar looked: inspected calls.
+    :ivar storages: number of storages that only the graph holds; ``entries`` are the largest of all.
+    :ivar curve: bytes still held after each node that frees some, in the engine's order; the first is before any.
+    :ivar modules: called modules, those whose checkpoint would save most first.
     """
 
     step: int
@@ -136,14 +135,15 @@ class SavedMemory:
 @record
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What keeps the graphs of earlier steps alive: its name, what it is (``how``), the line that puts them there, the
-    module whose results it holds, and how many graphs there were; ``within``: of one step, by backward calls that keep
-    theirs.
+    """The object that keeps the graphs of earlier steps alive.
 
-    :ivar first: the step of the oldest of these graphs; ``None`` if that is not known.
-    :ivar steps: how many steps there were since, that one included. Not each step's graph can be counted, so as many
-        may be alive.
-    :ivar grew: whether there were more at a later look than at the first.
+    It states the object's name, its type (``how``), the line that stores the graphs there, the module whose results it
+    holds, and the number of graphs. ``within``: graphs of one step, kept by backward calls with ``retain_graph``.
+
+    :ivar first: the step of the oldest of these graphs; ``None`` if unknown.
+    :ivar steps: the number of steps since, including that one. Not each step's graph can be counted, so as many may be
+        alive.
+    :ivar grew: whether there were more at a later inspection than at the first.
     """
 
     holder: str
@@ -169,8 +169,10 @@ class GradientCycle:
 @record
 @dataclass(frozen=True, slots=True)
 class SilentWrite:
-    """A saved tensor that was changed where its version does not show it. ``saver`` is the op that had saved it, at
-    ``saved``; ``op`` the write, at ``site``."""
+    """A saved tensor that was modified without a change of its version counter.
+
+    ``saver`` is the op that had saved it, at ``saved``; ``op`` the write, at ``site``.
+    """
 
     tensor: str
     op: str

@@ -1,4 +1,4 @@
-"""Nodes of the autograd graph, as they were made and as they ran."""
+"""Records of autograd nodes: as created and as executed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ACCUMULATE_SEQ = 2**64 - 1
 @record
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the autograd graph and where it came from.
+    """A node of the autograd graph and the code that created it.
 
-    ``edges`` lists, for each of the node's outputs (its forward's inputs), the node that gets the gradient and that
-    node's input number, or ``None`` where no gradient goes.
+    ``edges`` lists, for each of the node's outputs (its forward's inputs), the node that receives the gradient and that
+    node's input number, or ``None`` if no gradient goes there.
     """
 
     index: int
@@ -40,7 +40,7 @@ class Node:
 @record
 @dataclass(frozen=True, slots=True)
 class GradStat:
-    """One gradient: ``norm`` is the 2-norm; ``None`` where it was not measured (see ``NodeRun``)."""
+    """One gradient: ``norm`` is the 2-norm; ``None`` if it was not measured (see ``NodeRun``)."""
 
     shape: tuple[int, ...] | None
     dtype: str | None
@@ -86,8 +86,9 @@ class NodeRun:
 @record
 @dataclass(frozen=True, slots=True)
 class BadOp:
-    """A forward operation whose result was not finite. It made the nodes ``first`` to ``seq``: of one outside the graph
-    there are none, and ``first`` is the next that was made. ``inputs`` are the tensors that it got."""
+    """A forward operation whose result was not finite. It created the nodes ``first`` to ``seq``; one outside the graph
+    created none, and ``first`` is the next created node. ``inputs`` are its input tensors.
+    """
 
     first: int
     seq: int
@@ -97,24 +98,26 @@ class BadOp:
     call: int
     output: BadValues
     inputs: tuple[TensorStat, ...]
-    #: An operation outside the graph that made the values which this one was given.
+    #: An operation outside the graph that produced the values which this one took as input.
     origin: BadOp | None = None
-    #: That operation was told by shape and order only.
+    #: That operation was matched by shape and order only.
     guessed: bool = False
-    #: Of one outside the graph: its place among those.
+    #: For an operation outside the graph: its position among those.
     order: int = 0
 
 
 @record
 @dataclass(frozen=True, slots=True)
 class Born:
-    """What the graph of a backward call with a bad root tells of where that began: ``node`` made it of finite values
-    (``how`` is ``made``), or it was in its leaf (``leaf``), or came in there from outside the graph (``outside``).
+    """The origin of a bad root, as the graph of a backward call reveals it.
 
-    ``kept`` is what the node had kept, ``output`` what it gave, where that is known. ``sure`` is not so where nothing
-    is known of the result, but that it is the only one that can have been bad. Of what came in from outside:
-    ``variable`` is what the user's code calls it, ``likely`` the line before that can have made it so, as it reads;
-    ``brought``: NumPy, Python or another process made its values, not torch in this one.
+    ``how``: node ``node`` computed it from finite values (``made``), or it was in its leaf (``leaf``), or entered there
+    from outside the graph (``outside``).
+
+    ``kept`` are the node's saved tensors, ``output`` its result, if known. ``sure`` is false if the result is unknown
+    and the node is merely the only one that can have been bad. For values from outside: ``variable`` is their name in
+    the user's code, ``likely`` the earlier line that, by its source, may have made them bad; ``brought``: NumPy, Python
+    or another process produced the values, not torch in this process.
     """
 
     backward: int
@@ -126,11 +129,11 @@ class Born:
     variable: str = ""
     likely: Site | None = None
     brought: bool = False
-    #: Inf that was put there on purpose went into ``node``.
+    #: A deliberate Inf was an input of ``node``.
     masked: bool = False
-    #: Other nodes whose forward may have given it.
+    #: Other nodes whose forward may have produced it.
     others: tuple[int, ...] = ()
-    #: Of a leaf: the node whose backward may have given it a bad gradient in the step before, of which nothing was
+    #: For a leaf: the node whose backward may have given it a bad gradient in the previous step, which was not
     #: recorded; ``likely`` is a line that ran for the first time and may have done so.
     behind: int | None = None
 
@@ -138,7 +141,7 @@ class Born:
 @record
 @dataclass(frozen=True, slots=True)
 class InferredLine:
-    """The line of ``node`` was not seen when it ran: it is one of ``candidates``, the likeliest first."""
+    """A node whose line was not observed when it ran: it is one of ``candidates``, the likeliest first."""
 
     backward: int
     node: int
@@ -148,7 +151,7 @@ class InferredLine:
 @record
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """The forward operation whose backward made a node."""
+    """The forward operation whose backward created a node."""
 
     op: str
     site: Site | None
@@ -158,15 +161,16 @@ class Derivative:
 @record
 @dataclass(frozen=True, slots=True)
 class BadNode:
-    """A node that got finite gradients only and gave one that is not. ``saved`` is what it had kept. ``inferred``: that
-    is what follows from which leaves got a bad gradient; ``values`` are those of one of them."""
+    """A node that received only finite gradients and returned a non-finite one. ``saved`` are its saved tensors.
+    ``inferred``: it follows from which leaves got a bad gradient; ``values`` are those of one of them.
+    """
 
     node: int
     output: int
     values: BadValues
     zero_incoming: bool
     saved: tuple[TensorStat, ...]
-    #: What the node is the derivative of, where a backward with ``create_graph`` made it.
+    #: The operation that the node is the derivative of, if a backward with ``create_graph`` created it.
     of: Derivative | None = None
     inferred: bool = False
 
@@ -174,14 +178,14 @@ class BadNode:
 @record
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Node ``node`` of a backward call is a compiled region, in which the function ``op`` is called at ``site``.
+    """An operation inside a compiled region: node ``node`` is the region, in which ``op`` is called at ``site``.
 
-    ``how``: ``read``: of what the region runs, this line's derivative, and no other's, is not finite everywhere.
-    ``forward`` and ``backward``: the region was run again op by op on what it was given, and this is where its values,
-    or gradients, are not finite first: ``values``; ``zero``: where all that came became zeros.
-    ``reused``: this op takes what an earlier backward had freed. ``tensors`` are the op's inputs, or what its node had
-    kept; ``zero_incoming``: some of the gradients that came to it were zero. ``sure``: nothing that it depends on has
-    changed since, and it draws no random numbers of its own.
+    ``how``: ``read``: of the region's lines, only this one's derivative is not finite everywhere. ``forward`` and
+    ``backward``: the region was executed again op by op on its inputs, and its values, or gradients, are first
+    non-finite here: ``values``; ``zero``: all incoming gradients became zeros here. ``reused``: this op takes a tensor
+    that an earlier backward had freed. ``tensors`` are the op's inputs, or its node's saved tensors; ``zero_incoming``:
+    some incoming gradients were zero. ``sure``: nothing that it depends on has changed since, and it draws no random
+    numbers of its own.
     """
 
     backward: int
@@ -199,12 +203,12 @@ class Inside:
 @record
 @dataclass(frozen=True, slots=True)
 class RegionRun:
-    """Norms of the gradients inside node ``node`` of a backward call, a compiled region that was run again op by op.
+    """Norms of the gradients inside node ``node``, a compiled region that was executed again op by op.
 
-    ``nodes`` are those that autograd made of it then, with numbers of their own. An edge of theirs to a number below
-    zero leaves the region: it goes where that edge of ``node`` goes, minus one minus the number. ``outputs``: by number
-    of the gradient that came to the region, the node inside that it goes to, and which of its inputs it is. ``sure``:
-    it draws no random numbers of its own.
+    ``nodes`` are those that autograd created in that execution, with their own numbers. An edge to a negative number
+    leaves the region: it goes where edge ``-1 - number`` of ``node`` goes. ``outputs``: by number of the gradient that
+    the region received, the inner node and the input number that it goes to. ``sure``: the region draws no random
+    numbers of its own.
     """
 
     backward: int

@@ -1,4 +1,4 @@
-"""Where in the user's code."""
+"""Source lines of the user's code."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from ..text import without_controls
 from .registry import record
 
 _CELL = "Cell In["
-#: How much source a run may keep: the functions of recorded lines, whole files, or no text of any line.
+#: How much source a run may store: the functions of recorded lines, whole files, or no source text.
 SOURCE_MODES = ("lines", "full", "none")
-#: Stands in the source text of a run for a line that the run has not kept; no line of Python is so.
+#: Marks, in the stored source text of a run, a line that was not stored; it is no valid line of Python.
 NOT_KEPT = "\N{HORIZONTAL ELLIPSIS}"
 
 
 def cell(path: str) -> str | None:
-    """A notebook's cell by its number, as IPython writes it, "Cell In[3]": what it compiled from that temporary file,
-    or the name itself, as a stored run has it."""
+    """Return a notebook cell's name as IPython writes it, "Cell In[3]"; ``None`` if `path` is no cell.
+
+    `path` is the temporary file that IPython compiled the cell from, or the name itself, as in a stored run.
+    """
     if path.startswith(_CELL):
         return path
     notebook = sys.modules.get("IPython")
@@ -29,12 +31,12 @@ def cell(path: str) -> str | None:
 
 
 def lasting(path: str) -> str:
-    """The name of a file that means something when this process is over: that of a cell is its number."""
+    """Return a file name that stays meaningful after this process: that of a notebook cell is its number."""
     return cell(path) or path
 
 
 def at_line(name: str, line: int) -> str:
-    """``train.py:5``, or ``Cell In[3], line 5``."""
+    """Format a line: ``train.py:5``, or ``Cell In[3], line 5``."""
     return f"{name}, line {line}" if name.startswith(_CELL) else f"{name}:{line}"
 
 
@@ -46,7 +48,7 @@ class Site:
     file: str
     line: int
     function: str
-    #: No part of which line it is: a run may keep it masked, or not at all.
+    #: Not part of the identity: a run may store it masked, or not at all.
     text: str = field(default="", compare=False)
 
     def __str__(self) -> str:
@@ -54,7 +56,7 @@ class Site:
 
 
 def sites_in(value: Any) -> Iterator[Site]:
-    """The source lines that records name, at any depth."""
+    """Yield the source lines in records, at any depth."""
     stack = [value]
     while stack:
         one = stack.pop()

@@ -1,4 +1,4 @@
-"""Processes that belong together."""
+"""Records of the processes of a distributed run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective operation that a process called, as torch's flight recorder has it.
+    """A collective operation that a process called, from torch's flight recorder.
 
-    :ivar group: name of the process group, and what it is for where torch knows.
-    :ivar number: its place among the collectives of the group: the same operation has the same in all ranks.
-    :ivar inputs: dtype and shape of what goes in.
-    :ivar began: seconds since 1970. ``timeout``: seconds after which torch gives it up.
-    :ivar over: it has come to its end here.
-    :ivar inside: what the script had called, where that is not the operation itself: ``backward``.
-    :ivar step: in which step it was called, where that is known.
+    :ivar group: name of the process group, and its purpose if torch knows it.
+    :ivar number: its position among the collectives of the group: the same operation has the same number in all ranks.
+    :ivar inputs: dtype and shape of the inputs.
+    :ivar began: seconds since 1970. ``timeout``: seconds after which torch gives up.
+    :ivar over: it has ended in this process.
+    :ivar inside: the call of the script, if that is not the operation itself: ``backward``.
+    :ivar step: the step in which it was called, if known.
     """
 
     group: str
@@ -40,12 +40,13 @@ class Collective:
 @record
 @dataclass(frozen=True, slots=True)
 class RankWait:
-    """A long stay in a collective operation: since when (seconds since 1970), how long, and how it ended: ``returned``,
-    ``raised``, or ``never`` while anybody looked.
+    """A long wait in a collective operation: its start (seconds since 1970), duration in seconds, and how it ended.
 
-    :ivar inside: what the script had called, where that is not the operation itself: ``backward``.
-    :ivar callers: the script's calls around it, the innermost first.
-    :ivar group: process group, ``number`` and ``inputs`` as in ``Collective``, where that is known.
+    ``ended`` is ``returned``, ``raised``, or ``never`` (during the run).
+
+    :ivar inside: the call of the script, if that is not the operation itself: ``backward``.
+    :ivar callers: the script's enclosing calls, the innermost first.
+    :ivar group: process group, ``number`` and ``inputs`` as in ``Collective``, if known.
     """
 
     op: str
@@ -63,12 +64,13 @@ class RankWait:
 @record
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A parameter or a buffer of this process, of which others may have the same.
+    """A parameter or a buffer of this process that may have copies on other ranks.
 
-    :ivar how: what keeps it equal: ``ddp``, ``fsdp`` (sharded over ranks that have batches of their own), ``dtensor``,
-        ``buffer`` (of a model in DDP, which the forward reads and DDP does not send), or nothing: the script may.
-    :ivar place: ranks of the same place have the same values. Of a sharded one that is where in the mesh its part is.
-    :ivar mesh, placements: of a distributed tensor: sizes of the mesh, and on each of its dimensions ``R``, ``S(dim)``
+    :ivar how: what keeps it equal: ``ddp``, ``fsdp`` (sharded over ranks with different batches), ``dtensor``,
+        ``buffer`` (of a model in DDP; the forward reads it and DDP does not send it), or "": the script may.
+    :ivar place: ranks of the same place hold the same values. For a sharded one it is the position of its shard in the
+        mesh.
+    :ivar mesh, placements: for a distributed tensor: sizes of the mesh, and on each of its dimensions ``R``, ``S(dim)``
         or ``P``.
     """
 
@@ -83,14 +85,16 @@ class Replica:
 @record
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """Sums over the bits of replicas around an optimizer's step, in their order: of the values before and after it, and
-    of the gradients; ``None`` where there was none. ``optimizer`` counts those that stepped.
+    """Checksums of replicas around an optimizer's step, in the order of the replicas.
+
+    They are sums over the bits of the values before and after the step, and of the gradients; ``None`` if there was
+    none. ``optimizer`` numbers the optimizers that stepped.
 
     :ivar backward: the line of the last backward call.
-    :ivar settings: of the optimizer's groups the numbers that they have, by name.
-    :ivar given: sums over the bits of gradients when the last backward call that gave them was over.
-    :ivar touched: lines that read or put ``.grad`` of a parameter since that call.
-    :ivar unsynced: the line of ``no_sync``, where data-parallel training was told not to reduce in the last forward.
+    :ivar settings: the numeric settings of the optimizer's groups, by name.
+    :ivar given: checksums of gradients at the end of the last backward call that gave them.
+    :ivar touched: lines that read or set ``.grad`` of a parameter since that call.
+    :ivar unsynced: the line of ``no_sync``, if data-parallel training was told not to reduce in the last forward.
     """
 
     step: int
@@ -108,18 +112,18 @@ class ReplicaState:
 @record
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The state of a rank's replicas at some steps, the same on all ranks.
+    """The state of a rank's replicas at some steps, which are the same on all ranks.
 
-    :ivar written: lines of the script that wrote to one of them between an optimizer's step and the next one: the step
-        in which they ran, its name, what wrote, the line.
+    :ivar written: lines of the script that wrote to a replica between an optimizer's step and the next one: the step in
+        which they ran, the replica's name, the operation, the line.
     :ivar setters: by name of a setting of an optimizer's groups, the line of the script that writes it.
-    :ivar drawn: by name of a parameter, the line that put random numbers in it last. ``put``: the line from which on it
-        had another dtype for a while, where its data was put in its place.
-    :ivar hooks: communication hooks, by name: the line of the function, and those in it that draw random numbers.
-    :ivar changed: of parameters that an optimizer found written to since its last step, by whomever: name, the steps in
-        which it did, and the lines of the script that read as if they wrote to one of that name.
-    :ivar loops: of lines that touched gradients, the line of the loop that gave them what they worked on.
-    :ivar seeded: lines that seed torch's random numbers, where there are distributed tensors.
+    :ivar drawn: by name of a parameter, the line that last filled it with random numbers. ``put``: the line from which
+        on it had another dtype for a while, if its data was replaced.
+    :ivar hooks: communication hooks, by name: the line of the function, and its lines that draw random numbers.
+    :ivar changed: parameters that an optimizer found modified since its last step, by any code: name, the steps in
+        which it did, and the lines of the script that, by their source, may write to a parameter of that name.
+    :ivar loops: for lines that touched gradients, the line of the loop that provides the parameters.
+    :ivar seeded: lines that seed torch's generator, if there are distributed tensors.
     """
 
     rank: int
@@ -141,32 +145,31 @@ class Replicas:
 class RankSeen:
     """One process of several.
 
-    :ivar trail: when it was seen at which line, oldest first.
-    :ivar over: it came to its end; a process that was killed did not.
-    :ivar findings: what was found in it.
-    :ivar alive: it was still there when the script ended.
-    :ivar gaps: why finding nothing in it does not mean that nothing is wrong, besides how it ended.
-    :ivar signal: the signal that ended it, where it had the time to say so.
-    :ivar code: its exit code, where that is known.
+    :ivar trail: when it was observed at which line, oldest first.
+    :ivar over: it ended by itself; a killed process did not.
+    :ivar findings: findings of this process.
+    :ivar alive: it was still running when the script ended.
+    :ivar gaps: why "no findings" is inconclusive for it, apart from how it ended.
+    :ivar signal: the signal that ended it, if it had the time to report it.
+    :ivar code: its exit code, if known.
     :ivar recorded: steps whose nodes were recorded. ``loss``: that of the last step.
-    :ivar raised: where its error was raised.
-    :ivar local: its rank on its machine, ``machine``; ``world``: how many ranks there are.
-    :ivar restart: how often the launcher had started all of them again.
-    :ivar part: the folder of what was recorded in it, in that of the job's ``parts``.
+    :ivar raised: the line that raised its error.
+    :ivar local: its rank on its machine, ``machine``; ``world``: the number of ranks.
+    :ivar restart: how often the launcher had restarted all ranks.
+    :ivar part: the folder of its recording, in the job's ``parts``.
     :ivar collectives: the last that it called, by process group and then in their order.
-    :ivar busy: how much of a processor it used in the last seconds before ``said``, seconds since 1970.
-    :ivar replicas: what is compared with other ranks.
-    :ivar took: what watching it took, as it is stored with a run.
+    :ivar busy: processor usage in the last seconds before ``said``, seconds since 1970.
+    :ivar replicas: values to compare with other ranks.
+    :ivar took: the cost of observing it, as stored with a run.
     :ivar norms: step and norm of all gradients as the backward gave them, before a reduction, in some steps.
-    :ivar arrivals: of each process group: the number of a collective, and when that and the next ones were called
-        (seconds since 1970; 0: not known), the last that torch kept.
+    :ivar arrivals: for each process group: the number of a collective, and when that and the next ones were called
+        (seconds since 1970; 0: unknown), the last that torch kept.
     :ivar step: the step that it was in.
     :ivar branches: lines that leave a loop it was in, or the rest of its body, under a condition.
     :ivar between: the optimizer had stepped: it may have been in the next step already.
-    :ivar ways: of lines that call collectives, the lines where it is decided whether they are come to.
-    :ivar start_ticks: when the process started, in ticks of its machine's kernel: with `pid` it is no other's.
-    :ivar conditions: by line of `branches` and `ways` that leaves something: the line of its condition, where that is
-        another.
+    :ivar ways: for lines that call collectives, the conditions that decide whether they execute.
+    :ivar start_ticks: when the process started, in ticks of its machine's kernel: unique together with `pid`.
+    :ivar conditions: by line of `branches` and `ways` that leaves something: the line of its condition, if different.
     """
 
     rank: int | None

@@ -1,4 +1,4 @@
-"""Checkpointed regions."""
+"""Records of checkpointed regions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ class Recomputed:
 @record
 @dataclass(frozen=True, slots=True)
 class RegionDiffers:
-    """What a checkpointed region, called at ``region``, did differently when it ran again.
+    """A difference between the forward and the recomputation of a checkpointed region, called at ``region``.
 
     :ivar how: ``extra`` or ``missing`` (an op), ``other`` (another op), ``arguments`` (numbers and flags), ``frozen``
-        or ``written`` (a parameter), ``shape``, ``dtype``, ``grad``, ``values``; ``unknown``: torch says so, and we saw
-        the same ops; ``unheard``: torch says so, and we saw no op.
-    :ivar cause: line of the first op that differs; ``forward`` and ``again`` are what it gave in the two runs.
-    :ivar raised: the error that it led to.
-    :ivar changed: the line that changed what the op depends on, between the two runs.
-    :ivar backwards: numbers of the backward calls in which it was seen.
-    :ivar drawn: the line before it, as the code reads, that draws a random number which is another in each run.
+        or ``written`` (a parameter), ``shape``, ``dtype``, ``grad``, ``values``; ``unknown``: torch reports a
+        difference, and the recorder saw the same ops; ``unheard``: torch reports a difference, and the recorder saw no
+        op.
+    :ivar cause: line of the first op that differs; ``forward`` and ``again`` are its results in the two runs.
+    :ivar raised: the resulting error.
+    :ivar changed: the line that changed an input of the op between the two runs.
+    :ivar backwards: numbers of the backward calls in which it was observed.
+    :ivar drawn: the earlier line that, by its source, draws a random number which differs between the runs.
     """
 
     how: str
@@ -51,8 +52,10 @@ class RegionDiffers:
 @record
 @dataclass(frozen=True, slots=True)
 class RegionGradient:
-    """A checkpointed region whose gradients differ from those without the checkpoint, when both are run on the same
-    inputs: of which inputs and parameters, the largest relative difference, and whether one is missing."""
+    """A checkpointed region whose gradients differ from those without the checkpoint, on the same inputs.
+
+    It states the affected inputs and parameters, the largest relative difference, and whether a gradient is missing.
+    """
 
     region: Site | None
     module: str | None

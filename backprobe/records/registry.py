@@ -1,4 +1,4 @@
-"""Records by the name of their class, as a stored run calls them: ours, and those that plugins add."""
+"""Registers kinds of records by class name, as stored runs name them: built-in ones and those of plugins."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 _kinds: dict[str, type] = {}
-#: Every kind of record that is known, by name.
+#: Every registered kind of record, by name.
 KINDS: Mapping[str, type] = MappingProxyType(_kinds)
 
 
 def record(kind: type[_T]) -> type[_T]:
-    """Make a kind of record known by the name of its class, so that it can be stored and read again.
+    """Register a kind of record under its class name, so that it can be stored and read again.
 
-    Stands above ``@dataclass(frozen=True)``. A class that is defined again takes the place of what it was.
+    Apply it above ``@dataclass(frozen=True)``. A class that is defined again replaces the earlier definition.
 
-    :raises TypeError: the class is no frozen dataclass, or another has its name.
+    :raises TypeError: the class is no frozen dataclass, or another class has its name.
     """
     name, home = kind.__name__, f"{kind.__module__}.{kind.__qualname__}"
     if not dataclasses.is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]

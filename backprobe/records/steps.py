@@ -1,4 +1,4 @@
-"""Steps, and the optimizers that end them."""
+"""Records of steps, and of the optimizers that end them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class ParameterStat:
-    """2-norms of a parameter, its gradient and its last update (new minus old), where they were measured."""
+    """2-norms of a parameter, its gradient and its last update (new minus old), if measured."""
 
     name: str
     weight: float | None
@@ -24,13 +24,13 @@ class ParameterStat:
 class Step:
     """A backward call, or several that accumulate, and the optimizer step after them.
 
-    ``loss`` is the sum of the scalar roots of the backward calls whose gradients were added up, ``calls`` of them; what
-    a ``GradScaler`` had multiplied by, ``scale``, is divided out. ``seconds`` runs from the end of the step before,
-    ``watching`` is what of it went into measuring as far as that can be told.
+    ``loss`` is the sum of the scalar roots of the accumulated backward calls, ``calls`` of them, divided by the
+    ``scale`` of a ``GradScaler``. ``seconds`` runs from the end of the previous step; ``watching`` is the part of it
+    spent on measuring, as far as known.
 
-    :ivar resident: bytes of the process in memory when the step was over, where the system says so.
-    :ivar allocated: bytes of tensors on CUDA devices then, where there are any.
-    :ivar graphs: graphs of steps before the last one that were alive when the step began.
+    :ivar resident: resident memory of the process in bytes at the end of the step, if the system reports it.
+    :ivar allocated: bytes of tensors on CUDA devices then, if there are any.
+    :ivar graphs: graphs older than the previous step that were alive when the step began.
     """
 
     index: int
@@ -49,9 +49,11 @@ class Step:
 @record
 @dataclass(frozen=True, slots=True)
 class OptimizerSeen:
-    """An optimizer: its class, where it was made, how many tensors it holds, and how many of them belong to no module
-    any longer and never got a gradient. ``empty``: how many of its groups hold none; ``twice``: how many tensors it was
-    given more than once; ``frozen``: how many were not to get a gradient when it stepped."""
+    """An optimizer: its class, the line that created it, and counts of its tensors.
+
+    ``orphans``: tensors that no longer belong to a module and never got a gradient. ``empty``: groups without tensors;
+    ``twice``: tensors given more than once; ``frozen``: tensors that required no gradient when it stepped.
+    """
 
     name: str
     site: Site | None

@@ -1,4 +1,4 @@
-"""What was seen of a tensor's values."""
+"""Records of tensor values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .registry import record
 
 
 def together(norms: Sequence[float]) -> float:
-    """2-norm of the whole from the 2-norms of its parts. NaN where one is, and infinite only where one is."""
+    """Return the 2-norm of a whole from the norms of its parts: NaN if one is, infinite only if one is."""
     whole = math.hypot(*norms)
     if whole - whole == 0.0:
         return whole
@@ -23,7 +23,7 @@ def together(norms: Sequence[float]) -> float:
 @record
 @dataclass(frozen=True, slots=True)
 class BadValues:
-    """How many non-finite elements a tensor held, and the first few of them."""
+    """The number of non-finite elements in a tensor, and the indices of the first few."""
 
     nan: int
     inf: int
@@ -45,9 +45,10 @@ class BadValues:
 @record
 @dataclass(frozen=True, slots=True)
 class TensorStat:
-    """A tensor seen from outside: its name where it has one, shape, dtype and what is unusual about its values.
+    """A tensor's name if it has one, shape, dtype, and unusual values.
 
-    ``made`` tells whether an operation of the graph made it, as far as that was known."""
+    ``made`` is whether an operation of the graph created it, as far as known.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -60,8 +61,10 @@ class TensorStat:
 @record
 @dataclass(frozen=True, slots=True)
 class TensorSeen:
-    """What a tensor looked like at one step. ``counts`` are its finite values between ``edges``, ``mean`` to
-    ``high`` are of the finite ones; ``picture`` has means over cells of the tensor as a matrix, row by row.
+    """The distribution of a tensor's values in one step.
+
+    ``counts`` are its finite values between ``edges``; ``mean`` to ``high`` are of the finite ones; ``picture`` has
+    means over cells of the tensor as a matrix, row by row.
 
     :ivar kind: ``output`` (of a module), ``weight`` or ``gradient``.
     """

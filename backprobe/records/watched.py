@@ -1,4 +1,4 @@
-"""How far what was found can be trusted: what was watched, and how processes ended."""
+"""Records of coverage: which steps were observed, and how processes ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The step in which watching ended before the script did, and why."""
+    """The step in which recording stopped before the script ended, and why."""
 
     step: int
     reason: str
@@ -21,20 +21,20 @@ class Stopped:
 @record
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What of a run was watched.
+    """The observed part of a run.
 
-    :ivar first, last: the first and the last step; ``None`` where there was none.
+    :ivar first, last: the first and the last step; ``None`` if there was none.
     :ivar level: ``minimal`` (no nodes), ``nodes`` or ``full``.
-    :ivar begin, end, every: nodes were looked at in every ``every``-th step from ``begin`` up to, not including,
-        ``end``; ``None`` is no end.
-    :ivar budget: the share of the script's own time that watching may take: nodes are recorded in as many of those
-        steps as it pays for; ``None``: in all of them.
-    :ivar recorded: steps whose nodes were recorded, of the `steps` that are over.
-    :ivar passed: steps of these that were too short for the budget: no record is there of them.
-    :ivar repeated: steps of those that were recorded of which the backward alone was: their graph is that of a step
-        before, and so are its lines and modules.
-    :ivar stopped: where watching ended early; ``None`` where it did not.
-    :ivar only_counted: steps whose loss was not finite and which were not explained, since those before them were.
+    :ivar begin, end, every: nodes were eligible for recording in every ``every``-th step from ``begin`` up to, not
+        including, ``end``; ``None`` is no end.
+    :ivar budget: the overhead allowed, as a share of the script's own time: nodes are recorded in as many of those
+        steps as fit; ``None``: in all of them.
+    :ivar recorded: steps whose nodes were recorded, of the `steps` that ended.
+    :ivar passed: steps that were too short for the budget: they have no record.
+    :ivar repeated: recorded steps in which only the backward was: their graph, lines and modules are those of an
+        earlier step.
+    :ivar stopped: where recording ended early; ``None`` if it did not.
+    :ivar only_counted: steps with a non-finite loss that were not diagnosed, since earlier ones were.
     """
 
     first: int | None = None
@@ -57,14 +57,14 @@ class Watched:
 class Process:
     """A process of a run, and how it ended.
 
-    :ivar ended: ``finished``; ``failed``: by an error that nobody caught, or with an exit code that is not 0;
-        ``killed``: it is gone, and did not come to its end; ``running``: it was there when the script ended, or the run
-        was read; ``unknown``: it did not come to its end, and nobody can tell here whether it is there.
-    :ivar code: its exit code, where that is known; ``signal``: what killed it, where that is known.
+    :ivar ended: ``finished``; ``failed``: by an uncaught error, or with a non-zero exit code; ``killed``: it is gone,
+        and did not end by itself; ``running``: it was running when the script ended, or the run was read; ``unknown``:
+        it did not end by itself, and this machine cannot tell whether it is running.
+    :ivar code: its exit code, if known; ``signal``: the signal that killed it, if known.
     :ivar recorded: steps whose nodes were recorded; ``loss``: that of the last step.
-    :ivar restart: how often the launcher had started all ranks again.
-    :ivar part: the folder in the run's ``parts`` that has what was recorded in it.
-    :ivar took: what watching it took, as it is stored with a run.
+    :ivar restart: how often the launcher had restarted all ranks.
+    :ivar part: the folder of its recording in the run's ``parts``.
+    :ivar took: the cost of observing it, as stored with a run.
     """
 
     rank: int | None

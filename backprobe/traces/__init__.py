@@ -1,4 +1,4 @@
-"""A trace: what was recorded of a run, in memory or read from disk. No torch."""
+"""Traces: the recording of a run, in memory or read from disk. Never imports torch."""
 
 from .part import Part as Part
 from .shown import Findings as Findings

@@ -1,4 +1,4 @@
-"""What a trace knows of a module or parameter."""
+"""The part of a trace that concerns one module or parameter."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ..text import counted, number, without_controls
 
 @dataclass(frozen=True)
 class Part:
-    """What a trace knows of a module or parameter.
+    """The recording of one module or parameter.
 
     :ivar runs: (step, node) of the nodes of the module itself and below, oldest first.
-    :ivar grad_kind: what the norms of gradients are of: ``before clipping``, or ``after clipping and unscaling``.
+    :ivar grad_kind: when the norms of gradients were measured: ``before clipping``, or ``after clipping and
+        unscaling``.
     """
 
     name: str
@@ -24,12 +25,12 @@ class Part:
 
     @property
     def grad_norms(self) -> Mapping[int, float]:
-        """By step: the 2-norm of the gradients that went into the part's parameters, all of them together."""
+        """By step: the 2-norm of all gradients of the part's parameters together."""
         return {step: together([*by.values()]) for step, by in self.gradients.items()}
 
     @property
     def grad_norm(self) -> float | None:
-        """The last of ``grad_norms``; ``None`` where no gradient came."""
+        """The last of ``grad_norms``; ``None`` if there was no gradient."""
         norms = self.grad_norms
         return norms[max(norms)] if norms else None
 

@@ -1,4 +1,4 @@
-"""Sequences that show what is in them: at a prompt as text, in a notebook as a table."""
+"""Sequences that display as text at a prompt and as a table in a notebook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class Shown:
-    """A sequence of records, shown as a table: a row each, of many the first and the last."""
+    """A sequence of records that displays as a table, one row each; of a long one, the first and last rows."""
 
     def __repr__(self) -> str:
         from ..view.cells import table
@@ -25,15 +25,15 @@ class Shown:
 
 
 class Rows(Shown, tuple[_T, ...]):
-    """Records in memory that do not change."""
+    """An immutable sequence of records in memory."""
 
     __slots__ = ()
 
 
 class Findings(list[Finding]):
-    """Findings as the terminal tells them, with their lines.
+    """Findings that display as in the terminal, with their source lines.
 
-    :param sources: gives the source text that was recorded with them, by file.
+    :param sources: returns the recorded source text, by file.
     """
 
     def __init__(self, findings: Iterable[Finding] = (), sources: Callable[[], Mapping[str, str]] = dict) -> None:

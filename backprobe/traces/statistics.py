@@ -12,10 +12,12 @@ from ..select import selector
 
 
 class Statistics(Sequence[Measured]):
-    """What was measured, step by step: ``statistics[-1]`` is the last step that was looked at, ``steps`` says which
-    those are, ``curve("update_ratio", "fc.weight")`` follows one number, ``table("grad_norm", "encoder.*")`` some.
+    """Measurements step by step: ``statistics[-1]`` is the last measured step.
 
-    :param read: gives the records, in the order of their steps; called once.
+    ``steps`` lists the measured steps, ``curve("update_ratio", "fc.weight")`` follows one number, ``table("grad_norm",
+    "encoder.*")`` several.
+
+    :param read: returns the records, in the order of their steps; called once.
     """
 
     def __init__(self, read: Callable[[], Sequence[Measured]] = tuple) -> None:
@@ -37,30 +39,31 @@ class Statistics(Sequence[Measured]):
 
     @property
     def steps(self) -> list[int]:
-        """The steps that were looked at."""
+        """Return the measured steps."""
         return [row.step for row in self._rows]
 
     @property
     def quantities(self) -> list[str]:
-        """What was measured of any layer."""
+        """Return the quantities measured for any layer."""
         return sorted({name.partition(OF)[0] for names in self._places for name in names})
 
     def names(self, quantity: str) -> list[str]:
-        """What `quantity` was measured of, in the order of the last steps."""
+        """Return the layers for which `quantity` was measured, in the order of the last steps."""
         found: dict[str, None] = {}
         for names in {row.names: None for row in reversed(self._rows)}:
             found |= {name.partition(OF)[2]: None for name in names if name.partition(OF)[0] == quantity}
         return list(found)
 
     def curve(self, quantity: str, name: str) -> list[tuple[int, float]]:
-        """(step, value) in the steps where `quantity` of `name` was measured."""
+        """Return (step, value) for the steps in which `quantity` of `name` was measured."""
         key = f"{quantity}{OF}{name}"
         found = ((row, self._places[row.names].get(key)) for row in self._rows)
         return [(row.step, row.values[at]) for row, at in found if at is not None]
 
     def table(self, quantity: str, select: Any = "*") -> dict[str, list[tuple[int, float]]]:
-        """Curves of `quantity` by name, of the names that `select` chooses: a glob, a regular expression, a predicate,
-        or a list of these."""
+        """Return curves of `quantity` by name, for the names that `select` matches: a glob, a regular expression, a
+        predicate, or a list of these.
+        """
         chosen = selector(select)
         return {name: self.curve(quantity, name) for name in self.names(quantity) if chosen(name, None)}
 

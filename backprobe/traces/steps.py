@@ -12,7 +12,7 @@ from .shown import Rows, Shown
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A step with what was recorded in it."""
+    """A step and its recording."""
 
     record: Step
     backwards: Sequence[BackwardCall]
@@ -32,7 +32,7 @@ class TracedStep:
 
     @property
     def parameters(self) -> Mapping[str, ParameterStat]:
-        """Norms of weights, gradients and updates by parameter, in the steps where they were measured."""
+        """Norms of weights, gradients and updates by parameter, in the steps in which they were measured."""
         return {p.name: p for p in self.record.parameters}
 
     @property
@@ -50,7 +50,7 @@ class TracedStep:
 
 
 class Steps(Shown, list[TracedStep]):
-    """Steps that are in memory.
+    """Steps in memory.
 
     :ivar measured: statistics by layer, of these and of other steps.
     """
@@ -63,9 +63,12 @@ class Steps(Shown, list[TracedStep]):
 
 @dataclass(frozen=True)
 class StepRow:
-    """The numbers of a step. ``values`` has weight, gradient and update of the first name, of the second, and so on:
-    2-norms, -1 where one was not measured. ``loss`` is the sum of ``calls`` backward calls' roots, divided by
-    ``scale``. For the others see ``Step``."""
+    """The numbers of a step.
+
+    ``values`` has weight, gradient and update of the first name, then of the second, and so on: 2-norms, -1 if not
+    measured. ``loss`` is the sum of the roots of ``calls`` backward calls, divided by ``scale``. For the others see
+    ``Step``.
+    """
 
     index: int
     seconds: float
@@ -81,6 +84,6 @@ class StepRow:
 
 
 def numbers_of(steps: Sequence[TracedStep]) -> Sequence[int]:
-    """The steps' own numbers, without reading what else is known of them where they are on disk."""
+    """Return the numbers of the steps, without reading the steps themselves if they are on disk."""
     known: Sequence[int] | None = getattr(steps, "numbers", None)
     return [step.index for step in steps] if known is None else known

@@ -1,4 +1,4 @@
-"""What was recorded of a run, in memory or read from disk."""
+"""The recording of a run, in memory or read from disk."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class Trace:
-    """What was recorded. ``trace.findings`` says what went wrong, ``trace.steps`` what happened,
-    ``trace["encoder.layer.3"]`` what a module's or parameter's gradients were.
+    """The recording of a run. ``trace.findings`` says what went wrong, ``trace.steps`` what happened,
+    ``trace["encoder.layer.3"]`` has the gradients of a module or parameter.
     """
 
     def __init__(
@@ -50,7 +50,9 @@ class Trace:
         ranks: Callable[[], Mapping[int, Trace]] = dict,
         sources: Callable[[Any], Mapping[str, str]] | None = None,
     ) -> None:
-        """:param sources: gives the source text of the lines that records name, for what is recorded here."""
+        """:param sources: returns the source text of the lines that records name, for a run recorded in this
+            process.
+        """
         self.steps: Sequence[TracedStep] = steps if isinstance(steps, Shown) else Steps(steps)
         self.facts = facts or Facts()
         self.info: Mapping[str, Any] = info or {}
@@ -60,11 +62,11 @@ class Trace:
 
     @property
     def over(self) -> bool:
-        """Whether what was recorded came to its end; a run that was killed, or still goes on, did not."""
+        """Return whether the recording is complete; false for a run that was killed or is still running."""
         return "ended" in self.info or "steps" in self.info
 
     def close(self) -> None:
-        """Let go of the file of a run on disk; its steps cannot be read any more. Nothing to do for one in memory."""
+        """Close the file of a run on disk; its steps cannot be read any more. Does nothing for a run in memory."""
         close = getattr(self.steps, "close", None)
         if close is not None:
             close()
@@ -73,13 +75,12 @@ class Trace:
 
     @cached_property
     def ranks(self) -> Mapping[int, Trace]:
-        """What was recorded in each rank, by its number, of a run of several processes that was read from disk."""
+        """Return the traces of the ranks, by number, for a run of several processes that was read from disk."""
         return self._open_ranks()
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """The source text that was recorded, by file (Note [Source excerpts]). No file is opened for it that a run
-        names."""
+        """Return the recorded source text, by file (Note [Source excerpts]). Opens no file that a run names."""
         if self._read_sources is not None:
             return self._read_sources((self.facts.parameters, self.facts.seen, self._findings))
         kept = self.info.get("sources")
@@ -88,17 +89,17 @@ class Trace:
 
     @property
     def parameters(self) -> Sequence[Parameter]:
-        """What became of every parameter."""
+        """Every parameter's record."""
         return Rows(self.facts.parameters)
 
     @property
     def tensors(self) -> Sequence[TensorSeen]:
-        """What the tensors looked like that were chosen with ``histograms=``, or ``--histograms``."""
+        """The recorded values of the tensors chosen with ``histograms=``, or ``--histograms``."""
         return Rows(self.facts.of(TensorSeen))
 
     @property
     def compiled(self) -> Sequence[CompiledRegion]:
-        """What ``torch.compile`` compiled, function by function: graphs, where they broke, why it compiled again."""
+        """The functions that ``torch.compile`` compiled: their graphs, graph breaks and recompilations."""
         return Rows(self.facts.of(CompiledRegion))
 
     @property
@@ -117,7 +118,7 @@ class Trace:
         return Rows(coverage_of.processes(self.facts, self.info, self.over))
 
     def as_dict(self) -> dict[str, Any]:
-        """The findings, and how far they can be trusted: what ``backprobe run --findings`` writes as JSON."""
+        """Return the findings and the coverage as the JSON that ``backprobe run --findings`` writes."""
         findings = [finding.as_dict() for finding in self.findings]
         told = coverage_of.contract(self.coverage.observed, self.coverage.unseen, self.processes)
         compiled = {"compiled": [asdict(one) for one in self.compiled]} if self.compiled else {}
@@ -125,15 +126,17 @@ class Trace:
 
     @cached_property
     def statistics(self) -> Statistics:
-        """Statistics by layer, in the steps where they were measured."""
+        """Statistics by layer, in the steps in which they were measured."""
         return Statistics(self.measured)
 
     def batch(self, step: int | None = None) -> Batch:
-        """What the modules were called with in a step with an alarm or an error, of a run with ``--save-batch``, or
-        ``save_batch=True``: ``model(*batch.args, **batch.kwargs)``. Its tensors are on the CPU; torch is needed.
+        """Return the arguments of the modules in a step with an alarm or an error: ``model(*batch.args,
+        **batch.kwargs)``.
 
-        :param step: the first of which it was kept, where none is given.
-        :raises BackprobeError: none was kept of it, or its file is gone or damaged.
+        Requires ``--save-batch``, or ``save_batch=True``. The tensors are on the CPU; torch is needed.
+
+        :param step: the first step with a saved batch, by default.
+        :raises BackprobeError: the step has no saved batch, or its file is gone or damaged.
         """
         from ..store.batches import read_batch
 
@@ -144,9 +147,9 @@ class Trace:
         return read_batch(folder, step)
 
     def batch_step(self, step: int | None = None) -> int:
-        """The number of a step whose batch was kept: `step`, or the first.
+        """Return the number of a step whose batch was saved: `step`, or the first.
 
-        :raises BackprobeError: none was.
+        :raises BackprobeError: there is none.
         """
         kept = sorted(one.step for one in self.facts.of(KeptBatch))
         if not kept:
@@ -158,19 +161,20 @@ class Trace:
         return kept[0] if step is None else step
 
     def measured(self, after: int = -1) -> Sequence[Measured]:
-        """Statistics by layer of the steps after step `after`, read anew: what a run that goes on has added."""
+        """Return statistics by layer of the steps after step `after`, read anew: new ones of a running run."""
         found: Sequence[Measured] = getattr(self.steps, "statistics", lambda after: ())(after)
         return found
 
     @property
     def backwards(self) -> Iterator[BackwardCall]:
-        """Every recorded backward call, in order."""
+        """Iterate over every recorded backward call, in order."""
         for step in self.steps:
             yield from step.backwards
 
     def step_rows(self, first: int = 0, end: int | None = None) -> Iterator[StepRow]:
-        """The numbers of the steps at positions `first` up to `end` (not included), in order, without the records that
-        ``steps`` makes of them."""
+        """Iterate over the numbers of the steps at positions `first` up to `end` (not included), in order, without
+        creating the records of ``steps``.
+        """
         stored = getattr(self.steps, "rows", None)
         if stored is not None:
             yield from stored(first, end)
@@ -184,7 +188,7 @@ class Trace:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What went wrong, the most important first; empty on a healthy run."""
+        """The findings, the most important first; empty on a healthy run."""
         if self._findings is None:
             from ..findings import explain
 
@@ -194,14 +198,14 @@ class Trace:
         return self._findings
 
     def note_unseen(self, unseen: Sequence[Unseen]) -> None:
-        """Add to what was not observed, or not told."""
+        """Add to what was not observed."""
         if unseen:
             self.facts = replace(self.facts, unseen=(*self.facts.unseen, *unseen))
 
     def __getitem__(self, name: str) -> Part:
-        """The part of the model called `name`: a module path or a parameter's name.
+        """Return the part of the model called `name`: a module path or a parameter's name.
 
-        :raises UnknownName: nothing in the trace has that name; a ``KeyError`` too. Names that look alike are given.
+        :raises UnknownName: nothing in the trace has that name; also a ``KeyError``. The message lists similar names.
         """
         runs: list[tuple[int, NodeRun]] = []
         gradients: dict[int, dict[str, float]] = {}
@@ -236,7 +240,7 @@ class Trace:
         return save(self, Path(path))
 
     def report(self, path: str | Path) -> Path:
-        """Write what was recorded as one HTML page, which opens offline anywhere, to the file `path`.
+        """Write the recording as one HTML page, which opens offline anywhere, to the file `path`.
 
         :raises BackprobeError: the file cannot be written.
         """
@@ -256,7 +260,7 @@ class Trace:
 
 
 def _up(path: str) -> Iterator[str]:
-    """A path and those around it."""
+    """Yield a path and the paths of the enclosing modules."""
     while path:
         yield path
         path = path.rpartition(".")[0]
