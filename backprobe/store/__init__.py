@@ -1,16 +1,15 @@
-"""A run on disk: one SQLite file in a folder. Written as it happens, read without torch."""
+"""Stores a run on disk: one SQLite file in a folder. Written while the script runs, read without torch."""
 
-#: Version of the format. Every older one is read (``older.py``); a newer one is refused with a line that says so.
+#: Version of the format. Every older one can be read (``older.py``); a newer one is refused with a clear error.
 #:
-#: A field that is added to a record, with a default, leaves the number as it is: a file names the fields of its
-#: records, and a reader takes those that it knows. The number goes up when a table changes, or when a field gets
-#: another meaning.
-#: Keys ``format`` and ``backprobe`` of the table ``info`` stay what they are in every format.
+#: A new field of a record, with a default, does not change the version: a file names the fields of its records, and a
+#: reader ignores unknown ones. The version changes if a table changes, or if a field gets another meaning. The keys
+#: ``format`` and ``backprobe`` of the table ``info`` are the same in every format.
 FORMAT = 2
-#: The mode of the folder of a run: nobody else reads it.
+#: The mode of a run's folder: only its owner can read it.
 PRIVATE = 0o700
 #: The file in a run's folder.
 FILE = "run.sqlite"
-#: What a process of several has in its folder besides a run (``parts.py``, ``crashes.py``): what it is, its exit code,
-#: and how it crashed.
+#: Files of a process of a multi-process run, beside its run (``parts.py``, ``crashes.py``): its description, its exit
+#: code, and its crash report.
 SEEN, CODE, CRASH = "seen.json", "code", "crash"

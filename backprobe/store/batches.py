@@ -1,4 +1,4 @@
-"""A batch that was kept: one safetensors file beside the run, with what is no tensor as JSON in its header."""
+"""Saved batches: one safetensors file beside the run; values that are no tensors are JSON in its header."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from ..errors import BackprobeError
 from ..files import inside
 
-#: The entry of the header that is ours.
+#: The header entry that backprobe writes.
 _OURS = "backprobe"
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Stands for what was not kept, and says why."""
+    """A placeholder for a value that was not saved, with the reason."""
 
     what: str
 
@@ -27,9 +27,9 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class BatchCall:
-    """What an outermost module was called with.
+    """The arguments of an outermost module.
 
-    :ivar module: its name, as findings have it; empty for the model itself where there is one only.
+    :ivar module: its name, as in findings; empty for the model itself if there is only one.
     :ivar kind: the name of its class.
     :ivar trained: it has parameters.
     """
@@ -43,11 +43,11 @@ class BatchCall:
 
 @dataclass(frozen=True)
 class Batch:
-    """What the modules were called with in a step: ``model(*batch.args, **batch.kwargs)``.
+    """The arguments of the modules in a step: ``model(*batch.args, **batch.kwargs)``.
 
-    :ivar calls: of the outermost modules, in order; a loss that is a module is one.
-    :ivar targets: what functions such as ``F.cross_entropy`` were given beside predictions.
-    :ivar notes: what was changed in place since, or left out.
+    :ivar calls: of the outermost modules, in order; includes a loss that is a module.
+    :ivar targets: the other arguments of functions such as ``F.cross_entropy``, beside predictions.
+    :ivar notes: in-place changes since then, and omissions.
     """
 
     step: int
@@ -62,12 +62,12 @@ class Batch:
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """Those of the first call of a module that has parameters."""
+        """Positional arguments of the first call of a module that has parameters."""
         return self._first.args
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        """The same by name."""
+        """Keyword arguments of that call."""
         return self._first.kwargs
 
     def __repr__(self) -> str:
@@ -76,17 +76,17 @@ class Batch:
 
 
 def file_of(step: int) -> str:
-    """The name of the file of a step's batch."""
+    """Return the file name of a step's batch."""
     return f"batch-{step:06d}.safetensors"
 
 
 def is_batch(path: Path) -> bool:
-    """Whether that is the name of such a file."""
+    """Return whether the path has the name of a batch file."""
     return path.match("batch-*.safetensors")
 
 
 def packed(batch: Batch) -> tuple[dict[str, Any], dict[str, str]]:
-    """The tensors of a batch by name, and the header that tells the rest."""
+    """Return the tensors of a batch by name, and the header with everything else."""
     tensors: dict[str, Any] = {}
     names: dict[int, str] = {}
     calls = [
@@ -105,7 +105,7 @@ def packed(batch: Batch) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _plain(value: Any, path: str, tensors: dict[str, Any], names: dict[int, str]) -> Any:
-    """`value` as JSON has it. One tensor that comes twice is one tensor again when it is read."""
+    """Return `value` as JSON. A tensor that occurs twice is stored once, and is one tensor again when read."""
     if isinstance(value, LeftOut):
         return {"left_out": value.what}
     if isinstance(value, (tuple, list)):
@@ -137,9 +137,9 @@ def _value(plain: Any, tensors: Mapping[str, Any]) -> Any:
 
 
 def read_batch(folder: Path, step: int) -> Batch:
-    """The batch of a step, with its tensors on the CPU.
+    """Read the batch of a step, with its tensors on the CPU.
 
-    :raises BackprobeError: its file is not there, or is damaged.
+    :raises BackprobeError: its file does not exist, or is damaged.
     """
     from safetensors import SafetensorError, safe_open
 

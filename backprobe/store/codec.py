@@ -1,4 +1,4 @@
-"""Records to lists that JSON can hold, and back by the names of their fields."""
+"""Converts records to lists that JSON can hold, and back by the names of their fields."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ..untrusted import decompress
 
 T = TypeVar("T")
 Make = Callable[[Any], Any]
-#: What a list in JSON becomes, by the origin of a type.
+#: The type that a JSON list becomes, by the origin of the annotation.
 _MANY: dict[Any, Make] = {Sequence: tuple, **{kind: kind for kind in (tuple, list, set, frozenset)}}
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-#: What a value of each type may be in JSON.
+#: The JSON types allowed for each scalar type.
 _ALLOWED: dict[Any, frozenset[type]] = {
     str: frozenset({str}),
     bool: frozenset({bool}),
     int: frozenset({int, bool}),
     float: frozenset({float, int, bool}),
 }
-#: Numbers that a record can have: the highest is that of an accumulator (``ACCUMULATE_SEQ``).
+#: The allowed range of integers: the highest is that of an accumulator (``ACCUMULATE_SEQ``).
 _INTEGERS = range(-(2**63), 2**64)
-#: Characters of what is a name, by the names of fields: work grows with the square of their number.
+#: Fields that hold names, and the most characters of a name: work grows with the square of its length.
 _NAMES, MAX_NAME = frozenset({"name", "module", "path", "class_name", "parameter", "tensor"}), 10_000
-#: Numbers that are counted up to, by the names of fields.
+#: Upper limits of fields that loops count up to.
 _COUNTED_UP_TO = {"world": 1 << 20, "order": 1 << 22}
 
 
@@ -43,16 +43,16 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def own_fields() -> dict[str, Sequence[str]]:
-    """The names of the fields of every kind of record that is known here."""
+    """Return the field names of every registered kind of record."""
     return {name: _names(kind) for name, kind in KINDS.items()}
 
 
 def to_plain(value: Any, without: str = "", texts: bool = True) -> Any:
-    """`value` as lists and dicts that JSON can hold.
+    """Return `value` as lists and dicts that JSON can hold.
 
-    A record becomes the list of its fields. A dataclass that is no ``@record`` becomes a dict, with their names.
+    A record becomes the list of its fields. A dataclass that is no ``@record`` becomes a dict by field name.
 
-    :param without: a field of the record `value`, of several values, that is left empty.
+    :param without: a field of the record `value` that holds several values and is left empty.
     :param texts: keep the text of source lines.
     """
     kind = type(value)
@@ -74,10 +74,10 @@ def to_plain(value: Any, without: str = "", texts: bool = True) -> Any:
 
 
 class Decoder:
-    """Makes records again of what ``to_plain`` gave.
+    """Decodes the output of ``to_plain`` into records.
 
-    :param fields: by kind, the names that the places in its lists stand for. A name that is not known here is passed
-        over, and a field without a place gets its default. ``None``: the fields as they are here.
+    :param fields: by kind, the field names of its lists. An unknown name is ignored, and a field that the list lacks
+        gets its default. ``None``: the current fields.
     :param short: lists may end early.
     """
 
@@ -87,14 +87,14 @@ class Decoder:
         self._makers: dict[Any, Make | None] = {}
 
     def __call__(self, kind: type[T], plain: Any) -> T:
-        """The record of type `kind`, or ``None`` for ``None``.
+        """Return the record of type `kind`, or ``None`` for ``None``.
 
         :raises ValueError, TypeError, KeyError: `plain` is no such record.
         """
         return typing.cast(T, None if plain is None else _apply(self._maker(kind), plain))
 
     def _maker(self, hint: Any) -> Make | None:
-        """What makes a value of that type, or raises; ``None``: whatever it is, it stays as it is."""
+        """Return the function that decodes a value of that type; ``None`` if the value stays as it is."""
         if hint not in self._makers:
             self._makers[hint] = self._new_maker(hint)
         return self._makers[hint]
@@ -124,7 +124,7 @@ class Decoder:
         names: list[str] = []
 
         def make(plain: Any) -> Any:
-            if not makers:  # not before: a record may hold others of its kind
+            if not makers:  # only now: a record may contain others of its kind
                 hints = typing.get_type_hints(kind)
                 names.extend(_names(kind) if self.fields is None else self.fields.get(kind.__name__, ()))
                 makers.update((name, self._maker(hints[name])) for name in _names(kind))
@@ -144,7 +144,10 @@ def _apply(make: Make | None, plain: Any) -> Any:
 
 
 def _scalar(kind: type, plain: Any) -> Any:
-    """:raises TypeError, ValueError: `plain` is no text or number as records have them."""
+    """Return `plain` as a scalar of type `kind`.
+
+    :raises TypeError, ValueError: `plain` is no text or number as records have them.
+    """
     if type(plain) not in _ALLOWED[kind]:
         raise TypeError(f"{kind.__name__} expected, not {str(plain)[:80]}")
     if kind is int and plain not in _INTEGERS:
@@ -165,7 +168,10 @@ def _mapped(plain: Any) -> Mapping[str, Any]:
 
 
 def _check_sizes(given: Mapping[str, Any]) -> None:
-    """:raises ValueError: a name or a number of a record makes more work than any can."""
+    """Check names and numbers of a record.
+
+    :raises ValueError: one would cause unbounded work.
+    """
     for name, value in given.items():
         if name in _NAMES and isinstance(value, str):
             check_name(value)
@@ -174,7 +180,10 @@ def _check_sizes(given: Mapping[str, Any]) -> None:
 
 
 def check_name(name: str) -> str:
-    """:raises ValueError: `name` is longer than any is."""
+    """Return `name` unchanged.
+
+    :raises ValueError: `name` is too long.
+    """
     if len(name) > MAX_NAME:
         raise ValueError(f"a name has {len(name):,} characters")
     return name
@@ -184,9 +193,9 @@ _decoder = Decoder()
 
 
 def from_plain(kind: type[T], plain: Any) -> T:
-    """The record that ``to_plain`` made `plain` of, in this process or another with the same backprobe.
+    """Decode the record that ``to_plain`` encoded as `plain`, in this process or another with the same backprobe.
 
-    :raises ValueError, TypeError: it did not.
+    :raises ValueError, TypeError: `plain` is no such record.
     """
     return _decoder(kind, plain)
 
@@ -195,12 +204,12 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 def site_at_home(site: Site) -> Site:
-    """`site` as it is on the machine of who reads it (``privacy.at_home``)."""
+    """Return `site` with a path of the reader's machine (``privacy.at_home``)."""
     return replace(site, file=at_home(site.file)) if site.file.startswith("~") else site
 
 
 def dumps(value: Any) -> str:
-    """JSON of `value` as it is stored (Note [Secrets in a run])."""
+    """Return the JSON of `value` as it is stored (Note [Secrets in a run])."""
     return private(_encode(value))
 
 
@@ -209,16 +218,16 @@ def squeeze(value: Any) -> bytes:
 
 
 def unsqueeze(data: bytes) -> Any:
-    """The value that ``squeeze`` packed.
+    """Decode a value that ``squeeze`` encoded.
 
-    :raises ValueError: it is no JSON, or more than ``MAX_VALUE_BYTES``.
+    :raises ValueError: it is no JSON, or larger than ``MAX_VALUE_BYTES``.
     :raises zlib.error: it is damaged.
     """
     return json.loads(decompress(data))
 
 
 def checksum(*values: int | str | bytes | None) -> int:
-    """CRC-32 of a table's name and the values of a row: what SQLite reads without complaint is what was written."""
+    """Return the CRC-32 of a table's name and a row's values, which detects damage that SQLite does not report."""
     found = 0
     for value in values:
         data = value if isinstance(value, bytes) else str(value).encode()

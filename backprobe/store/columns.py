@@ -1,4 +1,4 @@
-"""Layouts and signatures as columns by name: strings and sites once each, the rest as numbers."""
+"""Encodes layouts and signatures as columns by name: strings and sites once each, the rest as numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..packed_calls import Layout, Measured, Signature
 from ..records import ACCUMULATE_SEQ, Node, Site
 from .codec import Decoder, check_name, to_plain
 
-#: Inputs or outputs of a node: work is done for each number below the highest.
+#: The most inputs or outputs of a node: readers do work for each number below the highest.
 MAX_SLOTS = 1 << 20
 _MEASURED = ("node", "number", "slot", "kind")
 
@@ -28,7 +28,7 @@ def layout_plain(layout: Layout, texts: bool = True) -> dict[str, Any]:
         "module": numbers([n.module for n in nodes]),
         "op": numbers([n.op for n in nodes]),
         "parameter": numbers([n.parameter for n in nodes]),
-        # A sequence number of 2**64 - 1 is more than readers of JSON agree on.
+        # JSON readers do not agree on numbers as large as 2**64 - 1.
         "seq": [-1 if n.seq >= 2**63 else n.seq for n in nodes],
         "call": [n.call for n in nodes],
         "site": [sites.setdefault(n.site, len(sites)) for n in nodes],
@@ -43,14 +43,14 @@ def layout_plain(layout: Layout, texts: bool = True) -> dict[str, Any]:
 
 
 def layout_from(plain: Mapping[str, Any], decoder: Decoder) -> Layout:
-    """The layout that ``layout_plain`` made `plain` of.
+    """Decode the layout that ``layout_plain`` encoded as `plain`.
 
-    :raises ValueError, TypeError, LookupError: it did not; or its edges lead out of the graph or in a circle.
+    :raises ValueError, TypeError, LookupError: it is none; or its edges leave the graph or form a cycle.
     """
     columns, needed = plain["nodes"], plain["needed"]
     strings = [one if one is None else check_name(_texts(one)) for one in plain["strings"]]
     sites = [decoder(Site, site) for site in plain["sites"]]
-    # Files that were written before libraries were noted have none.
+    # Files written before libraries were recorded have none.
     stacks = [tuple(sites[site] for site in stack) for stack in plain.get("libraries", [()])]
     columns = {"library": [0] * len(columns["name"]), **columns}
     names = ("name", "seq", "module", "call", "site", "op", "parameter", "edges", "leaf_shape", "library")
@@ -78,14 +78,17 @@ def _texts(value: Any) -> str:
 
 
 def _whole(*values: Any) -> None:
-    """:raises TypeError: one of `values` is no whole number."""
+    """Check that all `values` are integers.
+
+    :raises TypeError: one is not.
+    """
     for value in values:
         if type(value) is not int:
             raise TypeError(f"a number expected, not {str(value)[:80]}")
 
 
 def _check_edges(nodes: Sequence[Node]) -> None:
-    """Check that edges lead to nodes of the graph and never in a circle: what follows them has to come to an end.
+    """Check that edges lead to nodes of the graph and form no cycle, so that traversals terminate.
 
     :raises ValueError, TypeError: they do not.
     """

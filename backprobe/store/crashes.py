@@ -1,4 +1,6 @@
-"""What Python's ``faulthandler`` wrote of a process that crashed: a fault or an abort in C++ code, with its stack."""
+"""Reads the report of Python's ``faulthandler`` on a crashed process: a fault or an abort in C++ code, with its
+stack.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,20 @@ from . import CRASH
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 _OURS = str(Path(__file__).resolve().parents[1])
-#: In whose functions collective operations are called.
+#: Files whose functions call collective operations.
 _CALL = re.compile(r"[/\\]torch[/\\]distributed[/\\](?:distributed_c10d|_functional_collectives)\.py$")
-#: Where collective operations are, and those of their functions that are around them.
+#: Files that define collective operations, and their functions that are only wrappers.
 _COLLECTIVES, _AROUND = re.compile(r"[/\\]torch[/\\]distributed[/\\]"), ("wrapper", "<called under backprobe>")
 _LIBRARY = re.compile(r"[/\\](?:(?:site|dist)-packages|lib[/\\]python\d+\.\d+)[/\\]|^<frozen ")
 
 
 def read_crash(part: Path) -> tuple[str, Site | None, str] | None:
-    """How a process crashed, the line of the script that its main thread was at, and the collective operation that this
-    was in, empty if it was in none; ``None`` where it did not. The line has no text: its file is not opened."""
+    """Return how a process crashed, the script's line in its main thread, and the collective operation that was
+    running.
+
+    The operation is empty if there was none. Returns ``None`` if the process did not crash. The line has no text: its
+    file is not opened.
+    """
     with contextlib.suppress(BackprobeError, OSError):
         text = read_text(inside(part, CRASH), errors="replace")
         fatal = _FATAL.search(text)
@@ -35,7 +41,7 @@ def read_crash(part: Path) -> tuple[str, Site | None, str] | None:
 
 
 def _place(text: str) -> tuple[Site | None, str]:
-    """Of the threads, the last that is written is the one that began first."""
+    """Return the line and operation of the main thread: faulthandler writes the oldest thread last."""
     for stack in reversed(re.split(r"^(?=(?:Current thread|Thread) )", text, flags=re.MULTILINE)):
         frames = [found.groups() for found in map(_FRAME.match, stack.splitlines()) if found is not None]
         mine = next((at for at, (file, *_) in enumerate(frames) if not _is_library(file)), None)
@@ -46,7 +52,9 @@ def _place(text: str) -> tuple[Site | None, str]:
 
 
 def _collective(inside: Sequence[tuple[str, ...]]) -> str:
-    """The collective that these calls, the innermost first, are in: the outermost function of torch.distributed."""
+    """Return the collective that contains these calls, the innermost first: the outermost function of
+    torch.distributed.
+    """
     within = any(_CALL.search(file) for file, *_ in inside)  # the operation itself may run in another thread
     if not inside or not (within or _COLLECTIVES.search(inside[0][0])):
         return ""

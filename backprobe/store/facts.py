@@ -1,4 +1,4 @@
-"""The facts of a run as rows by the name of their kind, and back."""
+"""Encodes the facts of a run as rows by the name of their kind, and decodes them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .. import records
 from ..records import KINDS, Aside, Facts, Unseen
 from .codec import Decoder, own_fields, to_plain
 
-#: Entry points of other packages: the name of each is that of a kind of record, and it loads the class.
+#: Entry point group of other packages: each entry has the name of a kind of record, and loads the class.
 PLUGINS = "backprobe.records"
 _OURS = frozenset(records.__all__)
 
 
 def facts_plain(facts: Facts, texts: bool = True) -> tuple[dict[str, list[Any]], dict[str, Sequence[str]]]:
-    """The records of `facts` by kind, and the names of the fields of every kind.
+    """Return the records of `facts` by kind, and the field names of every kind.
 
-    What cannot be stored is counted among what was not seen.
+    Records that cannot be stored are counted as unseen.
     """
     rows: dict[str, list[Any]] = {"Parameter": to_plain(facts.parameters, texts=texts)}
     fields = own_fields()
@@ -37,7 +37,7 @@ def facts_plain(facts: Facts, texts: bool = True) -> tuple[dict[str, list[Any]],
             fields = {**one.fields, **fields}
         else:
             lost[f"{one.kind} was stored by another backprobe: {one.why}"] = len(one.rows)
-    told = [one.unseen for one in aside]  # and told again when the run is read
+    told = [one.unseen for one in aside]  # they are added again when the run is read
     unseen = [seen for seen in facts.unseen if seen not in told]
     unseen += [Unseen("records that could not be stored", count, why) for why, count in lost.items()]
     rows["Unseen"] = to_plain(unseen)
@@ -45,9 +45,9 @@ def facts_plain(facts: Facts, texts: bool = True) -> tuple[dict[str, list[Any]],
 
 
 def facts_from(rows: Mapping[str, Sequence[Any]], asked: Iterable[str], decoder: Decoder) -> Facts:
-    """The facts that ``facts_plain`` made `rows` of.
+    """Decode the facts that ``facts_plain`` encoded as `rows`.
 
-    :raises ValueError, TypeError, KeyError: it did not.
+    :raises ValueError, TypeError, KeyError: `rows` are no facts.
     """
     made: dict[str, list[Any]] = {"Parameter": [], "Unseen": []}
     for kind, found in rows.items():
@@ -59,7 +59,7 @@ def facts_from(rows: Mapping[str, Sequence[Any]], asked: Iterable[str], decoder:
 
 
 def _made(kind: str, rows: Sequence[Any], decoder: Decoder) -> list[Any]:
-    """The records of one kind; aside where the package that defines it is not there or does not fit."""
+    """Decode the records of one kind; as ``Aside`` if the package that defines it is missing or does not fit."""
     if kind in _OURS:
         return [decoder(KINDS[kind], row) for row in rows]
     try:
@@ -71,6 +71,6 @@ def _made(kind: str, rows: Sequence[Any], decoder: Decoder) -> list[Any]:
         if found is not None:
             return [decoder(found, row) for row in rows]
         why = "kept as they are: they are of a package that is not installed here, or of a newer backprobe"
-    except Exception as error:  # whatever goes wrong in another's package
+    except Exception as error:  # any error of another package
         why = f"kept as they are: what is installed here cannot read them: {type(error).__name__}: {error}"
     return [Aside(kind, tuple(rows), decoder.fields or {}, why)]

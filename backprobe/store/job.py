@@ -1,4 +1,4 @@
-"""Read a run of several processes as one: what each was, and the steps of one of them. No torch."""
+"""Reads a run of several processes as one: each process, and the steps of one of them. Never imports torch."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .sharded import Whole, sharded
 
 
 def is_run(folder: Path) -> bool:
-    """Whether there is a run in `folder`."""
+    """Return whether there is a run in `folder`."""
     return (folder / FILE).is_file() or (folder / JOB).is_file()
 
 
 def written(folder: Path) -> float:
-    """When a run was written to last."""
+    """Return when a run was last written."""
     return max(
         path.stat().st_mtime for path in (folder / FILE, folder / JOB, *folder.glob(f"{PARTS}/*")) if path.exists()
     )
 
 
 def going_on(folder: Path) -> bool:
-    """Whether a process of the run in `folder` has not come to its end, as far as can be told here."""
+    """Return whether a process of the run in `folder` is still running, as far as this machine can tell."""
     if any(goes_on(one) for one in read_parts(folder).values()):
         return True
     if not (folder / FILE).is_file():
@@ -49,21 +49,22 @@ def going_on(folder: Path) -> bool:
 
 
 def load_run(folder: str | Path, rank: int | None = None) -> Trace:
-    """The run in `folder`, with what was found in all of its processes. Steps are those of the process that
-    ``backprobe run`` started, if it has some; else of the one that the first finding is about, or that failed, or of
-    the first rank.
+    """Load the run in `folder`, with the findings of all its processes.
 
-    :param rank: the rank whose steps are to be read.
-    :raises BackprobeError: no run there, or none of that rank; see ``open_run`` too.
+    The steps are those of the process that ``backprobe run`` started, if it has some; otherwise of the process that the
+    first finding is about, or that failed, or of the first rank.
+
+    :param rank: read the steps of this rank.
+    :raises BackprobeError: there is no run, or none of that rank; see also ``open_run``.
     """
     folder = Path(folder)
     if not is_run(folder) and not (folder / PARTS).is_dir():
-        return open_run(folder)  # says what is not there
+        return open_run(folder)  # raises an error that says which file is missing
     return job_of(folder, open_run(folder) if (folder / FILE).is_file() else None, rank)
 
 
 def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
-    """The same, where what was recorded of the process that ``backprobe run`` started is given."""
+    """Load a run like ``load_run``, given the trace of the process that ``backprobe run`` started."""
     seen = {part: killed(part, one) for part, one in read_parts(folder).items()}
     if own is not None and not seen and rank is None:
         return own
@@ -90,14 +91,14 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
 
 
 def _missing(facts: Facts) -> tuple[Unseen, ...]:
-    """The ranks of the job that this run knows nothing of."""
+    """Return the ranks of the job that are missing in this run."""
     count = len(missing(facts.of(RankSeen)))
     note = "of the job are not part of this run; of several machines each has its own launcher: the command goes inside"
     return (Unseen("ranks", count, f"{note} of them, and --out is a folder that all share"),) if count else ()
 
 
 def _ranks(seen: Mapping[Path, RankSeen]) -> dict[int, Trace]:
-    """What was recorded in each rank; after a restart the last."""
+    """Open the trace of each rank; after a restart the last one."""
     there = {}
     for part, one in sorted(seen.items(), key=lambda item: item[1].restart):
         if one.rank is not None and (part / FILE).is_file():
@@ -106,7 +107,7 @@ def _ranks(seen: Mapping[Path, RankSeen]) -> dict[int, Trace]:
 
 
 def _whole(base: Trace, others: Sequence[Trace]) -> Sequence[TracedStep]:
-    """The steps of one rank, with the norms of whole parameters where ranks have parts of them."""
+    """Return the steps of one rank, with the norms of whole parameters if they are sharded."""
     if sharded([base]):
         return Whole([base, *others])
     for other in others:
@@ -115,7 +116,7 @@ def _whole(base: Trace, others: Sequence[Trace]) -> Sequence[TracedStep]:
 
 
 def _found(own: Trace | None, told: Sequence[RankSeen]) -> tuple[Sequence[Finding], Facts, tuple[Unseen, ...]]:
-    """What was found in all processes, what is known of the first and of them, and which questions failed."""
+    """Return the findings of all processes, the facts, and the rules that failed."""
     if own is None:
         return _asked(Trace((), Facts(seen=tuple(told))))
     before = own.facts.of(RankSeen)
@@ -132,7 +133,7 @@ def _asked(whole: Trace) -> tuple[Sequence[Finding], Facts, tuple[Unseen, ...]]:
 
 
 def killed(part: Path, seen: RankSeen) -> RankSeen:
-    """`seen`, with what can be told from the steps that it had finished where it was killed, and of how it crashed."""
+    """Return `seen`, completed from its finished steps and its crash report if the process was killed."""
     if seen.over or seen.alive:
         return seen
     crash = read_crash(part)
@@ -141,7 +142,7 @@ def killed(part: Path, seen: RankSeen) -> RankSeen:
     if crash is not None:
         how, site, op = crash
         seen = dataclasses.replace(seen, error=f"Fatal Python error: {how}", raised=site)
-        if op:  # ranks whose operations do not fit each other
+        if op:  # ranks whose operations do not match
             wait = RankWait(op, site, seen.said or time.time(), 0.0, "raised")
             seen = dataclasses.replace(seen, waits=(*seen.waits, wait))
     if not (part / FILE).is_file():
@@ -161,7 +162,7 @@ def killed(part: Path, seen: RankSeen) -> RankSeen:
 
 
 def _with_text(site: Site, part: Path, seen: RankSeen) -> Site:
-    """`site` with the text of its line, where what the process has recorded has it."""
+    """Return `site` with the text of its line, if the process recorded it."""
     same = (one for one in sites_in(seen) if (one.file, one.line) == (site.file, site.line))
     if (known := next(same, None)) is not None:
         return dataclasses.replace(site, text=known.text)
@@ -177,7 +178,7 @@ def _with_text(site: Site, part: Path, seen: RankSeen) -> Site:
 
 
 def _chosen(folder: Path, seen: dict[Path, RankSeen], rank: int | None, findings: Sequence[Finding]) -> Path | None:
-    """The part whose steps are read."""
+    """Return the part whose steps are read."""
     there = {part: one for part, one in seen.items() if (part / FILE).is_file()}
     if rank is not None:
         mine = [part for part, one in there.items() if one.rank == rank]
@@ -199,7 +200,7 @@ def _chosen(folder: Path, seen: dict[Path, RankSeen], rank: int | None, findings
 
 
 def _as_seen(own: Trace) -> RankSeen:
-    """The process that ``backprobe run`` started as one of several."""
+    """Describe the process that ``backprobe run`` started as one of several."""
     info = own.info
     return RankSeen(
         *(None, int(info.get("pid") or 0)),
@@ -216,11 +217,11 @@ def _as_seen(own: Trace) -> RankSeen:
 
 
 def others(folder: Path) -> tuple[RankSeen, ...]:
-    """The processes of a run that have a part, as they are now."""
+    """Return the processes of a run that have a part, in their current state."""
     found = (killed(part, one) for part, one in read_parts(folder).items())
     return tuple(sorted((one for one in found if tells(one)), key=in_order))
 
 
 def goes_on(seen: RankSeen) -> bool:
-    """Whether a process has not come to its end, as far as can be told here."""
+    """Return whether a process is still running, as far as this machine can tell."""
     return not seen.over and is_there(seen.pid, seen.machine) is not False

@@ -1,7 +1,7 @@
-"""Files of older formats, as the tables of this one.
+"""Reads files of older formats as tables of the current one.
 
-Format 1 named no fields: its records were lists in the order of ``_FIELDS``, of which the last ones may be missing, and
-the facts of a run were one list in the order of ``_FACTS``. It had no checksums.
+Format 1 did not name fields: its records were lists in the order of ``_FIELDS``, of which the last ones may be missing,
+and the facts of a run were one list in the order of ``_FACTS``. It had no checksums.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ Finding kind severity title confidence module node tensor parameters step rank s
 RankWait op site began seconds ended
 RankSeen rank pid waits trail over error findings steps backwards
 """
-#: The kind of each place in the facts; ``asked`` has topics, and a place that ends in 1 one record or none.
+#: The kind of each position in the facts; ``asked`` has topics, and a name that ends in 1 stands for one record or
+#: none.
 _FACTS = (
     "Parameter Cut Unseen Stray OptimizerSeen NoGradient HookSeen Recomputed Retained1 FunctionChecked Divergence "
     "SavedBytes SilentWrite GradientCycle RegionDiffers StaleRead RankSeen asked RegionGradient TensorSeen SavedMemory1"

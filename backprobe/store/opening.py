@@ -1,8 +1,7 @@
 """Opens the file of a run for reading: Note [Reading what a stranger has made].
 
 Note [Opening a run changes nothing]: the file is opened read-only. If no process has its write-ahead log open, SQLite
-    is told that the file does not change: so no file appears beside it, and none is needed in a folder that cannot be
-    written to.
+is told that the file does not change: so it creates no file beside it, and needs none in a read-only folder.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from urllib.parse import quote
 
 from ..untrusted import is_regular
 
-#: Instructions of SQLite's machine that a query may take: a query over a million steps takes some ten millions.
+#: SQLite instructions that a query may take: a query over a million steps takes some ten millions.
 MAX_QUERY_WORK = 2_000_000_000
-#: How many of them are done between two looks at how many there were.
+#: Instructions between two checks of their count.
 _LOOK_EVERY = 1_000_000
-#: Bytes of one value in a file, compressed.
+#: The most bytes of one stored value, compressed.
 _MAX_STORED_BYTES = 256 << 20
-#: What SQLite puts beside a file.
+#: Suffixes of the files that SQLite creates beside a database.
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
 class RunConnection(sqlite3.Connection):
-    """A connection whose queries end.
+    """A connection whose queries are bounded.
 
-    :raises sqlite3.OperationalError: from whatever reads: a query took more than ``MAX_QUERY_WORK``.
+    :raises sqlite3.OperationalError: from any read: a query took more than ``MAX_QUERY_WORK``.
     """
 
     _looks = 0
@@ -44,15 +43,15 @@ class RunConnection(sqlite3.Connection):
 
 
 def connect(file: Path, unchanging: bool = False) -> RunConnection:
-    """A connection to the file of a run, which cannot change it.
+    """Return a read-only connection to the file of a run.
 
-    :param unchanging: nobody writes to the file: SQLite takes no locks and makes no files.
-    :raises ValueError: what stands beside the file is no file of SQLite's.
+    :param unchanging: no process writes to the file: SQLite takes no locks and creates no files.
+    :raises ValueError: a file beside it is no regular file.
     :raises sqlite3.Error: it cannot be opened.
     """
     beside = [file.with_name(file.name + end) for end in _BESIDE]
     for one in beside:
-        # A folder in the place of the shared file does no harm: SQLite cannot open it.
+        # A folder in place of the shared file does no harm: SQLite cannot open it.
         harmless = one.name.endswith("-shm") and one.is_dir()
         if one.exists() and not harmless and not is_regular(one):
             raise ValueError(f"{one.name} is not a regular file")
@@ -72,10 +71,10 @@ def connect(file: Path, unchanging: bool = False) -> RunConnection:
 
 
 def check_tables(db: sqlite3.Connection, tables: Iterable[str]) -> None:
-    """Check that what is read as a table is one: a view, a virtual table or a column that is worked out calculates
-    whatever the file says when it is read. A table that is not there is not checked.
+    """Check that the names are plain tables: reading a view, a virtual table or a generated column would run code that
+    the file defines. Missing tables are ignored.
 
-    :raises ValueError: one is none.
+    :raises ValueError: one is not.
     """
     for table in tables:
         rows = db.execute("select type, rootpage from sqlite_master where name = ?", (table,)).fetchmany(2)

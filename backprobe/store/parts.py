@@ -1,8 +1,9 @@
-"""A run of several processes: a folder in ``parts`` for each, with its own file of steps, and what it is of several.
+"""A run of several processes: a folder in ``parts`` for each, with its own file of steps and its description.
 
-Note [Parts]: each process writes in a folder of its own, so none waits for another. ``seen.json`` is put in place whole
-    and says the latest of a process; what was recorded is a run as any other. Where the process that ``backprobe run``
-    started is one of equals (each rank was started so), it is a part too, and ``job.json`` says which others belong.
+Note [Parts]: each process writes in a folder of its own, so none waits for another. ``seen.json`` is replaced
+atomically and holds the latest state of a process; its recording is a run like any other. If the process that
+``backprobe run`` started is one of equals (each rank was started so), it is a part too, and ``job.json`` names the
+others.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from ..untrusted import read_bytes, read_text
 from . import CODE, SEEN
 from .codec import Decoder, dumps, own_fields, to_plain
 
-#: In a run's folder: its parts; what its processes have in common, where none of them is the first.
+#: In a run's folder: its parts; and the common description of its processes, if none of them is the first.
 PARTS, JOB = "parts", "job.json"
 _UNWATCHED = "unwatched-"
-#: Nobody holds the lock of a folder for longer.
+#: No process holds the lock of a folder longer than this.
 STALE_LOCK_S = 30.0
 _FIELDS = (
     "RankSeen",
@@ -44,10 +45,10 @@ _FIELDS = (
 
 
 def claim(folder: Path, name: str) -> Path:
-    """A new folder called `name` in the parts of the run in `folder`.
+    """Create a folder called `name` in the parts of the run in `folder`.
 
     :raises FileExistsError: there is one.
-    :raises OSError: it cannot be made: a run that is not kept may be over, and its folder gone.
+    :raises OSError: it cannot be created: a temporary run may be over, and its folder gone.
     """
     parts = folder / PARTS
     parts.mkdir(exist_ok=True)
@@ -56,14 +57,14 @@ def claim(folder: Path, name: str) -> Path:
 
 
 def write_seen(part: Path, seen: RankSeen, texts: bool = True) -> None:
-    """Put what is known of a process into its folder, in the place of what was. `texts`: with those of source lines."""
+    """Write the state of a process into its folder, replacing the previous one. `texts`: with source lines."""
     fields = own_fields()
     plain = {"fields": {name: fields[name] for name in _FIELDS}, "seen": to_plain(seen, texts=texts)}
     replace_text(part / SEEN, dumps(plain))
 
 
 def read_seen(part: Path) -> RankSeen | None:
-    """What a process said last of itself; ``None`` where it has said nothing, or nothing that can be read."""
+    """Read the last state of a process; ``None`` if there is none, or it is unreadable."""
     try:
         plain = json.loads(read_text(inside(part, SEEN)))
         seen = Decoder(plain["fields"])(RankSeen, plain["seen"])
@@ -83,7 +84,7 @@ def _exit_code(part: Path) -> int | None:
 
 
 def read_parts(folder: Path) -> dict[Path, RankSeen]:
-    """The processes of the run in `folder` by the folders of their parts, ranks in their order first."""
+    """Return the processes of the run in `folder` by the folders of their parts, ranks first and in order."""
     found = {}
     for part in part_folders(folder):
         seen = read_seen(part)
@@ -93,7 +94,7 @@ def read_parts(folder: Path) -> dict[Path, RankSeen]:
 
 
 def part_folders(folder: Path) -> list[Path]:
-    """The folders of the parts of the run in `folder`, without links that lead out of it."""
+    """Return the folders of the parts of the run in `folder`, without links that lead out of it."""
     found = []
     for part in (folder / PARTS).glob("*/"):
         with contextlib.suppress(BackprobeError):
@@ -102,7 +103,7 @@ def part_folders(folder: Path) -> list[Path]:
 
 
 def tells(seen: RankSeen) -> bool:
-    """Whether a process is one of those that train, or something is to be said of it."""
+    """Return whether a process trains, or something went wrong in it."""
     calm = seen.over and not (seen.error or seen.code or seen.signal or seen.gaps or seen.findings)
     return not calm or seen.rank is not None or bool(seen.steps or seen.backwards)
 
@@ -112,7 +113,7 @@ def in_order(seen: RankSeen) -> tuple[bool, int, int, int]:
 
 
 def unwatched(folder: Path) -> list[Unseen]:
-    """The processes of the run in `folder` that nothing is known of."""
+    """Return the processes of the run in `folder` of which nothing is known."""
     parts = folder / PARTS
     count = sum(1 for _ in parts.glob(f"{_UNWATCHED}*"))
     known = part_folders(folder)
@@ -122,7 +123,7 @@ def unwatched(folder: Path) -> list[Unseen]:
 
 
 def read_job(folder: Path) -> Mapping[str, Any] | None:
-    """What ``job.json`` says; ``None`` where there is none.
+    """Read ``job.json``; ``None`` if there is none.
 
     :raises BackprobeError: it cannot be read.
     """
@@ -137,10 +138,10 @@ def read_job(folder: Path) -> Mapping[str, Any] | None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """No other process is within for the same folder.
+    """Hold an exclusive lock on a folder.
 
-    On a file system without locks a folder is the lock; one that stays, since its process was killed, is taken over
-    after ``STALE_LOCK_S`` seconds.
+    On a file system without locks, a folder is the lock; if its process was killed, it is taken over after
+    ``STALE_LOCK_S`` seconds.
 
     :raises OSError: `folder` cannot be written to.
     """

@@ -1,4 +1,4 @@
-"""Read a run folder as a ``Trace``. Never imports torch."""
+"""Reads a run folder as a ``Trace``. Never imports torch."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 
 def open_run(folder: str | Path) -> Trace:
-    """The run in `folder`. Steps are read when they are looked at.
+    """Open the run in `folder`. Steps are read on access.
 
-    :raises BackprobeError: no run there, one of a newer format, or a damaged one. Looking at a step of a damaged one
+    :raises BackprobeError: there is no run, it has a newer format, or it is damaged. Accessing a step of a damaged run
         raises it too.
     """
     file = inside(Path(folder), FILE)
@@ -56,7 +56,7 @@ def open_run(folder: str | Path) -> Trace:
 
 def _opened(db: sqlite3.Connection, file: Path) -> Trace:
     try:
-        db.execute("begin")  # what is read here is of one moment, whoever writes
+        db.execute("begin")  # all reads see one moment, even if another process writes
         with db:
             return _trace(_tables(db, file), file)
     except BaseException:
@@ -93,7 +93,7 @@ def _trace(tables: Tables, file: Path) -> Trace:
     return Trace(StoredSteps(tables, decoder, file), facts, info, findings)
 
 
-#: What is known of the run besides records, where a reader does something with it.
+#: Types of the run's info entries that a reader uses.
 _INFO: dict[str, Any] = {
     **dict.fromkeys(("script", "folder", "machine", "level", "torch", "python", "backprobe", "part"), str),
     **dict.fromkeys(("pid", "steps", "backwards", "skipped", "thinned", "first_steps"), int),
@@ -106,12 +106,15 @@ _INFO: dict[str, Any] = {
 }
 
 
-#: Seconds since 1970, or that something took: the years to 3000.
+#: Upper limit of times in seconds since 1970, and of durations: the year 3000.
 _LATEST = 32_503_680_000
 
 
 def _checked(info: dict[str, Any]) -> dict[str, Any]:
-    """:raises ValueError, TypeError: something in `info` is not what it can be."""
+    """Check the types and ranges of `info`.
+
+    :raises ValueError, TypeError: an entry is invalid.
+    """
     decoder = Decoder()
     for key, kind in _INFO.items():
         if key in info:
@@ -123,14 +126,14 @@ def _checked(info: dict[str, Any]) -> dict[str, Any]:
     return info
 
 
-#: How many layouts, signatures and lists of names are kept, and how many nodes or names they may have together.
+#: The most cached layouts, signatures and lists of names, and the most nodes or names in them together.
 MAX_KEPT, MAX_KEPT_PARTS = 32, 1 << 20
 
 
 class _Sized(Generic[T]):
-    """What was read last, by number; of what has many parts, less.
+    """A cache of recently read values by number, limited by their total size.
 
-    :param read: reads one; ``size`` of it says how many parts it has.
+    :param read: reads one; ``size`` returns its number of parts.
     """
 
     def __init__(self, read: Callable[[int], T], size: Callable[[T], int]) -> None:
@@ -153,7 +156,7 @@ class _Sized(Generic[T]):
 class StoredSteps(Shown, Sequence[TracedStep]):
     """The steps of a run on disk.
 
-    :raises BackprobeError: from whatever reads one: it is damaged, or the file was closed.
+    :raises BackprobeError: from any read: the file is damaged, or was closed.
     """
 
     def __init__(self, tables: Tables, decoder: Decoder, file: Path) -> None:
@@ -178,7 +181,7 @@ class StoredSteps(Shown, Sequence[TracedStep]):
 
     def _step(self, number: int) -> tuple[Step, int | None]:
         row = self._tables.step(number)
-        if row is None:  # the step that a killed run was in
+        if row is None:  # the step during which the run was killed
             return Step(number, 0.0, None, ()), None
         values = [None if v == -1.0 else v for v in array("d", row.parameters)]
         triples = zip(values[0::3], values[1::3], values[2::3], strict=True)
@@ -195,11 +198,11 @@ class StoredSteps(Shown, Sequence[TracedStep]):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The steps' own numbers, by position."""
+        """The numbers of the steps, by position."""
         return self._ids
 
     def rows(self, first: int = 0, end: int | None = None) -> Iterator[StepRow]:
-        """The numbers of steps; see ``Trace.step_rows``."""
+        """Iterate over the numbers of steps; see ``Trace.step_rows``."""
         for number in self._ids[first:end]:
             with reading(self._file):
                 row = self._tables.step(number)
@@ -213,7 +216,7 @@ class StoredSteps(Shown, Sequence[TracedStep]):
             yield found
 
     def statistics(self, after: int = -1) -> list[Measured]:
-        """Of the steps in which some were measured, and which come after step `after`."""
+        """Return the statistics of the steps after step `after` that have some."""
         with reading(self._file):
             rows = self._tables.statistics(after)
             return [Measured(step, self._names(names), array("f", data)) for step, names, data in rows]
@@ -228,7 +231,7 @@ class StoredSteps(Shown, Sequence[TracedStep]):
         return signature_from(self._tables.part("signatures", number))
 
     def module_calls(self, trail: int | None) -> tuple[ModuleCall, ...]:
-        """The calls of modules of a step with that trail."""
+        """Return the module calls of a step with that trail."""
         if trail is None:
             return ()
         with reading(self._file):
@@ -265,7 +268,7 @@ class StoredNodes(PackedNodes):
 
 
 class StoredCalls(Shown, Sequence[BackwardCall]):
-    """The backward calls of one step, read when they are looked at."""
+    """The backward calls of one step, read on access."""
 
     def __init__(self, steps: StoredSteps, step: int) -> None:
         self._steps, self._step = steps, step

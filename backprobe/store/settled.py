@@ -1,8 +1,8 @@
-"""A run in a folder that cannot be written to: a colleague's, a mounted one, one on a file system without locks.
+"""Reads a run in a read-only folder, or on a file system without locks.
 
 Note [Runs that cannot be locked]: SQLite reads a write-ahead log with the help of a shared file beside it and of locks.
-    If the folder has no room for that file, or the file system has no locks, nobody can be writing there through SQLite
-    from here: the file is read as one that does not change. Steps that are still in the log are put into a copy.
+If the folder has no room for that file, or the file system has no locks, no process can be writing there through SQLite
+from this machine: the file is read as one that does not change. Steps that are still in the log are merged into a copy.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-#: What SQLite says where it cannot make its shared file or take its locks.
+#: Parts of SQLite's errors if it cannot create its shared file or take its locks.
 _NO_ROOM = ("unable to open database file", "readonly database", "disk i/o error", "locking protocol")
 
 
 def needs_room(error: sqlite3.Error) -> bool:
-    """Whether SQLite could not read a file for want of locks or of a place for its shared file."""
+    """Return whether SQLite failed because it lacks locks or room for its shared file."""
     return isinstance(error, sqlite3.OperationalError) and any(words in str(error).lower() for words in _NO_ROOM)
 
 
 @contextlib.contextmanager
 def settled(file: Path) -> Iterator[Path]:
-    """`file` as it is where its log is empty, else a copy with the log put in, which is gone after the block. A
-    connection that was opened inside the block goes on to work.
+    """Yield `file` if its log is empty, otherwise a copy with the log merged in, which is deleted after the block.
+
+    A connection that was opened inside the block remains usable.
 
     :raises OSError: there is no room for the copy.
     :raises sqlite3.Error: the log cannot be read.

@@ -1,8 +1,8 @@
-"""Norms of parameters of which each rank has a part.
+"""Combines the norms of parameters that are sharded over ranks.
 
-Note [Norms of sharded parameters]: each rank measures what it has. Parts of one tensor, as its placements tell, make up
-    the norm of the whole; copies of one part count once. A summand has no norm, and where a rank's part was not
-    measured, the whole is not known.
+Note [Norms of sharded parameters]: each rank measures its own shard. Shards of one tensor, according to its placements,
+make up the norm of the whole; copies of one shard count once. A partial sum has no norm, and if a rank's shard was not
+measured, the whole is unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..traces import Shown, Trace, TracedStep, numbers_of
 
 
 def sharded(traces: Sequence[Trace]) -> bool:
-    """Whether ranks have parts of parameters, as far as `traces` of them tell."""
+    """Return whether the ranks of `traces` hold shards of parameters."""
     return any(t.place for trace in traces for one in trace.facts.of(Replicas) for t in one.tensors)
 
 
@@ -32,16 +32,16 @@ class Whole(Shown, Sequence[TracedStep]):
 
     @property
     def folder(self) -> Path | None:
-        """That of the first rank's run."""
+        """The folder of the first rank's run."""
         return getattr(self._steps, "folder", None)
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The steps' own numbers, by position."""
+        """The numbers of the steps, by position."""
         return numbers_of(self._steps)
 
     def statistics(self, after: int = -1) -> Sequence[Measured]:
-        """Those of the first rank: statistics leave out parameters that are sharded."""
+        """Return the statistics of the first rank: they exclude sharded parameters."""
         found: Sequence[Measured] = getattr(self._steps, "statistics", lambda after: ())(after)
         return found
 
@@ -73,7 +73,7 @@ class Whole(Shown, Sequence[TracedStep]):
 def combined(
     stat: ParameterStat, ranks: Sequence[Mapping[str, ParameterStat]], held: Sequence[Mapping[str, Replica]]
 ) -> ParameterStat:
-    """Of one parameter in one step: Note [Norms of sharded parameters]."""
+    """Return the norms of one whole parameter in one step: Note [Norms of sharded parameters]."""
     mine = held[0].get(stat.name)
     if mine is None or not mine.place:
         return stat

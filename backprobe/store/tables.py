@@ -1,6 +1,6 @@
-"""The tables of a run's file: what is in them as plain values, each row held against its checksum.
+"""The tables of a run's file: their content as plain values, each row verified against its checksum.
 
-Whatever is wrong with a file shows here as ``BackprobeError``, at the opening or when a step is looked at: ``reading``.
+Any damage raises ``BackprobeError``, on opening or when a step is read: see ``reading``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import BackprobeError
 from ..untrusted import decompress
 from .codec import checksum, unsqueeze
 
-#: What each table is made of. The last column is the checksum of the others.
+#: The columns of each table. The last one is the checksum of the others.
 TABLES = {
     "info": "(key text primary key, value text, crc integer) without rowid",
     "records": "(kind text primary key, data blob, crc integer) without rowid",
@@ -28,19 +28,19 @@ TABLES = {
     "backwards": "(id integer primary key, step integer, trouble integer, layout integer, signature integer, "
     "head text, apart text, norms blob, seconds blob, crc integer)",
 }
-#: How many rows are read at a time at most, how many bytes in them, and how many bytes of records of the run as a whole
-#: when they are unpacked. Steps are counted in millions: each has a row.
+#: Limits for one query: rows, bytes in them, and unpacked bytes of the records of the whole run. Steps are counted in
+#: millions, and each has a row.
 MAX_ROWS, MAX_ROWS_BYTES, MAX_RECORDS_BYTES = 50_000_000, 1 << 30, 256 << 20
 _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
-#: What SQLite says of a file that may be sound: another process has it, it may not be opened, it was closed here.
+#: Parts of SQLite's errors for a file that may be sound: another process locks it, it may not be opened, or was closed.
 _NOT_DAMAGE = ("database is locked", "unable to open database", "readonly database", "closed database")
 
 
 @contextmanager
 def reading(file: Path, damage: str = "is damaged") -> Iterator[None]:
-    """Says of what goes wrong within that the file is damaged, or why it cannot be read now.
+    """Convert errors inside the block to one that says that the file is damaged, or why it cannot be read now.
 
-    :raises BackprobeError: something went wrong.
+    :raises BackprobeError: an error occurred.
     """
     try:
         yield
@@ -51,9 +51,9 @@ def reading(file: Path, damage: str = "is damaged") -> Iterator[None]:
 
 
 def bounded(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """`rows`, as they come.
+    """Yield `rows` unchanged.
 
-    :raises ValueError: there are too many, or too much is in them.
+    :raises ValueError: there are too many rows, or they are too large.
     """
     room = MAX_ROWS_BYTES
     for count, row in enumerate(rows):
@@ -75,8 +75,9 @@ class StoredStep:
 
 @dataclass(frozen=True)
 class StoredCall:
-    """A row of the table of backward calls. ``head`` is a plain ``BackwardCall`` without its nodes; ``apart`` has what
-    few calls have of a ``Packed``, by name."""
+    """A row of the table of backward calls. ``head`` is a plain ``BackwardCall`` without its nodes; ``apart`` holds the
+    rare fields of a ``Packed``, by name.
+    """
 
     layout: int
     signature: int
@@ -87,9 +88,9 @@ class StoredCall:
 
 
 class Tables:
-    """A file of this format.
+    """A file of the current format.
 
-    :ivar fields: what the places in plain records stand for, by kind.
+    :ivar fields: the field names of plain records, by kind.
     :ivar short: whether plain records may end early.
     """
 
@@ -114,17 +115,17 @@ class Tables:
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """What is read within is of one moment, whoever writes."""
+        """Make all reads inside the block see one moment, even if another process writes."""
         self.db.execute("begin")
         with self.db:
             yield
 
     def info(self) -> dict[str, Any]:
-        """What is known of the run besides records."""
+        """Return the run's info, without records."""
         return self._info
 
     def records(self) -> dict[str, list[Any]]:
-        """Plain records of the run as a whole, by kind."""
+        """Return the plain records of the whole run, by kind."""
         found, room = {}, MAX_RECORDS_BYTES
         for kind, data in self._rows("records", "kind, data"):
             text = decompress(data, room)
@@ -133,9 +134,9 @@ class Tables:
         return found
 
     def numbers(self) -> list[int]:
-        """The numbers of the steps that have something."""
+        """Return the numbers of the steps that have data."""
         found = [row[0] for row in bounded(self.db.execute("select id from steps order by id"))]
-        # A killed run: the backward calls of the step that was not over.
+        # A killed run: the backward calls of the unfinished step.
         last = found[-1] if found else -1
         query = "select distinct step from backwards where step > ? order by step"
         return [*found, *(row[0] for row in bounded(self.db.execute(query, (last,))))]
@@ -153,14 +154,14 @@ class Tables:
         ]
 
     def statistics(self, after: int = -1) -> list[tuple[int, int, bytes]]:
-        """Step, number of the names, and values in single precision, of the steps after `after` that were measured."""
+        """Return step, number of the names, and single-precision values of the measured steps after `after`."""
         if not self.db.execute("select 1 from sqlite_master where name = 'statistics'").fetchall():
-            return []  # written before there were any
+            return []  # a file written before statistics existed
         rows = self._rows("statistics", "id, names, data", "where id > ? order by id", (after,))
         return [tuple(row) for row in rows]  # type: ignore[misc]
 
     def part(self, table: str, number: int) -> Any:
-        """A layout, signature, trail or tuple of names, as plain values."""
+        """Return a layout, signature, trail or tuple of names, as plain values."""
         row = self._row(table, "id, data", number)
         if row is None:
             raise LookupError(f"{table} has no row {number}")

@@ -1,7 +1,7 @@
-"""Write a run as it happens. A step is committed when it is over: a killed process loses no finished one.
+"""Writes a run while it happens. Each finished step is committed: a killed process loses none.
 
-Note [What survives a crash]: Write-ahead logging without a flush to the disk at each commit: what is committed survives
-    the process, and a power cut costs the last steps but not the file.
+Note [What survives a crash]: write-ahead logging without a flush to the disk at each commit: committed data survives
+the process, and a power cut costs the last steps but not the file.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _STORAGE = frozenset(
 class Writer:
     """Writes one run folder.
 
-    :param limit: bytes that the run may take, about. Above it every other step loses its nodes, oldest first; steps
-        with trouble and the first ones stay, and so do the numbers of every step.
+    :param limit: approximate size of the run in bytes. Above it every other step loses its nodes, oldest first; steps
+        with errors and the first ones keep them, and the numbers of every step stay.
     :param texts: keep the text of source lines.
-    :raises BackprobeError: the folder cannot be made or holds something already.
+    :raises BackprobeError: the folder cannot be created or is not empty.
     """
 
     def __init__(self, folder: Path, info: Mapping[str, Any], limit: int = 256 << 20, texts: bool = True) -> None:
@@ -82,7 +82,7 @@ class Writer:
         self._db.execute("begin")
 
     def check_there(self) -> None:
-        """Check that the file is still in its folder: SQLite goes on to write to one that was removed.
+        """Check that the file is still in its folder: SQLite continues to write to a deleted file.
 
         :raises FileNotFoundError: it is not.
         """
@@ -96,7 +96,7 @@ class Writer:
             self._row("info", key, dumps(value))
 
     def facts(self, facts: Facts) -> None:
-        """Write what is known of the run as a whole, in the place of what was."""
+        """Write the facts of the run, replacing earlier ones."""
         rows, fields = facts_plain(facts, self._texts)
         self.put({"asked": facts.asked, "fields": fields})
         self._db.execute("delete from records")
@@ -115,7 +115,9 @@ class Writer:
         return number
 
     def layout(self, key: Any, layout: Layout) -> int:
-        """Number of `layout`, written where it is new. `key` stays the same while it does."""
+        """Return the number of `layout`, and write it if it is new. `key` is the same object as long as it does not
+        change.
+        """
         known = self._layouts.get(id(key))
         if known is not None and known[0] is key:
             return known[1]
@@ -126,13 +128,13 @@ class Writer:
         return number
 
     def rename(self, layouts: Mapping[int, Layout]) -> None:
-        """Write layouts again whose names of modules were not yet known when they were written."""
+        """Rewrite layouts whose module names were not yet known when they were first written."""
         for number, layout in layouts.items():
             self._row("layouts", number, squeeze(layout_plain(layout, self._texts)))
 
     @property
     def layouts(self) -> Sequence[tuple[Any, int]]:
-        """The keys of the layouts written lately, and their numbers."""
+        """The keys of recently written layouts, and their numbers."""
         return list(self._layouts.values())
 
     def backward(self, call: BackwardCall, packed: Packed, key: Any, trouble: bool) -> None:
@@ -153,7 +155,9 @@ class Writer:
         self._row("backwards", call.index, call.step, int(trouble), *shared, head, apart, norms, seconds)
 
     def step(self, step: Step, trail_key: Any, calls: Any) -> None:
-        """Write a finished step and commit. `calls` gives its module calls, asked for where `trail_key` is new."""
+        """Write a finished step and commit. `calls` returns its module calls; it is called only if `trail_key` is
+        new.
+        """
         trail = self._trails.get(trail_key)
         if trail is None:
             trail = self._trails[trail_key] = self._new("trails", [to_plain(c, texts=self._texts) for c in calls()])
@@ -175,7 +179,7 @@ class Writer:
         return number
 
     def measured(self, measured: Measured) -> None:
-        """Write statistics of a step."""
+        """Write the statistics of a step."""
         data = array("f", measured.values).tobytes()
         self._bytes += len(data) + 32
         self._row("statistics", measured.step, self._names_of(measured.names), data)
@@ -192,7 +196,7 @@ class Writer:
             (now - 3, self._stride),
         )
         self.thinned += self._db.total_changes - before
-        # Graphs and signatures that no call uses any longer; those that the next call may name stay.
+        # Delete graphs and signatures that no call uses; keep those that the next call may refer to.
         for table, column, held in (
             ("layouts", "layout", [n for _, n in self._layouts.values()]),
             ("signatures", "signature", [n for _, n in self._signatures.values()]),
@@ -204,7 +208,7 @@ class Writer:
         if self._stride > 4:
             older = self._db.execute("select id from statistics where id < ? order by id", (now // 2,)).fetchall()
             self._db.executemany("delete from statistics where id = ?", older[1::2])
-        if self._stride > 64:  # what grows now are the steps' own numbers
+        if self._stride > 64:  # from here on, the numbers of the steps take most space
             self._db.execute(
                 "update steps set parameters = x'', crc = checksum('steps', id, head, names, x'', trail) "
                 "where id > 3 and id < ? and id % ? != 0",
@@ -222,7 +226,7 @@ class Writer:
         self._db.close()
 
     def close(self, facts: Facts, findings: Sequence[Finding]) -> None:
-        """Write what is known at the end, and the findings."""
+        """Write the final facts, and the findings."""
         self.facts(facts)
         self._row("records", "Finding", squeeze(to_plain(findings, texts=self._texts)))
         self.put({"ended": time.time(), "thinned": self.thinned})
@@ -232,7 +236,7 @@ class Writer:
 
 
 def amend(folder: Path, info: Mapping[str, Any]) -> None:
-    """Replace what the run in `folder`, which is over, says of itself.
+    """Replace info entries of the run in `folder`, which is over.
 
     :raises BackprobeError: it cannot be written.
     """
@@ -251,7 +255,9 @@ def amend(folder: Path, info: Mapping[str, Any]) -> None:
 
 
 def cannot_write(folder: Path, error: Exception) -> BackprobeError:
-    """What is said of a run that cannot be written to `folder`: a ``StorageError`` where that is nobody's mistake."""
+    """Return the error for a run that cannot be written to `folder`: a ``StorageError`` if the file system is the
+    cause.
+    """
     broken = isinstance(error, sqlite3.Error) or getattr(error, "errno", None) in _STORAGE
     return (StorageError if broken else BackprobeError)(f"cannot write a run to {folder}: {error}")
 
@@ -261,7 +267,7 @@ def _or_less(value: float | None) -> float:
 
 
 def save(trace: Trace, folder: Path, limit: int = 1 << 30) -> Path:
-    """Write `trace` to `folder`, whole."""
+    """Write the whole of `trace` to `folder`."""
     writer = Writer(folder, {"started": time.time(), **trace.info, "pid": os.getpid()}, limit)
     for measured in trace.statistics:
         writer.measured(measured)
@@ -275,7 +281,7 @@ def save(trace: Trace, folder: Path, limit: int = 1 << 30) -> Path:
     writer.close(trace.facts, trace.findings)
     before: Path | None = getattr(trace.steps, "folder", None)
     for kept in trace.facts.of(KeptBatch):
-        name = file_of(kept.step)  # and not the name that is recorded, which may be any
+        name = file_of(kept.step)  # not the recorded name, which may be anything
         if before is not None and inside(before, name).is_file():
             with replacing(folder / name) as part:
                 shutil.copyfile(before / name, part)
