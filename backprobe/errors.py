@@ -1,10 +1,10 @@
-"""The one class of errors that backprobe itself raises."""
+"""The errors that backprobe itself raises."""
 
 from .text import without_controls
 
 
 class BackprobeError(Exception):
-    """Something that a person can put right: wrong use, a damaged run, a missing file.
+    """An error that the user can correct: wrong use, a damaged run, a missing file.
 
     The command line prints its text as one line and exits with a non-zero code; it never shows a traceback. The text
     holds no control characters of the names in it: Note [Control characters].
@@ -15,12 +15,14 @@ class BackprobeError(Exception):
 
 
 class StorageError(BackprobeError):
-    """A run cannot be written where it was to be kept, though that was a place for it: the disk is full, or the file
-    system has no locks. The script runs all the same."""
+    """A run cannot be written although its folder is valid: the disk is full, or the file system has no locks.
+
+    The script continues all the same.
+    """
 
 
 class UnknownName(BackprobeError, KeyError):
-    """A name that is not there. Also a ``KeyError``, as mappings raise."""
+    """An unknown name. Also a ``KeyError``, as mappings raise."""
 
     def __str__(self) -> str:
         return without_controls(str(self.args[0]), lines=True)

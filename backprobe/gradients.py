@@ -1,4 +1,4 @@
-"""Norms of parameters' gradients: as backward calls gave them, or as the optimizer met them."""
+"""Norms of parameters' gradients: as backward calls returned them, or as the optimizer used them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .records import ACCUMULATE_SEQ, BackwardCall, together
 #: Where the gradients of a step were measured: not at all, by its backward call, or by the optimizer that used them
 #: (all calls of the step added up, after a script has clipped or unscaled them).
 NONE, BACKWARD, OPTIMIZER = 0, 1, 2
-#: What is said beside a norm of each: one series of norms has one kind (``OneKind``).
+#: The description shown beside a norm of each source: one series of norms has one source (``OneKind``).
 WORDS = {NONE: "", BACKWARD: "before clipping", OPTIMIZER: "after clipping and unscaling"}
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """Norms of a step's gradients by parameter, and of all together, which is unknown where some are.
+    """Norms of a step's gradients by parameter, and the total norm, which is unknown if some norms are.
 
     :ivar calls: backward calls of the step whose nodes were recorded.
     """
@@ -39,8 +39,9 @@ class LeafGradients:
         self._slots: dict[tuple[int, int], tuple[Packed, list[tuple[str, int]]]] = {}
 
     def of(self, calls: Iterable[BackwardCall]) -> tuple[dict[str, float], bool]:
-        """Norm by parameter, and whether that is all of them: one that several calls add to is left out, since nobody
-        measured the sum."""
+        """Return the norm by parameter, and whether all are included: parameters that several calls add to are left
+        out, since the sum was not measured.
+        """
         found: dict[str, float] = {}
         several: set[str] = set()
         for call in calls:
@@ -74,11 +75,11 @@ def gradients_of(
     used: Iterable[tuple[str, float | None]],
     kind: int = NONE,
 ) -> Gradients:
-    """The gradients of a step with these backward calls.
+    """Return the gradients of a step with these backward calls.
 
-    :param used: by parameter, the norm that the optimizer met; ``None`` or -1 where that was not measured.
-    :param kind: ``BACKWARD`` or ``OPTIMIZER``: only norms measured there; ``NONE``: what backward gave, if one call
-        gave all, else what the optimizer met.
+    :param used: by parameter, the norm that the optimizer used; ``None`` or -1 if not measured.
+    :param kind: ``BACKWARD`` or ``OPTIMIZER``: only norms measured there; ``NONE``: the backward's, if one call gave
+        all, otherwise the optimizer's.
     """
     calls = [*calls]
     norms, whole = leaves.of(calls) if kind != OPTIMIZER else ({}, True)
@@ -91,8 +92,9 @@ def gradients_of(
 
 
 class OneKind:
-    """Reads the gradients of steps so that all norms are of one kind, that of the first step that has some of all its
-    parameters: norms before and after clipping are no series together. Steps that have the other kind only have none.
+    """Reads the gradients of steps with norms of one kind: that of the first step that has them for all its parameters.
+
+    Norms before and after clipping form no common series. Steps with only the other kind have no norms.
 
     :ivar kind: the kind; ``NONE`` until it is known.
     """
@@ -102,7 +104,7 @@ class OneKind:
         self._leaves = LeafGradients()
 
     def of(self, calls: Iterable[BackwardCall], used: Iterable[tuple[str, float | None]]) -> Gradients:
-        """The gradients of the next step: see ``gradients_of``."""
+        """Return the gradients of the next step: see ``gradients_of``."""
         found = gradients_of(self._leaves, calls, used, self.kind)
         if self.kind == NONE and found.total is not None:
             self.kind = found.source
@@ -110,7 +112,7 @@ class OneKind:
 
 
 def _slots(packed: Packed) -> list[tuple[str, int]]:
-    """By parameter, the slot that its gradient's norm is in: what unpacking gives where slots stand for norms."""
+    """Return by parameter the slot of its gradient's norm: unpacks with slot numbers in place of norms."""
     count = len(packed.norms)
     runs = unpack(replace(packed, norms=range(count), unmeasured=frozenset(), bad={}))
     found = []

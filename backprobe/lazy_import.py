@@ -1,4 +1,4 @@
-"""What watches torch is loaded when it is used; what torch does not have is said."""
+"""Imports the parts that need torch on first use, and reports which name the installed torch lacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import BackprobeError
 
 
 def load(name: str) -> ModuleType:
-    """A module of this package.
+    """Import a module of this package.
 
     :raises BackprobeError: this torch lacks a name that the module needs.
     """

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from .traces import Trace
 
 _COVER = re.compile(r"%%backprobe(\s.*)?$", re.DOTALL)
-#: Options of ``backprobe run`` that a cell takes too, but for those of the magic's own.
+#: Options of ``backprobe run`` that a cell also accepts, except the magic's own.
 _TAKEN = (
     *("level", "budget", "every", "steps", "layer_stats", "check", "histograms", "log_nodes", "log_file"),
     *("out", "findings", "quiet"),
 )
-#: An attribute of the shell that was replaced, what it was (``None``: the class has it), and what it is.
+#: A replaced attribute of the shell: its name, the previous value (``None``: the class has it), and the new value.
 _Replaced = tuple[str, Any, Callable[..., Any]]
 
 
@@ -39,7 +39,7 @@ class _Options(argparse.Namespace):
 
 
 def _options(text: str) -> _Options:
-    """What follows the magic in its line.
+    """Parse the rest of the magic's line.
 
     :raises BackprobeError: an option is unknown, or one that only the command has.
     """
@@ -62,7 +62,7 @@ def _options(text: str) -> _Options:
 
 
 class Outcome:
-    """What came of a cell, as it is shown below it."""
+    """The result of a cell, as shown below it."""
 
     def __init__(self, trace: Trace, page: bool = False) -> None:
         self._trace, self._page = trace, page
@@ -75,10 +75,10 @@ class Outcome:
 
 
 class _Watched:
-    """A cell that is watched. Errors are shown without the frames that are there for us.
+    """A recorded cell. Errors are shown without backprobe's own frames.
 
     :param about: IPython's record of the execution.
-    :param raised_on: who runs the cell raises its error on, which is shown there.
+    :param raised_on: the caller raises the cell's error again, and it is shown there.
     """
 
     def __init__(self, shell: Any, about: Any, options: _Options, raised_on: bool) -> None:
@@ -106,7 +106,7 @@ class _Watched:
         setattr(self._shell, name, show)
 
     def end(self) -> Trace:
-        """Nothing more is watched, and the shell is as it was."""
+        """End the recording and restore the shell."""
         for name, before, mine in self._replaced:
             if vars(self._shell).get(name) is not mine:  # the cell put its own there
                 continue
@@ -161,8 +161,10 @@ class Extension:
             self._html.pop(kind, None)
 
     def uncover(self, lines: list[str]) -> list[str]:
-        """The lines of a cell without the magic, where its options are right. IPython asks often, also for what is not
-        run: nothing is begun here."""
+        """Return the lines of a cell without the magic, if its options are valid.
+
+        IPython calls this often, also for cells that do not run: so nothing is started here.
+        """
         if not lines or _covered(lines[0]) is None or (self._cells and not self._called):
             return lines  # inside of another magic's cell: this one is called as those are
         rest = lines[1:]
@@ -230,8 +232,9 @@ class Extension:
 
 
 def _covered(line: str) -> _Options | None:
-    """The options of a cell whose first line is `line`; ``None`` where it is not to be watched, or they are wrong: the
-    magic says then what is wrong."""
+    """Return the options of a cell whose first line is `line`; ``None`` if it has no magic, or invalid options, which
+    the magic reports itself.
+    """
     found = _COVER.match(line.rstrip())
     with suppress(BackprobeError):
         return None if found is None else _options(found[1] or "")

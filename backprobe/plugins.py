@@ -1,4 +1,4 @@
-"""What other packages plug in by entry points. One that fails is left out and said; it never breaks a run."""
+"""Loads plugins of other packages from entry points. A plugin that fails is skipped and reported; it breaks no run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from .records import Unseen
 
-#: What a plugin may raise without harm: all but what ends the script on purpose, such as Ctrl-C.
+#: Errors of a plugin that are caught: all except those that end the script on purpose, such as Ctrl-C.
 CONTAINED = (Exception, SystemExit)
 
 
 @cache
 def load(group: str) -> tuple[tuple[tuple[str, Any], ...], tuple[Unseen, ...]]:
-    """The objects that the entry points of `group` name, by name, and those that could not be loaded."""
+    """Return the objects that the entry points of `group` name, by name, and those that could not be loaded."""
     loaded: list[tuple[str, Any]] = []
     failed: list[Unseen] = []
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
@@ -26,6 +26,6 @@ def load(group: str) -> tuple[tuple[tuple[str, Any], ...], tuple[Unseen, ...]]:
 
 
 def failure(name: str, group: str, error: BaseException) -> Unseen:
-    """How a plugin that failed is said."""
+    """Describe a plugin that failed."""
     text = " ".join(str(error).split())[:300]
     return Unseen(f"plugin {name}", 1, f"a plugin of {group} failed, and was left out: {type(error).__name__}: {text}")

@@ -1,8 +1,8 @@
-"""What a run and a page do not say: secrets, and where somebody's home folder is.
+"""Removes secrets and the path of the user's home folder from runs and pages.
 
-Note [Secrets in a run]: people mail runs and pages. What looks like a secret is masked before it is stored: values of
-    options, settings and variables by their names; passwords and tokens in addresses; tokens of well-known services by
-    their form. What the script itself gets is never changed.
+Note [Secrets in a run]: people mail runs and pages. Values that look like secrets are masked before they are stored:
+values of options, settings and variables by their names; passwords and tokens in addresses; tokens of well-known
+services by their form. The script itself always gets the original values.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-#: Stands for a secret.
+#: Replaces a secret.
 MASK = "***"
-#: A name that has one of the first words, or ends with one of the second, stands for a secret; unless it has one of the
+#: A name with one of the first words, or ending with one of the second, denotes a secret; unless it has one of the
 #: third: a setting of tokenizers, of attention, of logs and sorting.
 _WORDS = (
     "secret secrets password passwords passwd pwd passphrase credential credentials apikey bearer authorization",
@@ -26,12 +26,12 @@ _WORDS = (
 )
 _ANYWHERE, _LAST, _PLAIN = (frozenset(words.split()) for words in _WORDS)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-#: Values that are switches, no secrets.
+#: Values that are switches, not secrets.
 _SWITCHES = frozenset({"", "true", "false", "none", "null", "yes", "no", "on", "off", "0", "1"})
 _OPTION = re.compile(r"([+~-]*[A-Za-z_][\w.@/-]*)=(.*)", re.DOTALL)
 _NAME_OF_OPTION = re.compile(r"--?[A-Za-z_][\w.-]*")
 
-#: Tokens of services, by what they begin with.
+#: Tokens of services, by their prefix.
 _TOKENS = re.compile(
     r"(?<![A-Za-z0-9_])(?:"
     r"(?:hf|api_org)_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|"
@@ -49,12 +49,12 @@ _QUERY = re.compile(r"([?&;]([A-Za-z][\w.-]*)=)[^&;\s\"'#\\]+")
 _BEARER = re.compile(r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/-]{8,}=*")
 #: A name and a value in the text of an option, as headers and JSON have them.
 _PAIR = re.compile(r"(([A-Za-z][\w.-]*)[\"']?\s*[:=]\s*[\"']?)([^\s\"',;&}]+)")
-#: A string that a line of source gives to a name.
+#: A string that a source line assigns to a name.
 _LITERAL = re.compile(r"(\b([A-Za-z_]\w*)[\"']?\]?\s*[:=]\s*[\"'])([^\"'\n]{8,})(?=[\"'])")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a value of that name looks like a secret: ``--hf-token``, ``db.password``, ``API_KEY``."""
+    """Return whether a value of that name looks like a secret: ``--hf-token``, ``db.password``, ``API_KEY``."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words:
         return False
@@ -64,7 +64,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """`text` without the secrets that show by their form: tokens of services, and those in addresses."""
+    """Mask secrets that are recognisable by their form: tokens of services, and those in addresses."""
     if any(mark in text for mark in _MARKS):
         text = _TOKENS.sub(MASK, text)
     if "://" in text:
@@ -76,17 +76,17 @@ def masked(text: str) -> str:
 
 
 def masked_value(name: str, value: str) -> str:
-    """`value`, which has a name: an option's, a variable's of the environment."""
+    """Mask `value`, given its name: that of an option or an environment variable."""
     return MASK if is_secret(name) and value.lower() not in _SWITCHES else masked(value)
 
 
 def masked_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Variables of the environment."""
+    """Mask environment variables."""
     return {name: masked_value(name, value) for name, value in variables.items()}
 
 
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
-    """The arguments of a command: ``--token=x``, ``--token x``, ``api.key=x``, and what is masked in any text."""
+    """Mask the arguments of a command: ``--token=x``, ``--token x``, ``api.key=x``, and secrets in any text."""
     found: list[str] = []
     name = ""
     for one in map(str, arguments):
@@ -109,7 +109,7 @@ def _pairs(text: str) -> str:
 
 
 def masked_source(text: str) -> str:
-    """Lines of source: strings that are given to names of secrets are masked."""
+    """Mask strings that source lines assign to names of secrets."""
 
     def mask(found: re.Match[str]) -> str:
         return found[1] + MASK if is_secret(found[2]) and not set(" \t") & set(found[3]) else found[0]
@@ -125,7 +125,7 @@ def _home(home: str) -> re.Pattern[str] | None:
 
 
 def without_home(text: str) -> str:
-    """`text` with ``~`` for the home folder of who runs this; of JSON too."""
+    """Replace the current user's home folder by ``~`` in `text`, which may be JSON."""
     home = os.path.expanduser("~").rstrip("/\\")
     for form in dict.fromkeys((home, json.dumps(home)[1:-1])):
         pattern = _home(form)
@@ -135,17 +135,17 @@ def without_home(text: str) -> str:
 
 
 def at_home(path: str) -> str:
-    """`path` with the home folder of who runs this for ``~``: lines of one machine are the same, stored or not."""
+    """Replace ``~`` by the current user's home folder, so that a line has the same path, stored or not."""
     return os.path.expanduser("~") + path[1:] if path == "~" or path.startswith(("~/", "~\\")) else path
 
 
 def private(text: str) -> str:
-    """`text`, of JSON or any other, as it may be stored and mailed."""
+    """Return `text`, JSON or any other, in a form that may be stored and mailed."""
     return masked(without_home(text))
 
 
 def private_values(value: Any, left: type = bytes) -> Any:
-    """`value`, made of lists and dicts, with each text in it ``private``; what is of the type `left` stays."""
+    """Apply ``private`` to each text in `value`, made of lists and dicts; values of the type `left` stay."""
     if isinstance(value, str):
         return private(value)
     if isinstance(value, left):

@@ -1,4 +1,4 @@
-"""The plugin for pytest: tests fail with what went wrong in their backward passes. No torch before one is watched."""
+"""The pytest plugin: tests fail if their backward passes have findings. Imports torch only if a test is watched."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MARK = (
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a test has to hold.
+    """The conditions that a test must satisfy.
 
     :ivar fail_on: the least severity of a finding that fails it; ``None``: none does.
     :ivar max_saved: bytes.
@@ -41,9 +41,9 @@ class Wanted:
 
 
 class Watch:
-    """What is watched of a test: the fixture ``backprobe``.
+    """The recording of a test: the fixture ``backprobe``.
 
-    ``trace`` is a ``backprobe.Trace`` of what the test did until then: reading it ends the watching.
+    ``trace`` is a ``backprobe.Trace`` of the test so far: reading it ends the recording.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -60,7 +60,7 @@ class Watch:
         self._open = True
 
     def end(self) -> None:
-        """Nothing more is watched; once is enough."""
+        """End the recording; has no effect the second time."""
         if self._open:
             self._open = False
             self._live.__exit__(None, None, None)
@@ -76,7 +76,7 @@ class Watch:
         return list(self.trace.findings)
 
     def complaints(self) -> list[str]:
-        """Why the test fails; empty where it holds what was wanted."""
+        """Return why the test fails; empty if it satisfies its conditions."""
         trace, wanted = self.trace, self.wanted
         wrong = [] if wanted.fail_on is None else self._wrong(trace)
         found = [_told(wrong, trace)]
@@ -89,8 +89,9 @@ class Watch:
         return [text for text in found if text]
 
     def _wrong(self, trace: Trace) -> list[Finding]:
-        """The findings that fail the test. An error that the test itself caught is what it expected: without the calls
-        that raised it."""
+        """Return the findings that fail the test. Errors that the test itself caught are expected: calls that raised
+        are left out.
+        """
         from .traces import Trace
 
         assert self.wanted.fail_on is not None
@@ -107,7 +108,7 @@ class Watch:
 
 
 def _told(findings: list[Finding], trace: Trace) -> str:
-    """The findings as text, with the source lines that `trace` has kept; empty if there are none."""
+    """Format findings with the source lines that `trace` recorded; empty if there are none."""
     from .view.cells import told
 
     return told(findings, trace.sources) if findings else ""
@@ -122,7 +123,7 @@ def _saved(trace: Trace, most: float) -> str:
 
 
 def _learning(trace: Trace, told: list[Finding]) -> list[str]:
-    """That some parameters do not learn, and what was found of them and is not among those `told`."""
+    """Report parameters that do not learn, with findings about them that are not in `told`."""
     from .text import few
 
     wanted = [one for one in trace.parameters if one.requires_grad]
@@ -137,7 +138,7 @@ def _learning(trace: Trace, told: list[Finding]) -> list[str]:
 
 
 def read_bytes(text: str | float) -> float:
-    """``"200 MB"``, ``"1.5 GiB"`` or a number of bytes.
+    """Parse ``"200 MB"``, ``"1.5 GiB"`` or a number of bytes.
 
     :raises ValueError: it is neither.
     """
@@ -150,9 +151,9 @@ def read_bytes(text: str | float) -> float:
 
 
 def wanted_of(arguments: Mapping[str, Any], default: Wanted) -> Wanted:
-    """What a marker asks for.
+    """Return the conditions that a marker states.
 
-    :raises ValueError: an argument is unknown, or not what it has to be.
+    :raises ValueError: an argument is unknown or invalid.
     """
     names = [one.name for one in dataclasses.fields(Wanted)]
     for name in arguments:
@@ -189,7 +190,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _watch_of(item: pytest.Item) -> Watch | None:
-    """What watches `item`; ``None`` where nothing does."""
+    """Return the recording of `item`; ``None`` if it is not watched."""
     if _WATCH not in item.stash:
         marks = list(item.iter_markers("backprobe"))
         fixture = "backprobe" in getattr(item, "fixturenames", ())
@@ -212,7 +213,7 @@ def _watch_of(item: pytest.Item) -> Watch | None:
 
 @pytest.fixture
 def backprobe(request: pytest.FixtureRequest) -> Watch:
-    """What is watched of this test: ``backprobe.trace``, ``backprobe.findings``. Reading them ends the watching."""
+    """The recording of this test: ``backprobe.trace``, ``backprobe.findings``. Reading them ends it."""
     watch = _watch_of(request.node)
     assert watch is not None
     return watch

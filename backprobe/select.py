@@ -1,4 +1,4 @@
-"""Which named things a person means: the same forms wherever something is chosen."""
+"""Selects named things by glob, pattern or predicate: the same forms everywhere."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def selector(select: Selection) -> Callable[[str, Any], bool]:
 
 @cache
 def _segments(glob: str) -> re.Pattern[str]:
-    """A glob in which ``{*}`` stands for any text without a dot."""
+    """Compile a glob in which ``{*}`` stands for any text without a dot."""
     before, after = translate("x").split("x")
     parts = (translate(part).removeprefix(before).removesuffix(after) for part in glob.split("{*}"))
     return re.compile(before + "[^.]*".join(parts) + after)
 
 
 class Choice:
-    """What a selection means among names that are all known: it remembers which of its parts chose none of them."""
+    """A selection among known names, which records the parts that matched none of them."""
 
     def __init__(self, select: Selection) -> None:
         parts = list(_flat(select))
@@ -89,7 +89,7 @@ def _flat(select: Selection) -> Iterator[Selection]:
 
 
 def described(select: Selection) -> str:
-    """A selection as a person would write it."""
+    """Format a selection as a user would write it."""
     if select is None:
         return "everything"
     if isinstance(select, str):
@@ -115,7 +115,7 @@ def chosen(names: Iterable[str], select: Selection, what: str) -> list[str]:
 
 
 def nothing_chosen(names: Iterable[str], select: Selection, what: str, whole: str = "") -> BackprobeError:
-    """The error for a selection that fits no name, with names that look like it."""
+    """Return the error for a selection that fits no name, with similar names."""
     names = list(names)
     parts = select if isinstance(select, list) else [select]
     shown = dict.fromkeys(n for part in parts if isinstance(part, str) for n in near(part, names)) or names[:3]
@@ -124,7 +124,7 @@ def nothing_chosen(names: Iterable[str], select: Selection, what: str, whole: st
 
 
 def near(name: object, names: Iterable[str], most: int = 3) -> list[str]:
-    """Those of `names` that look like `name`, as a whole or in their last part; the first ones where none does."""
+    """Return those of `names` that resemble `name`, as a whole or in their last part; the first ones if none does."""
     name, names = str(name), [str(one) for one in names]
     tails: dict[str, str] = {}
     for one in names:

@@ -1,4 +1,4 @@
-"""Numbers, sizes and tables as people read them. No torch: everybody may say things so."""
+"""Formats numbers, sizes and tables for people. Never imports torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTROLS_BUT_NEWLINE = re.compile(_CONTROLS.pattern.replace("\x0a", "\x0b"))
 
 
 def number(value: float | None) -> str:
-    """Three digits; a dash where there is none."""
+    """Format with three significant digits; ``None`` as a dash."""
     return "-" if value is None else f"{value:.3g}"
 
 
@@ -48,7 +48,7 @@ def plural(many: Sequence[object], one: str, several: str) -> str:
 
 
 def few(names: Sequence[str], most: int = 3) -> str:
-    """The first few of `names`, and how many more there are."""
+    """List the first few of `names`, and the number of others."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
@@ -84,7 +84,7 @@ def size(count: float) -> str:
 
 
 def mib(count: float) -> str:
-    """Bytes in MiB, the unit left out: for what stands in a column. Small ones get enough digits to show."""
+    """Format bytes in MiB without the unit, for a column. Small values get enough digits to be visible."""
     value = count / 2**20
     return f"{value:.2f}" if value >= 0.1 or not count else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
 
@@ -100,9 +100,10 @@ def packaged(path: str) -> str:
 
 
 def text_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[int] = frozenset()) -> str:
-    """Columns as wide as they need to be: names are never cut, they are what one types. Empty where there is no row.
+    """Format a table whose columns are as wide as needed: names are never cut, since users type them. Empty without
+    rows.
 
-    :param right: the columns that are set to the right, as numbers are.
+    :param right: the right-aligned columns, such as numbers.
     """
     if not body:
         return ""
@@ -117,7 +118,7 @@ def text_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[in
 
 
 def html_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[int] = frozenset()) -> str:
-    """The same for notebooks. Everything is escaped."""
+    """Format the same table as HTML for notebooks. Everything is escaped."""
 
     def line(tag: str, row: Sequence[str]) -> str:
         return "".join(

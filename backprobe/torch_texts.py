@@ -1,5 +1,7 @@
-"""What torch says in the errors that we know, and what it calls things: plain text, so that a recorded run is explained
-without torch. ``torch_internals/facts`` provokes each of these errors on the torch that is installed and compares.
+"""Texts of torch's errors and names of its objects, as plain strings, so that a recorded run is explained without
+torch.
+
+``torch_internals/facts`` provokes each of these errors on the installed torch and compares.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ COLLECTIVE = (
 )
 #: How the error begins that ``torch.multiprocessing`` raises in the process which started the others.
 OF_CHILDREN = ("ProcessRaisedException", "ProcessExitedException")
-#: How errors begin of processes that somebody interrupted or ended from outside; the second is a launcher's.
+#: How errors begin of processes that were interrupted or ended from outside; the second is a launcher's.
 INTERRUPTED = ("KeyboardInterrupt", "SignalException")
 #: A warning: Dynamo does not look into hooks that are there for all modules. A pattern.
 GLOBAL_HOOKS = r"Using `torch.compile\(module\)` when there are global hooks"

@@ -17,15 +17,15 @@ import stat
 import zlib
 from pathlib import Path
 
-#: Bytes of one compressed value, unpacked, that are read at most. The graph of a backward of a million nodes takes
-#: about 45 MB as JSON, and some twenty times as much as objects.
+#: The most bytes of one value after decompression. The graph of a backward of a million nodes takes about 45 MB as
+#: JSON, and some twenty times as much as objects.
 MAX_VALUE_BYTES = 64 << 20
-#: Bytes of a small file beside a run: what a process said of itself, how it crashed.
+#: The most bytes of a small file beside a run: a process's description or crash report.
 MAX_FILE_BYTES = 64 << 20
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` is a regular file, or a link to one."""
+    """Return whether `path` is a regular file, or a link to one."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):
@@ -33,7 +33,7 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """The content of a regular file.
+    """Read a regular file.
 
     :raises OSError: it is none, or cannot be read, or has more than `max_bytes`.
     """
@@ -48,7 +48,7 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) ->
 
 
 def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, errors: str = "strict") -> str:
-    """The same, as text.
+    """Read a regular file as text.
 
     :raises OSError: see ``read_bytes``.
     :raises ValueError: it is no UTF-8.
@@ -57,10 +57,10 @@ def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, err
 
 
 def decompress(data: bytes, max_bytes: int = MAX_VALUE_BYTES) -> bytes:
-    """What zlib packed.
+    """Decompress zlib data.
 
-    :raises ValueError: it is more than `max_bytes`.
-    :raises zlib.error: it is damaged.
+    :raises ValueError: the result is larger than `max_bytes`.
+    :raises zlib.error: the data is damaged.
     """
     unpacker = zlib.decompressobj()
     found = unpacker.decompress(data, max_bytes + 1)
@@ -72,10 +72,10 @@ def decompress(data: bytes, max_bytes: int = MAX_VALUE_BYTES) -> bytes:
 
 
 def read_gzip(path: str | os.PathLike[str], max_bytes: int = MAX_VALUE_BYTES) -> bytes:
-    """What is packed in a regular file by gzip.
+    """Read and decompress a regular gzip file.
 
     :raises OSError: it is no such file, or it is damaged.
-    :raises ValueError: it is more than `max_bytes`, unpacked.
+    :raises ValueError: the result is larger than `max_bytes`.
     :raises EOFError, zlib.error: it is damaged.
     """
     if not is_regular(path):

@@ -1,1 +1,1 @@
-"""Callbacks for training frameworks, a module for each: a framework is imported with its module, and not before."""
+"""Callbacks for training frameworks, one module each: a framework is imported only by its own module."""

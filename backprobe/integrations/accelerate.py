@@ -1,4 +1,4 @@
-"""For loops with accelerate. It has no callbacks: what is watched is a block."""
+"""The integration with accelerate, which has no callbacks: it records a block."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class watch:
 
     @property
     def stop(self) -> bool:
-        """An alarm of ``stop_on`` came: a loop that looks at this ends by itself."""
+        """Whether an alarm of ``stop_on`` was raised: a loop that checks this ends by itself."""
         return self.watching.stop
 
     @property
     def trace(self) -> Trace | None:
-        """What was recorded of the last block that is over."""
+        """The trace of the last completed block."""
         return self.watching.trace
 
     def __enter__(self) -> watch:

@@ -1,4 +1,4 @@
-"""For the Trainer of Lightning: ``lightning``, or ``pytorch_lightning`` where that is what the script has imported."""
+"""The callback for Lightning's Trainer: ``lightning``, or ``pytorch_lightning`` if the script imported that."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BackprobeCallback(Callback):  # type: ignore[misc]
 
     @property
     def trace(self) -> Trace | None:
-        """What was recorded of the last training that is over."""
+        """The trace of the last completed training."""
         return self.watching.trace
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

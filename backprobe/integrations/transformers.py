@@ -1,4 +1,4 @@
-"""For the Trainer of transformers."""
+"""The callback for the Trainer of transformers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def trace(self) -> Trace | None:
-        """What was recorded of the last training that is over."""
+        """The trace of the last completed training."""
         return self.watching.trace
 
     def __enter__(self) -> BackprobeCallback:

@@ -1,4 +1,4 @@
-"""A training that a framework runs, watched from its begin to its end. No framework is known here."""
+"""Records a training from beginning to end, for the callbacks of all frameworks."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ _DEFAULT = Options(
 
 
 class Watching:
-    """What a callback owns: ``begin`` to ``end``, once for each training. It is a sink of what the session sees.
+    """The recording that a callback owns: ``begin`` to ``end``, once for each training. It is a sink of the session.
 
-    :raises BackprobeError: an option is unknown, or is not what it has to be.
+    :raises BackprobeError: an option is unknown or invalid.
     """
 
     def __init__(self, options: Mapping[str, Any], log: Callable[[dict[str, float], int], None] | None = None) -> None:
@@ -106,9 +106,9 @@ class Watching:
         self.trace: Trace | None = None
 
     def begin(self, model: Any, name: str) -> None:
-        """Watch from here on. A training before this one that never came to its end is over.
+        """Start recording. An earlier training that never ended is ended first.
 
-        :raises BackprobeError: the run cannot be kept where that was asked for, or there is no such level or topic.
+        :raises BackprobeError: the run cannot be stored in the requested folder, or there is no such level or check.
         """
         from ..observe.alarm_dispatcher import AlarmDispatcher
         from ..observe.live import LiveTrace
@@ -156,7 +156,7 @@ class Watching:
             raise BackprobeError(f"cannot write a run to {out}: {error}") from None
 
     def end(self, error: BaseException | None = None) -> Trace | None:
-        """The training is over: what was found is said, and kept."""
+        """End the training: print and store the findings."""
         from ..observe.sinks.fanout import FAILURES, LOST, lost
 
         live, self._live = self._live, None
@@ -182,14 +182,14 @@ class Watching:
         return live
 
     def take(self) -> dict[str, float]:
-        """The numbers that came since the last time, for a tracker: by name, each finite."""
+        """Return the numbers since the last call, for a tracker: by name, each finite."""
         numbers, self._numbers = self._numbers, {}
         return numbers
 
     # As a sink.
 
     def backward(self, recorded: PendingCallRecord) -> None:
-        """Nothing is asked of single calls."""
+        """Single calls need no processing."""
 
     def step(self, step: Step, session: Session) -> None:
         if self._log is not None and self._numbers:

@@ -51,7 +51,7 @@ class Trace:
         sources: Callable[[Any], Mapping[str, str]] | None = None,
     ) -> None:
         """:param sources: returns the source text of the lines that records name, for a run recorded in this
-            process.
+        process.
         """
         self.steps: Sequence[TracedStep] = steps if isinstance(steps, Shown) else Steps(steps)
         self.facts = facts or Facts()
