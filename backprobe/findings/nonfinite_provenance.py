@@ -149,7 +149,9 @@ def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: _AtNode) -> BadOp
 
 def _by_chance(origin: BadOp | None) -> bool:
     """Whether a few of many values were not finite: of noise, not of a mask."""
-    return origin is not None and not info(origin.op).is_fill and origin.output.count * RARE < origin.output.numel
+    if origin is None or info(origin.op).is_fill:
+        return False
+    return origin.output.count * MASK_RARITY < origin.output.numel
 
 
 def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:

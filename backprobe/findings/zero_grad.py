@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _Key = tuple[str, "Site | None", "str | None"]
 
-#: Calls that are gone back to find where a parameter died.
-BACK = 1000
-#: The part of twice as many in which all parameters do.
-NEARLY = 0.75
-#: And where none of the first calls did.
-OFTEN = 0.5
-#: The first calls that have to be known to say that it was not so at the start.
-FEWEST = 3
+#: The most calls to go back in search of the one in which a parameter's gradient became zero.
+MAX_CALLS_BACK = 1000
+#: The share of the last calls in which all gradients are zero.
+NEARLY_ALL_SHARE = 0.75
+#: The same, if none of the first calls had zeros only.
+HALF_SHARE = 0.5
+#: The least first calls that must be known to say that they had no zeros.
+MIN_FIRST_CALLS = 3
 
 
 @rule(
