@@ -13,7 +13,7 @@ INDEX = Path(__file__).parents[1] / "backprobe" / "findings" / "pages" / "README
 def made(text: str) -> str:
     """`text` with its table of kinds as it has to be: the most important first, as findings are told."""
     known = own_rules()
-    topics = {kind.name: question.topic for question in known.questions for kind in question.kinds}
+    topics = {kind.name: question.topic for question in known.rules for kind in question.kinds}
     rows = ["| kind | what it says | severity |", "| --- | --- | --- |"]
     for kind in sorted(known.kinds, key=lambda kind: SEVERITIES.index(kind.severity)):
         topic = topics[kind.name]

@@ -163,7 +163,7 @@ def _all_kept(sides: Sequence[Side]) -> None:
     from ..comparing.steps import values_from_outside
 
     try:
-        kept = load("exact.kept").Kept([tape_folder(side.folder) for side in sides])
+        kept = load("float64.tensor_store").Kept([tape_folder(side.folder) for side in sides])
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -194,7 +194,7 @@ def _table(given: list[str]) -> list[tuple[str, str]]:
 def judge_of(one: Path, two: Path) -> Judge | None:
     """What calculates both again; ``None`` where torch is not installed."""
     try:
-        both, kept = load("exact.both").Both, load("exact.kept").Kept
+        both, kept = load("float64.pairwise").Both, load("float64.tensor_store").Kept
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
