@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from watching import same, watched
 
-from backprobe.observe.events import EVENTS, MOST, Events, Tracker
+from backprobe.observe.events import EVENTS, MAX_LISTENER_FAULTS, Events, Tracker
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
 from backprobe.observe.trackers import trackers
@@ -58,12 +58,12 @@ def test_who_raises_is_counted_and_the_others_hear_all_the_same() -> None:
     events, raises, steps = Events(), Raises(), Steps()
     events.attach(raises)
     events.attach(steps)
-    for i in range(2 * MOST):
+    for i in range(2 * MAX_LISTENER_FAULTS):
         events.tell("step_over", i)
-    assert steps.heard == list(range(2 * MOST))
-    assert raises.calls == MOST  # after that it is left alone
+    assert steps.heard == list(range(2 * MAX_LISTENER_FAULTS))
+    assert raises.calls == MAX_LISTENER_FAULTS  # after that it is left alone
     (unseen,) = events.faults.unseen()
-    assert (unseen.what, unseen.count) == ("internal error", MOST)
+    assert (unseen.what, unseen.count) == ("internal error", MAX_LISTENER_FAULTS)
     assert "Raises" in unseen.note and "KeyError: 'fault'" in unseen.note
 
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from watching import same, watched
 
 import backprobe
-from backprobe.observe.events import ALL
+from backprobe.observe.events import MAX_SHARED_FAULTS
 from backprobe.observe.session import Settings
 from backprobe.report.document import document, packed
 from backprobe.torch_internals import modes
@@ -418,7 +418,7 @@ def test_what_always_fails_does_not_end_the_watching_of_the_rest(monkeypatch: py
     session, collector = watched()
     session.start()
     try:
-        for _ in range(ALL + 10):
+        for _ in range(MAX_SHARED_FAULTS + 10):
             torch.ones(2, requires_grad=True).sin().sum().backward()
             mistaken(torch.ones(2, 4)).square().mean().backward()
             mistaken.first.zero_grad()
@@ -426,7 +426,7 @@ def test_what_always_fails_does_not_end_the_watching_of_the_rest(monkeypatch: py
         session.stop()
     trace = collector.trace(session)
     assert trace.coverage.observed.stopped is None
-    assert [u.count for u in trace.coverage.unseen if "planted" in u.note] == [ALL + 10]
+    assert [u.count for u in trace.coverage.unseen if "planted" in u.note] == [MAX_SHARED_FAULTS + 10]
     assert "unregistered-parameter" in [f.kind for f in trace.findings]
 
 

@@ -119,7 +119,7 @@ def test_a_frame_that_is_passed_on_is_no_signal() -> None:
 def test_what_a_handler_raises_in_the_midst_of_our_work_reaches_the_script(
     owner: type, method: str, budget: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name, value in ((sessions, "LOOKS", 0), (budgets, "FREE", 0.0), (budgets, "MOST", 10**9)):
+    for module, name, value in ((sessions, "SCAN_INTERVAL_RATIO", 0), (budgets, "FREE", 0.0), (budgets, "MOST", 10**9)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(budgets, "REST", math.inf)
     armed: list[bool] = []

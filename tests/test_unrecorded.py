@@ -188,13 +188,13 @@ def test_a_look_for_new_lines_that_fails_is_a_fault_of_ours(monkeypatch: pytest.
 
 def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sizes, now = NodeCountHistory(), 0
-    monkeypatch.setattr(node_count_history, "SIZES", 10)
+    monkeypatch.setattr(node_count_history, "MAX_REMEMBERED_COUNTS", 10)
     monkeypatch.setattr(node_count_history.private, "next_sequence_nr", lambda: now)
     for i in range(3000):
         now += i
         sizes.as_many()
         sizes.over()
-    assert len(sizes.sizes) == 10 and len(sizes.bounds) <= 2 * node_count_history.PAST
+    assert len(sizes.sizes) == 10 and len(sizes.bounds) <= 2 * node_count_history.MIN_REMEMBERED_CALLS
     monkeypatch.setattr(new_lines, "MOST", 30)
     frames = Frames((str(tmp_path),))
     runs = FirstRuns(frames)

@@ -1,12 +1,14 @@
-"""What is attached to torch: everything while a step is recorded, else what hears the engine's calls and no more.
+"""What is attached to torch: everything while a step is recorded, otherwise only an interceptor of engine calls.
 
-Note [Not from inside the eye]: while its handler runs torch has taken the eye off, and puts it back afterwards,
-whatever was done in between. What is to be switched there waits until a module is called, or a step begins elsewhere.
-Scripts without modules have no such place: when a backward call is over, the eye is told to stay off.
+Note [Not from inside the eye]: while the handler of a function mode runs, torch has taken the mode off the stack, and
+puts it back afterwards whatever was done in between. A switch that is requested inside the handler of the recorder (the
+eye) therefore waits until a module is called, or until a step begins elsewhere. Scripts without modules have no such
+place: when a backward call is over, the recorder is told to stay off the stack.
 
 Note [Held in a test]: torch's own ``TestCase`` compares the length of the stack of function modes before and after each
-test, and takes off what was added meanwhile. So while a test runs that began after us, the eye stays on the stack, or
-stays off it. If a step is not recorded, the eye is idle: it calls what was called, and the engine's calls are heard.
+test, and removes modes that were added meanwhile. So while a test runs that began after us, the recorder stays on the
+stack, or stays off it. If a step is not recorded, the recorder is idle: it calls the original function, and engine
+calls are intercepted.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from .events import Events
 from .forward.modules import ModuleWatch
 from .forward.torch_call_recorder import DYNAMO, TorchCallRecorder
 
-#: The counter of nodes where none is noted: no node has a number as high.
-NOTHING = 1 << 62
+#: The node counter below which nodes are unrecorded, while nothing is recorded: no node has a number as high.
+NONE_RECORDED = 1 << 62
 
 
 class Instrumentation:
-    """Puts the eye and the hooks on modules on and off."""
+    """Switches the recorder and the module hooks on and off."""
 
     def __init__(
         self,
@@ -43,16 +45,16 @@ class Instrumentation:
         self._eye, self._modules, self._calls, self._events = eye, modules, calls, events
         self._unrecorded = unrecorded
         self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
-        #: Whether all of it is on, and whether any.
+        #: Whether everything is attached, and whether anything is.
         self.on = self._attached = False
-        #: What waits: Note [Not from inside the eye].
+        #: The switch that is pending: Note [Not from inside the eye].
         self._waits: bool | None = None
-        #: How many modes were on below the eye, and how many tests ran, when all was attached.
+        #: The number of modes on the stack below the recorder, and of running tests, when everything was attached.
         self._depth = self._tests = 0
         self._pid = os.getpid()
 
     def attach(self) -> None:
-        """All of it."""
+        """Attach everything."""
         if not self._attached:
             self._attached, self._pid = True, os.getpid()
             self._depth, self._tests = private.mode_depth(), tests_running()
@@ -60,7 +62,7 @@ class Instrumentation:
             self._put_on()
 
     def detach(self) -> None:
-        """None of it."""
+        """Detach everything."""
         self._attached = False
         engine_calls.unlisten(self._unrecorded)
         private.come_back()
@@ -68,8 +70,10 @@ class Instrumentation:
         self._dynamo.detach()
 
     def to(self, on: bool, over: bool = False) -> None:
-        """A step begins that is recorded, or one that is not. Does nothing where nothing is attached. `over`: the
-        backward call that goes through the eye is."""
+        """Switch to recording (`on`) or to counting only. Does nothing if nothing is attached.
+
+        :param over: the backward call that goes through the recorder is over.
+        """
         handling, self._waits = self._eye.handling, None
         if not self._attached or (on == self.on and (on or not self._eye.idle)):
             return
@@ -90,10 +94,10 @@ class Instrumentation:
                 if handling:
                     private.stay_off(self._eye)
                 self._take_off()
-            if was_idle:  # the test that held the eye is over
+            if was_idle:  # the test that held the recorder on the stack is over
                 return
-            self._calls.noted_from = NOTHING
-            self._events.tell("about_to_write")  # nothing waits to be looked at any longer
+            self._calls.noted_from = NONE_RECORDED
+            self._events.tell("about_to_write")  # measures what is pending
 
     def may_record(self) -> bool:
         """Whether the next step can be recorded: Note [Held in a test]."""
@@ -103,7 +107,7 @@ class Instrumentation:
         return tests_running() > self._tests
 
     def settle(self) -> None:
-        """A place outside of the eye: do what waits."""
+        """Carry out a pending switch. Called outside of the recorder's handlers."""
         if self._waits is not None:
             self.to(self._waits)
 
@@ -123,7 +127,7 @@ class Instrumentation:
         eye.last, self.on = now, True
 
     def _dynamo_looks(self, active: bool) -> None:
-        """Dynamo is active on this thread, or no longer. See Note [Out of Dynamo's sight]."""
+        """Hide from Dynamo while it is active on this thread. See Note [Out of Dynamo's sight]."""
         if self.on or self._eye.idle:
             if active:
                 self._hide()
@@ -140,7 +144,7 @@ class Instrumentation:
 
     @dynamo_passthrough
     def _hidden_call(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
-        """A backward call in code that Dynamo is active in: the eye would see it otherwise."""
+        """Observe a backward call in code that Dynamo is active in; otherwise the recorder would see it."""
         eye = self._eye
         if not eye.is_out_of_sight or self._dynamo.compiles or not eye.is_here() or os.getpid() != self._pid:
             return engine(roots, *args, **kwargs)
@@ -161,7 +165,7 @@ class Instrumentation:
 
 
 def tests_running() -> int:
-    """Return how many tests of ``unittest`` run now, one inside the other, as far as this thread's stack tells."""
+    """Return how many tests of ``unittest`` run now, nested, according to this thread's stack."""
     case: Any = getattr(sys.modules.get("unittest.case"), "TestCase", None)
     code = getattr(getattr(case, "run", None), "__code__", None)
     count, frame = 0, sys._getframe(1) if code is not None else None

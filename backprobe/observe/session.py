@@ -1,4 +1,4 @@
-"""The session: owns everything that is attached to torch, and undoes it in reverse order."""
+"""The session: attaches everything to torch, and detaches it in reverse order."""
 
 from __future__ import annotations
 
@@ -53,24 +53,26 @@ from .trackers import trackers
 __all__ = ["Session", "Settings", "Sink"]
 
 
-#: For each second that a look for new lines takes, so many seconds pass until the next.
-LOOKS = 400
-#: How often what is new makes the next steps be looked at closely wherever it comes up; after that only where the run
-#: is ``RARELY`` times as long as at the last time. And the steps before which all is new.
-SURPRISES, RARELY, SETTLED = 16, 1.25, 30
+#: Minimum interval between two scans for new lines, as a multiple of the duration of the last scan.
+SCAN_INTERVAL_RATIO = 400
+#: Novelty (a line that runs for the first time, or a graph of another size) makes the next steps be inspected closely.
+#: This happens up to ``MAX_NOVELTY_INSPECTIONS`` times without a condition; after that only if the run is
+#: ``NOVELTY_GROWTH`` times as long as at the last time. Up to step ``SETTLED_STEP`` everything is new, and new lines
+#: start no inspection.
+MAX_NOVELTY_INSPECTIONS, NOVELTY_GROWTH, SETTLED_STEP = 16, 1.25, 30
 
 
 class Sink(Protocol):
-    """Who wants to know. Called in the thread that trains."""
+    """The receiver of calls and steps that a session recorded. Its methods are called in the training thread."""
 
     def backward(self, recorded: PendingCallRecord) -> None: ...
     def step(self, step: Step, session: Session) -> None: ...
 
 
 class Session:
-    """Watches from ``start`` to ``stop``. What it saw goes to `sink`.
+    """Observes a run from ``start`` to ``stop`` and passes records to `sink`.
 
-    :param own: folders whose code is the user's though it is installed.
+    :param own: folders whose code counts as the user's although it is installed.
     """
 
     def __init__(self, sink: Sink, settings: Settings | None = None, own: tuple[str, ...] = ()) -> None:
@@ -83,24 +85,24 @@ class Session:
         self.names = names = Naming(modules, leaves, frames)
         self.eye = eye = TorchCallRecorder(frames, modules, events)
         eye.owner = self
-        # What is noted of the forward.
+        # Recording of the forward.
         writes, values = WriteLog(frames, modules), ForwardValues(frames, modules, events.own)
         values.outside.holding = "memory" not in self.settings.checks
         regions, cuts = Regions(names, writes, events), DetachPoints(names)
         self._regions = regions
-        # How much is looked at.
+        # Which steps are inspected closely.
         budget = self.settings.budget
         self._cost = Cost(events.own, self.settings.careful, 0.0 if budget is None else FREE, budget)
-        #: Steps before this one that are inspected closely are so since a failure is to be explained.
+        #: Steps before this one that are inspected closely are inspected because a failure is to be explained.
         self._explains_until = 0
         self._steps = steps = StepWatch(names, events, self._cost, self._step_over, share=self.settings.budget)
         self._attention = InspectionSchedule(eye, modules, values, self.settings.careful)
-        # Backward calls, and what the eye does at functions that mean something: calls go through it.
+        # Backward calls, and handlers for intercepted functions: backward calls go through them.
         self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention)
         failures = Failures(names, regions)
         calls.outcome = CallRecordBuilder(names, steps, eye, values, failures, calls.second).of
         self.special = InterceptedFunctions(eye, names, steps, calls)
-        # Which steps are recorded, and what is attached in those that are not.
+        # Which steps are recorded, and what is attached in the other steps.
         self.budget = Budget(self.settings.budget, self.settings.level != "minimal")
         self._plain = self.settings.budget is not None and self.settings.plain
         counted = SentinelCalls(calls, names, steps, events, failures.remember_unrecorded)
@@ -114,17 +116,17 @@ class Session:
         failures.news = calls.layouts.news = self._news
         failures.noted_since = lambda seq: eye.noting and seq >= calls.noted_from
         self._switch = Instrumentation(eye, modules, calls, self._unrecorded, events)
-        #: Whether the next step is recorded, where that is known before this one is over.
+        #: Whether the next step is recorded, if that is decided before the current step is over.
         self._ahead: bool | None = None
         steps.ends_early = lambda: self._leaves_out and not (calls.inside or self._unrecorded.inside)
         steps.passed_by, steps.on_passed = writes.optimizer_passed, self._steps_passed
-        #: The step after which it is looked for lines that are new.
+        #: The step after which new lines are scanned for.
         self._next_look = self._surprises = self._surprised = 0
-        #: Something was new, and could not be paid for yet.
+        #: Something new was found while the budget could not pay for a close inspection.
         self._owed = False
         self.scene = TrackerContext(self.settings, events, names, eye, writes, values, steps, calls, self.origins)
         self.scene.look_closely = self._attention.look_closely
-        #: Those who are asked for records, and for what they did not see.
+        #: The parts that are asked for records, and for what they could not observe.
         self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
         self._handing = handing = _Handing(sink, self)
         self.scene.hand_on = handing.measured
@@ -139,15 +141,15 @@ class Session:
         events.listen("backward_over", self._call_explained)
         events.listen("backward_repeated", lambda *_: self.budget.good_loss())
         self._entered = self._over = False
-        #: The step in which watching ended; ``None`` while it goes on.
+        #: The step in which the session ended; ``None`` while it runs.
         self.ended_in: int | None = None
         self.ended_between = False
-        #: Where watching ended early, and why.
+        #: Where and why the session ended early, if it did.
         self.stopped: Stopped | None = None
         self._filters: list[Any] = []
 
     def attach(self, tracker: Tracker) -> Callable[[], None]:
-        """Let `tracker` hear what happens, and ask it for records. What is returned undoes it."""
+        """Attach `tracker` to the events and include it in queries for records. Returns a function that detaches it."""
         undo = self.events.attach(tracker)
         self._known.append(tracker)
 
@@ -160,7 +162,10 @@ class Session:
     # On and off
 
     def start(self, startup: Startup | None = None) -> None:
-        """Attach. `startup`: when the first of backprobe's work began, if that was before this session was made."""
+        """Attach to torch.
+
+        :param startup: when backprobe's work began, if that was before this session was made.
+        """
         self.eye.overheads = overheads = private.overheads()
         self.modules.overhead = overheads.module
         self.special.pid = os.getpid()
@@ -169,13 +174,14 @@ class Session:
         self._cost.started(startup)
 
     def resume(self) -> None:
-        """Attach. Does nothing where it is attached already."""
+        """Attach to torch. Does nothing if already attached."""
         if self._entered or self.stopped is not None:
             return
         disable_dynamo()
         self._steps.start()
-        # Said for hooks that do something with what they get; ours tell an OptimizedModule from the module inside it.
-        # And where a module has raised as deep in the stack as it goes, there is no room for ours.
+        # torch warns about backward hooks that change what they get; ours only distinguish an OptimizedModule from the
+        # module inside it. The second message: if a module raised at the recursion limit, there is no stack left for
+        # our hooks.
         for message in (GLOBAL_HOOKS, NO_ROOM):
             warnings.filterwarnings("ignore", message=message)
             self._filters.append(warnings.filters[0])
@@ -186,11 +192,11 @@ class Session:
             self.events.tell("attached")
             self._begin_step()
         except BaseException:
-            self.pause()  # nothing stays on that nobody would take off
+            self.pause()  # otherwise hooks would stay on that nothing removes
             raise
 
     def pause(self) -> None:
-        """Detach, and keep what is known for ``resume``."""
+        """Detach, and keep all state for ``resume``."""
         if not self._entered:
             return
         self._entered = self.special.on = False
@@ -201,7 +207,7 @@ class Session:
                 warnings.filters.remove(one)  # type: ignore[attr-defined]
         self._filters.clear()
         self._switch.detach()
-        self.events.tell("about_to_write")  # nothing waits to be looked at any longer; not in a forked child
+        self.events.tell("about_to_write")  # measures what is pending; not in a forked child
         self._steps.pause()
 
     def _put_back(self) -> None:
@@ -212,7 +218,7 @@ class Session:
                 self.events.fault(self, error)
 
     def leave(self) -> None:
-        """In a forked child: take off what the parent had put on, without finishing anything."""
+        """Detach in a forked child what the parent had attached, without finishing anything."""
         self.special.pid = os.getpid()
         self._calls.leave()
         self._switch.detach()
@@ -222,7 +228,7 @@ class Session:
         self._steps.remove()
 
     def stop(self) -> None:
-        """Detach for good: the last step is over, and nothing of the graph is held any longer."""
+        """Detach permanently: end the last step, and release every reference to the graph."""
         mark = self._cost.mark_end()
         if not self._over:
             self.ended_in, self.ended_between = self._steps.index, self._steps.stepped
@@ -238,7 +244,9 @@ class Session:
         self._cost.begin_end(mark)
 
     def _broke(self, error: BaseException) -> None:
-        """What all stand on fails all the time. The script goes on as it would alone; we stop watching, and say so."""
+        """Stop observing because a shared part fails every time. The script continues as it would alone, and the reason
+        is recorded.
+        """
         if self.stopped is None:
             text = f"too much of it failed, with {type(error).__name__}: {error}"[:300]
             self.stopped = Stopped(self._steps.index, text)
@@ -306,27 +314,34 @@ class Session:
             tells = self._tells()
             room = min([room, *(may_pass(begun, tells) for may_pass in self.scene.may_pass)])
             if not tells and self._steps.losses.is_odd_for_once and self.budget.tells():
-                return  # the next step will say how its loss is added up, and those after it keep theirs
+                return  # the next step finds out how its loss is summed up; those after it keep their losses
             several = self.scene.waiting is not None
             self._steps.let_pass(min(self.budget.lets_pass(tells, several), room), tells)
 
     def _look_for_new_lines(self, step: int, seconds: float, mark: Any) -> None:
-        """Step `step`, which took `seconds`, was not recorded and is over: did a line run for the first time?"""
+        """Scan for lines that ran for the first time, after an unrecorded step.
+
+        :param step: the step that is over. :param seconds: how long it took.
+        """
         found = self._new_lines()
         if found:
             self._found_new = step, found
-            if step > SETTLED and self._first_runs.sure:
+            if step > SETTLED_STEP and self._first_runs.sure:
                 self._surprise(self._steps.index)  # that step has begun already
         spent = self.events.own.since(mark)
-        # The first looks come soon: what ran while the interpreter began to adapt the code is known only after that.
-        self._next_look = step + 1 + min(int(LOOKS * spent / max(seconds, 1e-6)), 8 + 2 * step)
+        # The first scans follow each other closely: lines that ran while the interpreter began to specialise the code
+        # are known only after that.
+        self._next_look = step + 1 + min(int(SCAN_INTERVAL_RATIO * spent / max(seconds, 1e-6)), 8 + 2 * step)
 
     def _tells(self) -> bool:
-        """Whether records are made of steps that pass (Note [Brief steps])."""
+        """Whether records are made of fast-path steps (Note [Brief steps])."""
         return not self.settings.record_ops and bool(self._steps.losses.plain) and self.budget.tells()
 
     def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
-        """So many steps are over that were let pass. `between`: none is running."""
+        """Account for `steps` fast-path steps that are over.
+
+        :param between: no step is running.
+        """
         self._unrecorded.settle()
         mine = self._cost.step_over(seconds, steps)
         self.budget.have_passed(steps, self._cost.seconds, mine)
@@ -339,7 +354,7 @@ class Session:
             self._look_for_new_lines(self._steps.index - 1, seconds / steps, self.events.own.begin())
 
     def _tell(self, mine: float) -> None:
-        """Hand on records of steps that have passed, each of which we took `mine` seconds of."""
+        """Pass on records of fast-path steps; backprobe took `mine` seconds of each."""
         mark = self.events.own.begin()
         steps = self._steps.have_passed(mine)
         for step, away in steps:
@@ -350,7 +365,7 @@ class Session:
             self.budget.telling(len(steps), seconds)
 
     def _call_over(self, *_: Any) -> None:
-        """An outermost backward call is over. Where no optimizer says when a step is, the next begins here."""
+        """End an outermost backward call. If no optimizer marks the end of a step, the next step begins here."""
         if self._calls.inside or not self._steps.alone or self._ahead is not None:
             return
         self._ahead = self._wanted(self._steps.index + 1)
@@ -359,8 +374,9 @@ class Session:
         self._switch.to(self._ahead or self._steps.index + 1 < self.settings.careful, True)
 
     def _call_explained(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        """A backward call was recorded. If something was wrong in it, this step, and the next ones if they are
-        inspected closely, explain a failure."""
+        """Update the inspection schedule after a recorded call. If something was wrong in it, this step, and the next
+        ones if they are inspected closely, count as explaining a failure.
+        """
         if recorded.trouble:
             self._cost.explains = True
             self._explains_until = max(self._explains_until, recorded.step + 1 + CLOSE)
@@ -370,7 +386,7 @@ class Session:
             self.budget.good_loss()
 
     def _news(self) -> list[CodeLocation]:
-        """What ran for the first time lately, while steps are not recorded."""
+        """Lines that ran for the first time in this step or the one before, while steps are not recorded."""
         if self._switch.on:
             return []
         step = self._steps.index
@@ -380,36 +396,40 @@ class Session:
         return self._found_new[1]
 
     def _new_lines(self, called: bool = False) -> list[CodeLocation]:
-        """Those that ran for the first time since the last look. `called`: and those of functions called there."""
+        """Return the lines that ran for the first time since the last scan.
+
+        :param called: include the lines of functions that those lines called.
+        """
         try:
             found = self._first_runs.look()
             return self._first_runs.called_from(found) if called and found else found
-        except Exception as error:  # it may be called in a hook of an optimizer: the script is to see nothing of it
+        except Exception as error:  # may be called in a hook of an optimizer: the script must not see the error
             self.events.fault(self._first_runs, error)
             return []
 
     def _surprise(self, step: int) -> None:
-        """There is something new in a step that is not recorded: those after it are looked at closely, as soon as that
-        can be paid (Note [Kept for what is new])."""
-        if self._surprises < SURPRISES or step >= RARELY * self._surprised:
+        """Inspect the steps after `step` closely because something new happened in it, as soon as the budget allows
+        (Note [Kept for what is new]).
+        """
+        if self._surprises < MAX_NOVELTY_INSPECTIONS or step >= NOVELTY_GROWTH * self._surprised:
             self._owed = not self.budget.affords
             if not self._owed:
                 self._surprises, self._surprised = self._surprises + 1, step
                 self._trouble(step)
 
     def _look_owed(self) -> None:
-        """A step is about to begin: is there something new that can be paid for now?"""
+        """Start an inspection that was deferred, if the budget allows it now. Called before a step begins."""
         if self._owed:
             self._surprise(self._steps.index - 1)
 
     def saw_bad(self) -> None:
-        """The loss of a step was not finite, and that is known only now: those that come tell more, if they are bad."""
-        if self._surprises < SURPRISES:
+        """Inspect the next steps closely: the loss of an earlier step was not finite, and this is known only now."""
+        if self._surprises < MAX_NOVELTY_INSPECTIONS:
             self._surprises += 1
             self._trouble(self._steps.index)
 
     def _trouble(self, step: int) -> None:
-        """Something is wrong in a step that is not recorded: those after it are looked at closely."""
+        """Inspect the steps after `step` closely because something is wrong in it, though it is not recorded."""
         self._attention.something_new(step)
         self._steps.stop_passing()
 
@@ -417,39 +437,40 @@ class Session:
 
     @property
     def error(self) -> BaseException | None:
-        """The first thing of ours that failed, if anything did."""
+        """The first internal error, if there was one."""
         return self.events.faults.first
 
     @property
     def calls(self) -> int:
-        """Backward calls so far."""
+        """The number of backward calls so far."""
         return self._calls.count
 
     def recomputing(self, seqs: list[int]) -> Sequence[int]:
-        """Which nodes, of these numbers, may recompute what a checkpoint did not keep."""
+        """Return those of the nodes `seqs` that may recompute a checkpoint's tensors."""
         return self._regions.within(seqs) if self._regions.known else ()
 
     @property
     def took(self) -> Took:
-        """What watching has taken so far."""
+        """The time that observing has taken so far."""
         return self._cost.took
 
     @property
     def cost(self) -> Cost:
-        """The account of what watching takes."""
+        """The account of the time that observing takes."""
         return self._cost
 
     def origins(self) -> Origins:
-        """Where the nodes of a graph were made, as far as it was recorded."""
+        """The places where the nodes of a graph were made, as far as they were recorded."""
         return Origins(self.eye.log, self.modules, self.frames)
 
     def sources(self, seen: Any = ()) -> dict[str, str]:
-        """The source text that is kept with what was recorded, by file; the lines that the records `seen` name are
-        among it (Note [Source excerpts])."""
+        """Return the source text to store with the recording, by file. It contains the lines that the records `seen`
+        refer to (Note [Source excerpts]).
+        """
         return sources(self.names.frames, seen, self.settings.source)
 
     def facts(self) -> Facts:
-        """What is known of the run as a whole, so far."""
+        """Facts about the run as a whole, so far."""
         self.leaves.whole = self.budget.share is None or self.budget.recorded >= self.budget.steps
         parameters = self.leaves.parameters(self._steps.listed, self._steps.present, self._steps.goes_on)
         seen = tuple(record for records in self._ask("records") for record in records)
@@ -457,7 +478,7 @@ class Session:
         return Facts(parameters, self.unseen(), tuple(sorted(self.settings.checks)), (*seen, self.watched()))
 
     def watched(self) -> Watched:
-        """What is watched of the run, so far."""
+        """The record of how much of the run was observed so far."""
         settings, steps = self.settings, self._steps.index
         first, last = (0, steps - 1) if steps else (None, None)
         asked = settings.level, settings.first, settings.last, settings.every
@@ -466,12 +487,12 @@ class Session:
         return Watched(first, last, *asked, self.stopped, settings.budget, *counts)
 
     def unseen(self) -> tuple[Unseen, ...]:
-        """What was not observed, counted."""
+        """Counts of what was not observed."""
         found = tuple(one for unseen in self._ask("unseen") for one in unseen)
         return (*self.events.faults.unseen(), *missing(bool(self.calls)), *found)
 
     def _ask(self, what: str) -> list[Any]:
-        """What each of those who know something answers."""
+        """Call the method `what` of every part that has it, and return the answers."""
         found = []
         for one in self._known:
             ask = getattr(one, what, None)
@@ -487,7 +508,7 @@ class _Handing:
     """Hands what was seen to a sink. Steps of which an accelerator has yet to tell something wait for it, and those
     after them: Note [Nothing waits]."""
 
-    #: Watching is over where this is.
+    #: The session ends if this part keeps failing.
     vital = True
 
     def __init__(self, sink: Sink, session: Session) -> None:

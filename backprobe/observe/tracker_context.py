@@ -1,4 +1,4 @@
-"""What a tracker is given to look with."""
+"""The context object passed to every tracker."""
 
 from __future__ import annotations
 
@@ -27,29 +27,26 @@ if TYPE_CHECKING:
     from .trackers.collective_wait import Waiting
 
 
-#: The step that goes on, and how many after it, are recorded for an alarm.
-ALARMED = 3
+#: Steps that are inspected closely after an alarm, from the current one on.
+STEPS_AFTER_ALARM = 3
 
 
 @dataclass
 class TrackerContext:
-    """The parts of a session.
+    """The parts of a session that trackers use.
 
-    :ivar origins: where the nodes of graphs were made, as far as it was recorded until now.
-    :ivar whole: the session watches a script from its start to its end, and not a block of code.
-    :ivar raised: what ended the script, if anything did.
-    :ivar code: the exit code of a script that ended; ``signal``: what ended it.
-    :ivar waiting: looks after waits for other processes, where somebody has begun that.
-    :ivar record_to: the folder of the run, for those who keep files of their own beside it.
-    :ivar look_closely: asks for a closer look at the steps before a number.
-    :ivar hand_on: takes statistics of a step, for who wants to know.
-    :ivar look_again: asks for the next statistics soon, where the last ones may be an alarm if that lasts.
-    :ivar next_look: no step from this one on passes unseen until it is set again: its loss is wanted.
-    :ivar may_pass: each is given a step, and whether those that pass are told of (Note [Brief steps]), and says how
-        many may pass from it on.
-    :ivar batches: by step, those that were kept and have no folder to be written to.
-    :ivar put_back: what takes ours off the process when watching pauses, also where the listener that should have
-        done so has failed. Each may be called twice.
+    :ivar origins: gives the places where the nodes of graphs were made, as far as they were recorded until now. :ivar
+    whole: the session observes a script from its start to its end, and not a block of code. :ivar raised: the exception
+    that ended the script, if one did. :ivar code: the exit code of a script that ended; ``signal``: the signal that
+    ended it. :ivar waiting: the watcher of waits for other processes, if there is one. :ivar record_to: the folder of
+    the run, for trackers that write files of their own into it. :ivar look_closely: requests a close inspection of the
+    steps before a number. :ivar hand_on: passes statistics of a step to the sink. :ivar look_again: requests the next
+    statistics soon: the last ones are an alarm if they persist. :ivar next_look: no step from this one on takes the
+    fast path until the number is set again: its loss is needed. :ivar may_pass: functions that are given a step, and
+    whether records are made of fast-path steps (Note [Brief steps]). Each returns how many steps from that one on may
+    take the fast path. :ivar batches: by step, the saved batches of a run without a folder to write them to. :ivar
+    put_back: functions that remove our hooks from the process when observing pauses, also if the listener that should
+    have done so has failed. Each may be called twice.
     """
 
     settings: Settings
@@ -84,10 +81,13 @@ class TrackerContext:
         return self.names.frames
 
     def heed(self, alarms: Sequence[Any], waits: bool) -> None:
-        """What the last statistics showed: new alarms, after which steps are recorded, or something that is an alarm if
-        it lasts, after which the next look comes soon."""
+        """React to the last statistics.
+
+        :param alarms: new alarms; the next steps are inspected closely, and an ``alarm`` event is emitted for each.
+        :param waits: something is an alarm if it persists: the next statistics are measured soon.
+        """
         if alarms:
-            self.look_closely(self.steps.index + ALARMED)
+            self.look_closely(self.steps.index + STEPS_AFTER_ALARM)
         for alarm in alarms:
             self.events.tell("alarm", alarm)
         if waits:

@@ -1,1 +1,1 @@
-"""Backward calls: hooks on their nodes, and what the calls mean."""
+"""Backward calls: hooks on their nodes, and their records."""

@@ -1,4 +1,4 @@
-"""What a backward call that is over means: what was seen, for its step and the next call."""
+"""Builds the record of a backward call that is over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .second import SecondOrder
 
 
 class CallRecordBuilder:
-    """Makes a ``Recorded`` of each call."""
+    """Makes a ``PendingCallRecord`` of each call."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class CallRecordBuilder:
         self._values, self._failures, self._second = values, failures, second
 
     def of(self, running: ActiveBackward) -> PendingCallRecord:
-        """`running` is over."""
+        """Return the record of a call that is over, and tell the step of the call and its loss."""
         recorded = self._recorded(running)
         if running.scale != 1.0:
             recorded.arguments["loss_scale"] = f"{running.scale:g}"
@@ -91,7 +91,7 @@ class CallRecordBuilder:
         )
 
     def _derivative(self, running: ActiveBackward, node: int, text: str) -> Derivative | None:
-        """What the node that raised is the derivative of, where a backward made it."""
+        """The forward op whose derivative the node that raised is, if a backward made that node."""
         graph = running.graph
         if ONCE not in text:
             return self._second.derivative(graph.seqs[node])
@@ -99,7 +99,7 @@ class CallRecordBuilder:
         return self._second.once(users)
 
     def _signature(self, running: ActiveBackward) -> Signature:
-        """The rows of what was measured: those of the last call, or new ones, which the next call will go by."""
+        """The rows of what was measured: those of the last call, or new ones, which the next call is compared with."""
         rows, live = running.watch.raw(), running.live
         if rows is None:
             assert live.signature is not None

@@ -1,4 +1,4 @@
-"""Backward calls: hooks the graph of each while it runs, and takes everything off when it is over."""
+"""Backward calls: registers hooks on the graph of each, and removes them when the call is over."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ from .second import SecondOrder
 
 _clock = time.perf_counter
 
-#: Leaves that stand for all of a graph, and the most elements of one.
-WITNESSES, SMALL = 4, 1 << 16
+#: The number of leaves that are checked as a sample of all leaves of a graph, and the most elements of such a leaf.
+MAX_SENTINELS, MAX_SENTINEL_ELEMENTS = 4, 1 << 16
 
 
 @dataclass
 class ActiveBackward:
-    """A backward call that is going on.
+    """A backward call that is running.
 
-    :ivar starts: the nodes of the roots, ``None`` for a root without one.
-    :ivar inside: the call that this one is nested in.
-    :ivar modes: what ``Eye.unwind`` goes back to.
+    :ivar starts: the nodes of the roots, ``None`` for a root without one. :ivar inside: the call that this one is
+    nested in. :ivar modes: the mode depths that ``TorchCallRecorder.unwind`` restores.
     """
 
     kind: str
@@ -66,18 +65,18 @@ class ActiveBackward:
     #: What was read of the roots on an accelerator, by their places.
     numbers: dict[int, float] = field(default_factory=dict)
     watch: NodeHookSet = field(init=False)
-    #: Nodes that a hook on their tensor enters the eye for: it is left before them.
+    #: Nodes for which a hook on their tensor enters the recorder: it is left before they run.
     entered: set[int] = field(default_factory=set)
     began: float = 0.0
-    #: Seconds that this thread had run when it began.
+    #: Processor seconds of this thread when the call began.
     ran: float = 0.0
-    #: The counter of nodes when it began.
+    #: The node counter when the call began.
     began_at: int = 0
     ended: float = 0.0
     error: BaseException | None = None
-    #: Whether it was counted before, and its loss added to that of the step.
+    #: Whether the call was counted before, and its loss added to that of the step.
     counted: bool = False
-    #: Whether nothing was noted of its forward: Note [Steps that repeat].
+    #: Whether nothing of the forward was recorded: Note [Steps that repeat].
     repeats: bool = False
 
     @property
@@ -85,7 +84,7 @@ class ActiveBackward:
         return bool(self.arguments.get("create_graph"))
 
     def free(self) -> None:
-        """Let go of all: a traceback may hold us for long, and the error holds its traceback."""
+        """Release all references: a traceback may keep this object alive, and the error keeps its traceback alive."""
         self.error = None
         self.roots, self.starts, self.arguments, self.scale_away = (), [], {}, None
         self.watch.release()
@@ -93,13 +92,13 @@ class ActiveBackward:
 
 
 def far_leaves(graph: LiveGraph) -> list[Any]:
-    """Some small leaves of `graph`, far from its roots."""
-    far = [leaf for _, leaf in graph.leaves[::-1] if leaf.numel() <= SMALL]
-    return far[:WITNESSES]
+    """Return some small leaves of `graph`, far from its roots."""
+    far = [leaf for _, leaf in graph.leaves[::-1] if leaf.numel() <= MAX_SENTINEL_ELEMENTS]
+    return far[:MAX_SENTINELS]
 
 
 def loss_value(root: Any) -> float | None:
-    """The value of a loss that is there, where reading it disturbs nobody but a profiler of the user's."""
+    """Return the value of a loss on the CPU, if reading it affects nothing but a profiler of the user."""
     if not isinstance(root, torch.Tensor) or not root.is_cpu or root.numel() != 1 or root.is_complex():
         return None
     try:
@@ -108,17 +107,17 @@ def loss_value(root: Any) -> float | None:
             return None
         with private.undispatched():
             return float(here.item())
-    except Exception:  # a subclass may have none, and raise what it likes when it is asked for it
+    except Exception:  # a subclass may have no value, or raise anything when asked for it
         return None
 
 
 def all_finite(values: Sequence[float | None]) -> bool:
-    """Whether none is known to be NaN or infinite."""
+    """Whether no known value is NaN or infinite."""
     return all(value is None or value - value == 0.0 for value in values)
 
 
 class BackwardCalls:
-    """Watches backward calls, nested ones too. What they mean is for those that it calls."""
+    """Observes backward calls, including nested ones, and passes them to the callbacks that evaluate them."""
 
     def __init__(
         self,
@@ -135,19 +134,19 @@ class BackwardCalls:
         self._plans, self._hooks = Plans(), Hooks()
         self.layouts = Layouts(eye.log, names)
         self.second = SecondOrder(eye.log, names)
-        #: Calls so far, and the numbers of those that are going on, innermost last.
+        #: The number of calls so far, and the indices of the running calls, innermost last.
         self.count = 0
         self.inside: list[int] = []
-        #: Sequence numbers of nodes whose tensors got a hook of the user's.
+        #: Sequence numbers of nodes whose tensors have hooks of the user.
         self._hooked: set[int] = set()
-        #: Whether any of them was made with ``create_graph``.
+        #: Whether any call was made with ``create_graph``.
         self.second_order = False
-        #: Nodes below this number may have been made while nothing was noted.
+        #: Nodes with a lower number may have been made while nothing was recorded.
         self.noted_from = 0
         self.between = NodeCountHistory()
-        #: Calls whose backward ``compiled_autograd`` compiled: nothing is put on their nodes.
+        #: Calls whose backward ``compiled_autograd`` compiled: their nodes get no hooks.
         self.compiled = 0
-        #: Makes a record of a call that is over.
+        #: Makes the record of a call that is over.
         self.outcome: Callable[[ActiveBackward], PendingCallRecord] | None = None
         #: Fetches what is on an accelerator.
         self.later = Later()
@@ -155,18 +154,18 @@ class BackwardCalls:
         self.in_one: Callable[..., Any] | None = None
 
     def hook_registered(self, node: Any) -> None:
-        """The user's code put a hook on the tensor that `node` made."""
+        """The user's code registered a hook on the tensor that `node` made."""
         self._hooked.add(node._sequence_nr())
         if len(self._hooked) > 100_000:
             self._hooked.clear()
 
     def leave(self) -> None:
-        """In a forked child: forget the calls of the parent that are going on."""
+        """Forget the parent's running calls, in a forked child."""
         self.inside.clear()
 
     @dynamo_passthrough
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """Call `func`, which `frame` called, watched."""
+        """Call `func`, which `frame` called, and observe it."""
         call = partial(self._eye.call, func, args, kwargs, frame)
         mark, way = self._own.begin(), None
         try:
@@ -185,7 +184,7 @@ class BackwardCalls:
     def run_engine(
         self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, call: Callable[[], Any]
     ) -> Any:
-        """Make a `call` of the engine's, watched: of one that no mode saw."""
+        """Observe a call of the engine that no function mode saw."""
         mark, way = self._own.begin(), None
         try:
             with private.unseen():
@@ -208,8 +207,9 @@ class BackwardCalls:
 
     @dynamo_passthrough
     def watched(self, begin: Callable[[], ActiveBackward | None], call: Callable[[], Any]) -> Any:
-        """Make a `call` that `begin` gives the record of. What fails in watching is a fault of ours, and what the call
-        raises goes to whoever made it."""
+        """Make `call` and observe it. `begin` gives its ``ActiveBackward``. Errors of ours are counted; the exception
+        of the call is raised to its caller.
+        """
         running, mark = None, self._own.begin()
         try:
             with private.unprofiled():
@@ -236,7 +236,7 @@ class BackwardCalls:
     def _before_call(
         self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any
     ) -> Callable[[Callable[[], Any]], Any] | None:
-        """A call from `roots` is about to be made: what makes it; ``None`` where it is only counted."""
+        """Prepare a call from `roots`. Returns the function that runs it; ``None`` if the call is only counted."""
         nested = bool(self.inside)
         if self._steps.stepped and not nested:
             self._steps.finish()
@@ -253,7 +253,7 @@ class BackwardCalls:
         return partial(self.watched, partial(self.begin, kind, roots, arguments, frame))
 
     def passes(self, entry: EntryPoint, roots: Sequence[Any], leaves: list[Any]) -> int:
-        """A call into `leaves` that a debugger runs begins: it is counted, and nothing of it is recorded. The step."""
+        """Count a call into `leaves` that a debugger runs; nothing of it is recorded. Returns the step."""
         self._events.tell("backward_begins")
         nested, steps = bool(self.inside), self._steps
         if steps.stepped and not nested:
@@ -264,9 +264,9 @@ class BackwardCalls:
     def explained(
         self, entry: EntryPoint, args: Any, kwargs: Any, frame: Any, error: BaseException, ran: Sequence[int]
     ) -> PendingCallRecord | None:
-        """What is known of a call that has raised and of which nothing was recorded.
+        """Return the record of a call that raised and was not observed.
 
-        :param ran: the nodes that have run, as a walk from the roots counts them.
+        :param ran: the nodes that have run, by their positions in a walk from the roots.
         """
         arguments = entry.bind(args, kwargs)
         if arguments is None:
@@ -286,9 +286,9 @@ class BackwardCalls:
         error: BaseException | None,
         ran: Sequence[int] | None,
     ) -> ActiveBackward:
-        """A call that was counted, and is over or has raised.
+        """Return the state of a call that was only counted, and that is over or has raised.
 
-        :param ran: the nodes that have run; ``None``: that is to be found out.
+        :param ran: the nodes that have run; ``None`` to find them out.
         """
         running = self._running(kind, roots, arguments, frame)
         running.index, running.error, running.counted = max(self.count - 1, 0), error, True
@@ -303,23 +303,24 @@ class BackwardCalls:
         return running
 
     def flush(self, running: ActiveBackward) -> None:
-        """Look at what waits of its forward."""
+        """Measure the pending values of the call's forward."""
         self._values.flush(running.graph)
 
     def begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward:
-        """Walk the graph and hook it."""
+        """Walk the graph of a call and register hooks on it."""
         with uncollected():
             return self._begin(kind, roots, arguments, frame)
 
     @property
     def may_repeat(self) -> bool:
-        """Whether backward calls are such that nothing of the forward is needed to record one whose graph is known."""
+        """Whether a call with a known graph can be recorded without its forward."""
         first_order = not (self.second_order or self._hooked or self._regions.known)
         return first_order and not (self.layouts.compiled or self.compiled or self._events.node_ran)
 
     def repeated(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward | None:
-        """An outermost call of which the backward alone is to be recorded; ``None`` where its graph is none of the last
-        ones."""
+        """Return the state of an outermost call whose backward alone is recorded; ``None`` if its graph is none of the
+        last ones.
+        """
         if arguments.get("create_graph"):
             return None
         starts = [node_of(root) for root in roots]
@@ -332,7 +333,7 @@ class BackwardCalls:
         return running
 
     def begin_repeated(self, running: ActiveBackward) -> ActiveBackward:
-        """Hook its graph."""
+        """Register hooks on the graph of a repeated call."""
         with uncollected():
             if running.kind != "autograd.grad":
                 self._steps.writes([v for _, v in running.graph.leaves])
@@ -354,7 +355,7 @@ class BackwardCalls:
             self._events.tell("backward_starts", running)
             self._attach(running, self._python_nodes(running))
         except BaseException:
-            self._events.tell("backward_ended", running)  # no hook of ours stays anywhere
+            self._events.tell("backward_ended", running)  # leaves no hook of ours registered
             raise
         self._names.modules.in_backward = True
         self._goes_on(running)
@@ -406,10 +407,10 @@ class BackwardCalls:
     def count_only(
         self, roots: Sequence[Any], nested: bool, leaves: list[Any] | None, values: Sequence[float | None] | None = None
     ) -> None:
-        """Where nodes are not recorded: the call and its loss.
+        """Count a call whose nodes are not recorded, and its loss.
 
-        :param leaves: of those that it adds gradients to, the known ones; ``None`` for a call that adds none.
-        :param values: of the `roots`, where they were read.
+        :param leaves: the known leaves that it adds gradients to; ``None`` for a call that adds none. :param values:
+        the values of `roots`, if they were read.
         """
         steps = self._steps
         if not nested:
@@ -443,7 +444,7 @@ class BackwardCalls:
         running.watch.start(self._told(running))
 
     def _end(self, running: ActiveBackward) -> None:
-        """Unhook the graph, and hand on what was seen."""
+        """Remove the hooks from the graph, and pass on the record."""
         watch, mark = running.watch, self._own.begin()
         self._eye.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
@@ -491,7 +492,7 @@ class BackwardCalls:
             self._events.tell("backward_repeated", running, outcome(running))
             return
         if running.repeats:
-            self.layouts.assume(running.graph, self.between.bounds)  # who explains it asks for lines
+            self.layouts.assume(running.graph, self.between.bounds)  # whoever explains it asks for lines
         self._events.tell("backward_ran", running)
         recorded = outcome(running)
         self._events.tell("backward_over", running, recorded)
@@ -500,7 +501,7 @@ class BackwardCalls:
         self._events.fault(self._hooks, error)
 
     def _told(self, running: ActiveBackward) -> Callable[[int, Any, Any], None] | None:
-        """What hands on each node that ran; ``None`` where nobody wants to know."""
+        """The callback that emits each node that ran; ``None`` if the event has no listeners."""
         if not self._events.node_ran:
             return None
         return lambda node, came, went: self._events.tell("node_ran", running, node, came, went)

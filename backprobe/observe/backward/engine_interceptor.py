@@ -1,12 +1,11 @@
-"""Backward calls of steps whose nodes are not recorded: what is cheap to know of each, and the whole of one that goes
-wrong.
+"""Intercepts backward calls of steps whose nodes are not recorded.
 
-Note [Steps that are not recorded]: no mode of ours is on in them, and no hook on modules. Calls reach us through the
-engine's function (Note [In place of the engine's function]). A loss that is not finite is looked at before the call,
-while its graph has all that it saved: the call is then recorded as in any other step. Of a call that raises, the graph
-is still there afterwards: which nodes have run can be read from it. Lines and modules come from a recorded step that
-made the same nodes (``Layouts.assume``). Gradients that are not finite are seen when the call is over, on a few leaves,
-the farthest from the loss, where what goes wrong on the way arrives.
+Note [Steps that are not recorded]: no mode of ours is on in these steps, and modules have no hooks. Calls reach us
+through the engine's function (Note [In place of the engine's function]). A loss that is not finite is detected before
+the call, while its graph has all saved tensors: the call is then recorded as in any other step. If a call raises, its
+graph still exists afterwards, and shows which nodes have run. Lines and modules come from a recorded step that made the
+same nodes (``Layouts.assume``). Gradients that are not finite are detected when the call is over, on a few leaves: the
+farthest from the loss, which non-finite values reach from any node on the way.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from .calls import ActiveBackward, all_finite
 from .fast_path import FastPath
 from .sentinel_calls import SentinelCalls
 
-#: How gradients are.
-FINE, GONE, BAD = "fine", "gone", "bad"
-#: What is said of a call that gave one.
+#: Health of a gradient: finite and not zero, missing or zero, or non-finite.
+HEALTHY, MISSING, NONFINITE = "fine", "gone", "bad"
+#: The reason that is emitted for a call that gave a non-finite gradient.
 BAD_GRADIENT = "a gradient is not finite"
-#: How often gradients that are gone make the next steps be looked at closely, and those that are not finite.
-ALARMS = 20
-#: Of how many looks at gradients in steps that pass one is clocked.
-LOOKS = 16
-#: True while a region is being compiled: what is made then is traced, and not run.
+#: How many times missing gradients make the next steps be inspected closely; the same for non-finite ones.
+MAX_GRADIENT_ALARMS = 20
+#: One check of gradients out of this many is timed, in fast-path steps.
+TIMED_CHECK_INTERVAL = 16
+#: True while a region is being compiled: calls are then traced, and not run.
 _compiles = torch.compiler.is_compiling
 _getpid, _get_ident, _profiled, _clock = os.getpid, threading.get_ident, private.profiled, time.perf_counter
 
 
 class Call(NamedTuple):
-    """A call as the user made it."""
+    """A backward call as the user made it."""
 
     kind: str
     roots: Sequence[Any]
@@ -56,11 +55,11 @@ class Call(NamedTuple):
 
 
 class EngineInterceptor:
-    """Hears the engine's calls.
+    """Receives the calls of the autograd engine in steps that are not recorded.
 
-    :param trouble: called with the number of the step in which something is wrong.
-    :param surprise: called with the number of the step in which other nodes are made for a call than for those before.
-    :param over: called when a call is over.
+    :param trouble: called with the number of the step in which something is wrong. :param surprise: called with the
+    number of the step if the call's graph has another number of nodes than earlier calls. :param over: called when a
+    call is over.
     """
 
     def __init__(
@@ -76,16 +75,17 @@ class EngineInterceptor:
         self._passed = FastPath(counted.calls, counted.steps, budget, events)
         self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
-        self._last, self._alarms, self._turn, self._surprise = FINE, {GONE: 0, BAD: 0}, 0, surprise
-        #: What an accelerator tells later, and what it told last of gradients.
+        self._last, self._alarms, self._turn, self._surprise = HEALTHY, {MISSING: 0, NONFINITE: 0}, 0, surprise
+        #: Results that an accelerator delivers later, and the last health of gradients that it delivered.
         self.later = Later()
-        self._told = FINE
-        #: Whether a call is going on.
+        self._told = HEALTHY
+        #: Whether a call is running.
         self.inside = False
-        #: Whether the backward of the running step is recorded, as far as it is known and no mode of the user's would
-        #: see us (Note [Steps that repeat]); how many calls of it were, and how many were not.
+        #: Whether the backward of the running step is recorded, as far as its graph is known and no mode of the user
+        #: would see our work (Note [Steps that repeat]); how many calls of the step were recorded so, and how many were
+        #: not.
         self.repeating, self.repeated, self.others = False, 0, 0
-        #: Seconds that a look at gradients takes in a step that passes.
+        #: Seconds that a check of gradients takes in a fast-path step.
         self._each = 0.0
 
     @dynamo_passthrough
@@ -110,7 +110,7 @@ class EngineInterceptor:
             if begin is None and _getpid() == self._pid:
                 if quick:
                     given = roots, args, kwargs, sys._getframe(1)
-                    self._counted.calls.between.over_at = self._passed.base  # this one is not over
+                    self._counted.calls.between.over_at = self._passed.base  # this call is not over
                 self._safely(self._raised, call or call_of(*given), error)
             raise
         finally:
@@ -128,7 +128,7 @@ class EngineInterceptor:
         return result
 
     def _passes(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> bool:
-        """Whether a call is about to be made of a step that passes."""
+        """Whether a call belongs to a fast-path step, and no more is done about it."""
         own, mark = self._own, None
         own.passes.left -= 1
         if own.passes.left <= 0:
@@ -152,13 +152,13 @@ class EngineInterceptor:
         return answer is not False
 
     def settle(self) -> None:
-        """What was put off while steps passed."""
+        """Account for the calls that took the fast path."""
         if self._passed.count:
             self._own.clocked += self._passed.count * self._passed.seconds
             self._counted.have_passed(*self._passed.take())
 
     def _safely(self, look: Callable[..., Any], *given: Any) -> Any:
-        """What `look` gives, which no mode or profiler of the user's sees; ``None`` where it fails."""
+        """Call `look` hidden from the user's modes and profilers. Returns its result; ``None`` if it fails."""
         mark = self._own.begin()
         try:
             with private.unseen():
@@ -175,8 +175,9 @@ class EngineInterceptor:
     def _begins(
         self, roots: Any, args: Any, kwargs: Any, frame: Any
     ) -> tuple[Call, Callable[[], ActiveBackward | None] | None]:
-        """A call is about to be made: as the user made it, and what begins to watch it, where that is done after
-        all."""
+        """Prepare a call. Returns the call as the user made it, and a function that begins to record it, if it is to be
+        recorded.
+        """
         counted = self._counted
         self.settle()
         counted.begins()
@@ -204,8 +205,9 @@ class EngineInterceptor:
 
     @dynamo_passthrough
     def in_one(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, proceed: Any) -> Any:
-        """A call whose backward is compiled as a whole: nothing is put on its nodes, and what goes wrong in it is told
-        as in a step that is not recorded."""
+        """Make a call whose backward is compiled as a whole. Its nodes get no hooks; errors in it are reported as in a
+        step that is not recorded.
+        """
         call = Call(kind, roots, arguments, frame)
         self._safely(self._begins_in_one, call)
         result = proceed()
@@ -232,14 +234,15 @@ class EngineInterceptor:
 
     def _ended_in_one(self, call: Call) -> None:
         state = self._state_now() if call.kind != "autograd.grad" else self._last
-        if state is BAD and self._last is not BAD and self._tells_of(state):
-            self._alarms[BAD] += 1
+        if state is NONFINITE and self._last is not NONFINITE and self._tells_of(state):
+            self._alarms[NONFINITE] += 1
             self._counted.gave_bad(*call)
         self._last = state
 
     def have_repeated(self) -> bool | None:
-        """Whether calls of the step that is over were recorded as repeating one before; ``None`` where none was to, or
-        there was none."""
+        """Whether calls of the finished step were recorded as repetitions of an earlier one; ``None`` if it had no such
+        calls.
+        """
         repeated, others, self.repeated, self.others = self.repeated, self.others, 0, 0
         return bool(repeated) if repeated or others else None
 
@@ -254,12 +257,12 @@ class EngineInterceptor:
             self._counted.failed(*call, error)
 
     def _is_spoilt(self, quick: bool) -> bool:
-        """Whether a call of a step that passes gave a gradient that is not finite to the farthest leaf, or, in one of
-        four, to one of the others in turn. Note [Cold code].
+        """Whether a call of a fast-path step gave a non-finite gradient to the farthest leaf, or, in every fourth call,
+        to one of the other leaves in turn. Note [Cold code].
 
-        :param quick: no mode and no profiler of the user's is on.
+        :param quick: no mode and no profiler of the user is on.
         """
-        begin = _clock() if self._turn % LOOKS == 0 else 0.0
+        begin = _clock() if self._turn % TIMED_CHECK_INTERVAL == 0 else 0.0
         try:
             self._turn += 1
             refs, bad = self._counted.far, False
@@ -268,14 +271,14 @@ class EngineInterceptor:
                 leaf = refs[others + 1]()
                 grad: Any = leaf.grad if leaf is not None else None
                 if not quick or type(grad) is not torch.Tensor or not grad.is_cpu or grad.requires_grad:
-                    bad = _state([grad]) is BAD
+                    bad = _state([grad]) is NONFINITE
                 else:
                     total = grad.sum().item()
-                    bad = total - total != 0.0 and _state([grad]) is BAD
+                    bad = total - total != 0.0 and _state([grad]) is NONFINITE
         except Exception as error:
             self._events.fault(self, error)
             return False
-        if begin:  # one that was interrupted stands for no others
+        if begin:  # a check that was interrupted does not represent the others
             taken = _clock() - begin
             self._each = min(taken, 2 * self._each) if self._each else taken
         self._own.clocked += self._each
@@ -283,9 +286,9 @@ class EngineInterceptor:
 
     def _gave_bad(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
         call = call_of(roots, args, kwargs, frame)
-        if call.kind != "autograd.grad" and self._last is not BAD and self._tells_of(BAD):
-            self._alarms[BAD] += 1
-            self._last = BAD
+        if call.kind != "autograd.grad" and self._last is not NONFINITE and self._tells_of(NONFINITE):
+            self._alarms[NONFINITE] += 1
+            self._last = NONFINITE
             self.settle()
             self._trouble(self._counted.step)
             self._events.tell("call_spoilt", BAD_GRADIENT)
@@ -295,11 +298,11 @@ class EngineInterceptor:
         counted = self._counted
         state = self._state_now() if call.kind != "autograd.grad" else self._last
         if state is not self._last:
-            # Gradients that are no longer there, or zero: the next steps tell why.
+            # Gradients that are missing or zero now: the next steps show why.
             if self._tells_of(state):
                 self._alarms[state] += 1
                 self._trouble(counted.step)
-                if state is BAD:
+                if state is NONFINITE:
                     self._events.tell("call_spoilt", BAD_GRADIENT)
                     counted.gave_bad(*call)
             self._last = state
@@ -307,11 +310,11 @@ class EngineInterceptor:
         self._over()
 
     def _tells_of(self, state: str) -> bool:
-        """Whether gradients in this `state` are worth a closer look: not those of a loss that is only counted."""
-        return state is not FINE and self._alarms[state] < ALARMS and not self._budget.only_counts
+        """Whether gradients in this `state` justify a closer inspection. A loss that is only counted does not."""
+        return state is not HEALTHY and self._alarms[state] < MAX_GRADIENT_ALARMS and not self._budget.only_counts
 
     def _state_now(self) -> str:
-        """Of the farthest leaf, and of one of the others in turn; of all where that is not as it was."""
+        """The health of the farthest leaf and of one of the others in turn; of all sampled leaves if it changed."""
         leaves = self._counted.witnesses
         some = self._some(leaves)
         self._ask_later([leaf.grad for leaf in some])
@@ -324,7 +327,7 @@ class EngineInterceptor:
         return [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
 
     def _ask_later(self, grads: Sequence[Any]) -> None:
-        """What an accelerator is not waited for."""
+        """Check gradients on an accelerator without waiting for it."""
         away = [grad for grad in grads if grad is not None and not grad.is_cpu and private.is_plain(grad)]
         away = [grad.detach() for grad in away if grad.is_floating_point() and not private.hands_off(grad)]
         if away:
@@ -332,7 +335,7 @@ class EngineInterceptor:
                 self.later.add(torch.stack(torch._foreach_norm(away, math.inf)).sum(), self._gradients_were)
 
     def _gradients_were(self, most: float) -> None:
-        state = BAD if most - most != 0.0 else FINE if most else GONE
+        state = NONFINITE if most - most != 0.0 else HEALTHY if most else MISSING
         if state is not self._told and self._tells_of(state):
             self._alarms[state] += 1
             self._trouble(self._counted.step)
@@ -340,13 +343,13 @@ class EngineInterceptor:
 
 
 def call_of(roots: Any, args: Any, kwargs: Any, frame: Any) -> Call:
-    """From what the engine's function is called with by `frame`."""
+    """Return the call that `frame` made, from the arguments of the engine's function."""
     adds, arguments = arguments_of(args, kwargs)
     return Call(_kind(adds, frame), as_list(roots), arguments, frame)
 
 
 def _kind(adds: bool, frame: Any) -> str:
-    """What the user called."""
+    """Return the name of the function that the user called."""
     if not adds:
         return "autograd.grad"
     below = frame.f_back
@@ -356,26 +359,27 @@ def _kind(adds: bool, frame: Any) -> str:
 
 
 def _state(grads: Sequence[Any]) -> str:
-    """How gradients are: one is not finite, all are there and not zero, or some are not. A dispatch mode of the user's
-    sees nothing of it."""
+    """Return the health of gradients: one is non-finite, all are there and not zero, or some are missing or zero.
+    Hidden from a dispatch mode of the user.
+    """
     if private.in_mode():
         with private.undispatched():
             states = [_state_of(grad) for grad in grads if grad is None or private.is_plain(grad)]
     else:
         states = [_state_of(grad) for grad in grads]
-    return BAD if BAD in states else GONE if GONE in states else FINE
+    return NONFINITE if NONFINITE in states else MISSING if MISSING in states else HEALTHY
 
 
 def _state_of(grad: Any) -> str:
     if grad is None:
-        return GONE
+        return MISSING
     grad = private.local(grad)
     if grad is None:
-        return FINE
+        return HEALTHY
     if not grad.is_cpu or grad.layout is not torch.strided or not grad.is_floating_point():
-        return FINE
+        return HEALTHY
     plain = grad.detach() if grad.requires_grad else grad  # with create_graph it has a graph
     total = plain.sum().item()
     if total - total != 0.0:
-        return FINE if plain.isfinite().all() else BAD
-    return FINE if total or plain.any() else GONE
+        return HEALTHY if plain.isfinite().all() else NONFINITE
+    return HEALTHY if total or plain.any() else MISSING

@@ -1,4 +1,4 @@
-"""Backward calls that raise: the node, and what elsewhere in the code made it raise."""
+"""Explains backward calls that raise: the node, and the code elsewhere that made it raise."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ from .pending_call_record import Cause
 
 
 class _Past(NamedTuple):
-    """A call that is over, the lowest number of its graph, and the counter of nodes when it was over. ``live``: the
-    nodes of its graph; ``None`` where they are not known."""
+    """A call that is over, the lowest sequence number of its graph, and the node counter at its end.
+
+    ``live`` is the layout of its graph; ``None`` if its nodes are not known.
+    """
 
     call: int
     step: int
@@ -39,25 +41,25 @@ class _Past(NamedTuple):
     counter: int
 
     def ran(self, seq: int) -> bool:
-        """Whether node `seq` was of its graph; of one that is not known, whether it can have been."""
+        """Whether node `seq` belonged to its graph; if the graph is not known, whether it may have."""
         if self.live is None:
             return self.base <= seq < self.counter
         return seq < self.counter and seq + self.live.base - self.base in self.live.seq_set
 
 
 class Failures:
-    """Says what an error of a backward call is about."""
+    """Finds what the error of a backward call refers to."""
 
     def __init__(self, names: Naming, regions: Regions) -> None:
         self._names, self._frames, self._regions = names, names.frames, regions
         self._past: deque[_Past] = deque(maxlen=1024)
-        #: Places that ran for the first time lately, while steps are not recorded.
+        #: Lines that ran for the first time lately, while steps are not recorded.
         self.news: Callable[[], list[CodeLocation]] = list
-        #: Whether all ops since the one that made a node were noted.
+        #: Whether all ops since the one that made a node were recorded.
         self.noted_since: Callable[[int], bool] = lambda seq: True
 
     def remember(self, running: ActiveBackward) -> None:
-        """The call is over: another may go through its graph again, which is freed where this one did not keep it."""
+        """Remember a finished call that freed its graph: a later call may go through the same graph again."""
         kept = running.arguments.get("retain_graph")
         if running.creates_graph if kept is None else kept:
             return
@@ -67,14 +69,17 @@ class Failures:
     def remember_unrecorded(
         self, index: int, step: int, spot: CodeLocation | None, base: int, counter: int | None = None
     ) -> None:
-        """A call is about to be made that is not recorded, or was when the counter of nodes was `counter`. Its graph
-        was made since it was `base`, as far as it is new."""
+        """Remember a call that is not recorded.
+
+        :param base: the node counter at which the new part of its graph begins. :param counter: the node counter when
+        the call was made; the current one by default.
+        """
         self._past.append(
             _Past(index, step, spot, None, base, private.next_sequence_nr() if counter is None else counter)
         )
 
     def raised(self, running: ActiveBackward) -> Raised | None:
-        """What the call raised, and at which node."""
+        """Return what the call raised, and at which node."""
         error, live, nodes = running.error, running.live, running.graph.nodes
         if error is None:
             return None
@@ -85,15 +90,16 @@ class Failures:
         if inner is None or inner == self._frames.site(running.spot):
             inner = self._backward_of(nodes, node, str(error))
         elif node is not None and not hasattr(nodes[node], "_forward_cls"):
-            # The user's code raised, and this node runs none: a hook did, perhaps on a leaf.
+            # The user's code raised, and this node runs none: a hook raised, perhaps one on a leaf.
             certain = False
             hooked = [i for i in live.plan.leaves if nodes[i].variable._backward_hooks]
             node = hooked[0] if len(hooked) == 1 else node
         return Raised(type(error).__name__, str(error), node, certain, inner)
 
     def _backward_of(self, nodes: list[Any], node: int | None, text: str) -> Site | None:
-        """The user's line that the error is about: the hook that it names, or the return of a custom function's
-        backward."""
+        """Return the user's line that the error refers to: the hook that it names, or the return of a custom function's
+        backward.
+        """
         hook = CHANGED_BY_HOOK.search(text)
         if hook is not None:
             return function_called(self._frames, hook[1])
@@ -105,7 +111,7 @@ class Failures:
         return None
 
     def cause(self, node: int, text: str, running: ActiveBackward) -> Cause:
-        """What the two errors that other lines cause are about. `text` was raised at `node`."""
+        """Return the cause of an in-place or freed-graph error. `text` was raised at `node`."""
         if IN_PLACE in text:
             return self._mutated(node, text, running)
         if FREED in text:
@@ -118,7 +124,7 @@ class Failures:
         mutated = mutation(text, private.saved_tensors(running.graph.nodes[node]), seq, writes, noted)
         inputs = self._regions.inputs_of(seq)
         if inputs is not None and mutated is not None and mutated.write is None:
-            # The recomputation has not begun: what was changed is what the checkpoint keeps to begin with.
+            # The recomputation has not begun: one of the inputs that the checkpoint keeps was changed.
             spot, seq, tensors = inputs
             mutated = mutation(text, [("input of the checkpoint", t) for t in tensors], seq, writes, noted)
             region = self._frames.site(spot)
@@ -138,7 +144,7 @@ class Failures:
         return Cause(mutated, weight or (called or [""])[0], region)
 
     def _reuse(self, node: int, running: ActiveBackward) -> Reuse | None:
-        """The earlier call that ran `node`, and where the new graph enters the old one on the way to it."""
+        """Return the earlier call that ran `node`, and the edge at which the new graph enters the old one."""
         seqs = running.graph.seqs
         seq = seqs[node]
         for past in reversed(self._past):
@@ -154,7 +160,7 @@ class Failures:
         return None
 
     def _carried(self, old: Any) -> Site | None:
-        """The line of a function that is running which used the variable that holds what node `old` made."""
+        """Return the line of a running function which used the variable that holds the result of node `old`."""
         frame = self._frames.first(sys._getframe(1))
         while frame is not None:
             for name, value in variables(frame).items() if self._frames.is_user(frame.f_code) else ():
@@ -166,7 +172,9 @@ class Failures:
 
 
 def _entry(node: int, running: ActiveBackward, counter: int) -> tuple[int, int] | None:
-    """The oldest node made from `counter` on, and the older node on the way to `node` that it hands to."""
+    """Return the oldest node made from `counter` on that leads to `node`, and the older node that it passes gradients
+    to.
+    """
     seqs, plan = running.graph.seqs, running.live.plan
     into: dict[int, list[int]] = {}
     for i in range(len(seqs)):

@@ -1,7 +1,7 @@
-"""Calls in steps that pass (Note [Steps that pass]): the little that is done before each.
+"""The fast path: the minimal work before each call of a step that passes (Note [Steps that pass]).
 
-Note [Cold code]: a script's step drives our code out of the processor's caches, and each line of ours takes several
-times what it takes in a loop of its own. So here is as little as can be, in one function.
+Note [Cold code]: a script's step evicts our code from the processor's caches, and each line of ours takes several times
+as long as in a loop of its own. So the work is as little as possible, in one function.
 """
 
 from __future__ import annotations
@@ -27,44 +27,45 @@ _clock, _ran = time.perf_counter, time.thread_time
 _function_modes, _hands_off, _profiled = private.mode_depth, private.hands_off, private.profiled
 _level, _dispatch_modes, _tracing = private.transform_level, private.dispatch_modes, private.jit_tracing
 #: Calls whose places are remembered.
-LATEST = 64
+MAX_REMEMBERED_CALLS = 64
 
 
-#: What such a call takes in all, of what is measured here without the look at the loss: ours is entered thrice more,
-#: where the optimizer steps, and what stands before us is not seen. The look: the script's own work has to get the
-#: caches back that it took. Both by blocks of a tiny loop in turn: plain, without a look and with one.
-ALL, LOOK = 5.5, 1.5
-#: Of how many calls one is measured: not the first, which comes after much else of ours. So many times what the others
-#: took is as much as one counts.
-SOME, FAR = 16, 4.0
-#: Which of so many is shown to those who want to see some; and one of how many is where steps are long.
-SHOWN, OFTEN = 9, 4
+#: Factors from the times measured here to the full cost of a call, without the check of the loss and for that check.
+#: The first is large because our code is entered three more times, where the optimizer steps, and because the code
+#: before us is not measured; the second because the script has to reload the caches that the check used. Both were
+#: measured with a tiny loop, in alternating blocks: plain, without the check and with it.
+CALL_COST_FACTOR, LOSS_COST_FACTOR = 5.5, 1.5
+#: One call out of this many is timed; not the first, which follows much other work of ours. And the most that one
+#: measurement counts, as a multiple of the usual cost.
+TIMED_CALL_INTERVAL, MAX_COST_GROWTH = 16, 4.0
+#: The position of the call among these that is emitted as a sample; and one call out of how many is emitted if steps
+#: are long.
+SAMPLE_AT, LONG_STEP_SAMPLE_INTERVAL = 9, 4
 
 
 class FastPath:
-    """Calls that passed, and nobody has counted yet."""
+    """Accounts for calls that took the fast path and are not counted yet."""
 
     def __init__(self, calls: BackwardCalls, steps: StepWatch, budget: Budget, events: Events) -> None:
         self._calls, self._between = calls, calls.between
         self._steps, self._budget, self._events = steps, budget, events
-        #: How many, and the counter of nodes when the call before the last was over.
+        #: Their number, and the node counter at the end of the call before the last.
         self.count, self.base = 0, 0
-        #: How many ever, which is what those to be measured or shown are picked by.
+        #: The number of all such calls, by which those to be timed or sampled are picked.
         self._ever = 0
-        #: The seconds that each takes.
+        #: The seconds that each call costs.
         self.seconds = 0.0
-        #: Of the last ones: the step, the counter of nodes before, and after it, and the place.
-        self._latest: deque[tuple[int, int, int, CodeType, int]] = deque(maxlen=LATEST)
+        #: For each of the last calls: the step, the node counters before and after it, and the place.
+        self._latest: deque[tuple[int, int, int, CodeType, int]] = deque(maxlen=MAX_REMEMBERED_CALLS)
 
     def lets_pass(self, roots: Any, args: Any, kwargs: Any) -> bool:
-        """A call from `roots` is about to be made: whether there is no more to do about it. Where there may be, nothing
-        has been done."""
+        """Whether a call from `roots` needs no more work. If the answer is ``False``, nothing has been done."""
         between, now, begin, budget = self._between, _next(), None, self._budget
         steps, adds, value = self._steps, kwargs.get("accumulate_grad", False), None
-        if self._ever % SOME == 1:
+        if self._ever % TIMED_CALL_INTERVAL == 1:
             begin, end = (_ran(), _clock()), 0.0
         try:
-            if now - between.over_at not in between.sizes or len(roots) != 1 or args[2]:  # it makes a graph
+            if now - between.over_at not in between.sizes or len(roots) != 1 or args[2]:  # the call makes a graph
                 return False
             root = roots[0]
             if type(root) is not _Tensor or _function_modes() or _profiled():
@@ -83,11 +84,13 @@ class FastPath:
                 return False
             if adds and steps.tells and not steps.room:
                 return False
-            frame: Any = _frame(4)  # above us: the listener, what stands for the engine, ``autograd.backward``
+            frame: Any = _frame(4)  # above us: the interceptor, the engine's replacement, ``autograd.backward``
             if frame.f_code is code_objects.TENSOR_BACKWARD:
                 frame = frame.f_back
             self._latest.append((steps.index, between.over_at, now, frame.f_code, frame.f_lasti))
-            if self._ever % SOME == SHOWN or (steps.tells and self._ever % OFTEN == 0):
+            if self._ever % TIMED_CALL_INTERVAL == SAMPLE_AT or (
+                steps.tells and self._ever % LONG_STEP_SAMPLE_INTERVAL == 0
+            ):
                 self._show(root)
             if steps.tells:
                 steps.room -= adds
@@ -96,7 +99,7 @@ class FastPath:
             if begin is not None:
                 end = _clock()
         except Exception as error:
-            if not isinstance(error, RuntimeError):  # that is no number
+            if not isinstance(error, RuntimeError):  # the value is no number
                 self._events.fault(self, error)
             return False
         steps.called = True
@@ -113,16 +116,18 @@ class FastPath:
         self._events.own.clocked += _clock() - begin
 
     def _took(self, begin: tuple[float, ...], end: float) -> None:
-        """A call that is measured began at `begin`, its look at the loss ended at `end`. What others used the processor
-        for meanwhile is none of it."""
+        """Update the cost of a call from a timed one, which began at `begin` and whose check of the loss ended at
+        `end`. Time that other threads used is not counted.
+        """
         here = min(_clock() - begin[1], _ran() - begin[0])
         look = min(end - begin[1], here)
-        taken, usual = ALL * (here - look) + LOOK * look, self.seconds
-        self.seconds = usual + 0.2 * (min(taken, FAR * usual) - usual) if usual else taken
+        taken, usual = CALL_COST_FACTOR * (here - look) + LOSS_COST_FACTOR * look, self.seconds
+        self.seconds = usual + 0.2 * (min(taken, MAX_COST_GROWTH * usual) - usual) if usual else taken
 
     def take(self) -> tuple[int, list[tuple[int, int, int, CodeLocation]]]:
-        """How many have passed since the last time, and of the latest their steps, the counters of nodes between which
-        their graphs were made, and their places."""
+        """Return how many calls took the fast path since the last time; and for the latest of them, their steps, the
+        node counters between which their graphs were made, and their places.
+        """
         count, self.count = self.count, 0
         latest = [(step, base, now, (code, at)) for step, base, now, code, at in self._latest]
         self._latest.clear()

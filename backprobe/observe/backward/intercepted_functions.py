@@ -1,4 +1,4 @@
-"""Functions that mean something besides making nodes: what the eye does when one is called."""
+"""Handlers for functions that matter beyond the nodes that they make, such as backward entry points and ``.grad``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..schedule.steps import StepWatch
 from .calls import BackwardCalls
 from .pending_call_record import PendingCallRecord
 
-#: Functions that give out the memory of a tensor.
+#: Functions that expose the memory of a tensor.
 _GIVE_OUT = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__)
 
 
 @dataclass
 class DebuggedCall:
-    """A backward call that a debugger is to run."""
+    """A backward call that a debugger runs."""
 
     eye: TorchCallRecorder
     calls: BackwardCalls
@@ -38,11 +38,11 @@ class DebuggedCall:
     frame: Any
 
     def __call__(self) -> Any:
-        """Make it."""
+        """Make the call."""
         return self.eye.call(self.function, self.args, self.kwargs, self.frame)
 
     def begins(self, roots: Sequence[Any], leaves: list[Any]) -> int | None:
-        """It begins at `roots` and goes to `leaves`. The step of training, where it is known."""
+        """Count the call, which begins at `roots` and goes to `leaves`. Returns the training step, if it is known."""
         try:
             return self.calls.passes(self.entry, roots, leaves)
         except Exception as error:
@@ -50,26 +50,28 @@ class DebuggedCall:
             return None
 
     def keep_graph(self) -> None:
-        """It is to keep its graph, whatever was asked for."""
+        """Make the call keep its graph, whatever its arguments say."""
         arguments = self.entry.bind(self.args, self.kwargs)
         if arguments is not None:
             self.args, self.kwargs = (), {**arguments, "retain_graph": True}
 
     def explained(self, error: BaseException, ran: Sequence[int]) -> PendingCallRecord | None:
-        """What is known of it when it has raised."""
+        """Return the record of the call after it raised."""
         return self.calls.explained(self.entry, self.args, self.kwargs, self.frame, error, ran)
 
 
 class InterceptedFunctions:
-    """Gives the eye a handler for each such function. Each calls the function, and does the same as it."""
+    """Registers a handler with the recorder for each such function. A handler calls the function and returns its
+    result.
+    """
 
     def __init__(self, eye: TorchCallRecorder, names: Naming, steps: StepWatch, calls: BackwardCalls) -> None:
         self._eye, self._names, self._steps, self._calls = eye, names, steps, calls
         self._events = eye.events
-        #: Whether the handlers do more than to call the function, and in which process.
+        #: Whether the handlers do more than call the function, and in which process.
         self.on = False
         self.pid = os.getpid()
-        #: A debugger that backward calls go through. It sees to them: nothing of them is recorded.
+        #: A debugger that runs backward calls; they are not recorded then.
         self.around: Callable[[DebuggedCall], Any] | None = None
         for entry in entry_points():
             eye.special[entry.function] = self._entry_point(entry)
@@ -113,7 +115,7 @@ class InterceptedFunctions:
         return self._eye.call(func, args, kwargs, frame)
 
     def _safely(self, note: Callable[..., None], *given: Any) -> None:
-        """What fails in noting is ours, not the script's."""
+        """Call `note`; an error in it is an internal one, which the script does not see."""
         try:
             note(*given)
         except Exception as error:
@@ -135,7 +137,9 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _read_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """``.grad`` of a tensor that is not a leaf is ``None`` for ever; a leaf's is not written yet in a backward."""
+        """Emit a read of ``.grad``. It is always ``None`` for a non-leaf tensor; a leaf's is incomplete during a
+        backward.
+        """
         value = self._eye.call(func, args, kwargs, frame)
         if self.on:
             if args[0].grad_fn is None:
@@ -163,7 +167,7 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _read_is_leaf(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
+        """Detect new optimizers: an optimizer reads ``is_leaf`` of every parameter that it is given."""
         if self.on and frame.f_code is code_objects.ADD_PARAM_GROUP:
             self._safely(self._optimizer_made, frame)
         return self._eye.call(func, args, kwargs, frame)

@@ -1,4 +1,4 @@
-"""What made the nodes of a step of which nothing was noted: a recorded step that is like it, and lines that are new."""
+"""Infers which lines made the nodes of an unrecorded step, from a similar recorded step and from new lines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ...source.roots import ModuleCallRef
 from ...source.sites import site_at
 from ..forward.oplog import Entry
 
-#: Names that are compared one by one, besides those that begin and end alike.
-MIDDLE = 2000
+#: The most names that are compared one by one, apart from a common beginning and end.
+MAX_COMPARED_NAMES = 2000
 
 
 def alike(one: list[str], other: list[str]) -> list[tuple[int, int]]:
-    """The positions in two lists where they are the same, with as little as possible left out of each."""
+    """Return the pairs of positions at which two lists agree, as many as possible."""
     most, head = min(len(one), len(other)), 0
     while head < most and one[head] == other[head]:
         head += 1
@@ -28,7 +28,7 @@ def alike(one: list[str], other: list[str]) -> list[tuple[int, int]]:
         tail += 1
     pairs = [(at, at) for at in range(head)]
     middle = one[head : len(one) - tail], other[head : len(other) - tail]
-    if middle[0] and middle[1] and max(map(len, middle)) <= MIDDLE:
+    if middle[0] and middle[1] and max(map(len, middle)) <= MAX_COMPARED_NAMES:
         for a, b, size in SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks():
             pairs += [(head + a + at, head + b + at) for at in range(size)]
     return pairs + [(len(one) - at, len(other) - at) for at in range(tail, 0, -1)]
@@ -40,10 +40,10 @@ _STEM = re.compile(r"(?:torch::autograd::)?(\w+?)(?:Backward\d*)?$")
 def from_new_lines(
     names: Mapping[int, str], news: list[CodeLocation], frames: Frames, known: Iterable[Entry]
 ) -> dict[int, Entry]:
-    """What made nodes of these names, as far as a line tells that ran for the first time: one that calls an operation
-    of the node's name, or the only one that has an operation at all.
+    """Infer the lines that made the nodes `names` from lines that ran for the first time: a line that calls an
+    operation of the node's name, or the only new line that calls any operation.
 
-    :param known: what made other nodes of the graph: a line stands in the module of others of its function.
+    :param known: entries of other nodes of the graph: a line belongs to the same module as others of its function.
     """
     lines: list[tuple[CodeLocation, list[str]]] = []
     for code, at in news:
@@ -74,7 +74,7 @@ def from_lines_that_ran(
     :param names: the names of all nodes.
     """
     found: dict[int, Entry] = {}
-    if len(part) > MIDDLE or all(node in made for node in part):
+    if len(part) > MAX_COMPARED_NAMES or all(node in made for node in part):
         return found
     stems, where = [_stem_of(names[node]) for node in part], _modules_of(made.values())
     for spot in dict.fromkeys(news):
@@ -93,8 +93,9 @@ def from_lines_that_ran(
 
 
 def _modules_of(known: Iterable[Entry]) -> dict[int, ModuleCallRef | None]:
-    """By the id of a code object, the module that its lines run in: the outermost one, since operations of modules that
-    are called from there are inside."""
+    """Return the module in which the lines of each code object run, by the id of the code object. If there are several,
+    it is the outermost: operations of modules that are called from there are inside it.
+    """
     where: dict[int, ModuleCallRef | None] = {}
     for entry in known:
         before, here = where.get(id(entry[0]), entry[3]), entry[3]
@@ -104,8 +105,9 @@ def _modules_of(known: Iterable[Entry]) -> dict[int, ModuleCallRef | None]:
 
 
 def _run_of(ops: list[str], stems: list[str], names: list[str], start: int) -> list[int]:
-    """The positions from `start` on of nodes that are `ops`, in this order, with nothing but views between them. Half
-    of the operations at most make no nodes: they compute with numbers."""
+    """Return the positions from `start` on of nodes that match `ops` in order, with nothing but views in between. Up to
+    half of the operations may make no nodes: they compute with numbers.
+    """
     if not ops or stems[start] != ops[0]:
         return []
     at, found = start, []
@@ -120,8 +122,9 @@ def _run_of(ops: list[str], stems: list[str], names: list[str], start: int) -> l
 
 
 def candidate_lines(name: str, entries: Iterable[Entry], frames: Frames, most: int = 8) -> tuple[Site, ...]:
-    """The lines that a node called `name` may stand for: those of `entries`, then all lines of the user's files that
-    call an operation of this name."""
+    """Return the lines that may have made a node called `name`: those of `entries`, then all lines of the user's files
+    that call an operation of this name.
+    """
     found: dict[tuple[str, int], Site] = {}
     for entry in entries:
         site = frames.site((entry[0], entry[1])) if entry[0] is not None else None
@@ -137,20 +140,24 @@ def candidate_lines(name: str, entries: Iterable[Entry], frames: Frames, most: i
 
 
 def from_names(names: Mapping[int, str], known: Iterable[tuple[str, Entry]]) -> dict[int, Entry]:
-    """What made nodes of these names that belong to a user's functions, where one line alone was seen to make such.
+    """Infer the lines of the nodes `names` that belong to custom functions, if one line alone was seen to make such a
+    node.
 
-    :param known: names of nodes, and what made them.
+    :param known: names of nodes, and their entries.
     """
     lines: dict[str, dict[CodeLocation, Entry]] = {}
     for name, entry in known:
-        if entry[0] is not None and name.endswith("Backward"):  # those of torch end with a number
+        if entry[0] is not None and name.endswith("Backward"):  # names of torch's nodes end with a number
             lines.setdefault(name, {})[(entry[0], entry[1])] = entry
     return {i: next(iter(lines[name].values())) for i, name in names.items() if len(lines.get(name, ())) == 1}
 
 
 def from_neighbours(part: Sequence[int], made: Mapping[int, Entry], frames: Frames) -> dict[int, Entry]:
-    """What made the nodes of `part`, in the order in which they were made, that `made` has nothing of: what stands
-    between two nodes of one line was made by that line; of an operation that made several after it, by that."""
+    """Infer the missing lines of the nodes `part`, which are in the order in which they were made.
+
+    A node between two nodes of one line was made by that line; if the operation after it made several nodes, by that
+    operation.
+    """
     found: dict[int, Entry] = {}
     before: Entry | None = None
     waiting: list[int] = []
@@ -172,12 +179,12 @@ def _line(frames: Frames, entry: Entry) -> int | None:
     return None if site is None else site.line
 
 
-#: Nodes whose names are not those of the operations that the user writes.
+#: Node names that differ from the operations that users write.
 _WRITTEN_AS = {"rsub": "sub", "tocopy": "to", "linalgvectornorm": "norm"}
 
 
 def _stem_of(name: str) -> str:
-    """The operation that a node called `name` stands for, as ``_plain`` gives those of the source."""
+    """Return the operation that a node called `name` stands for, in the form that ``_plain`` gives to source names."""
     match = _STEM.match(name)
     stem = _plain(match[1] if match else name)
     return _WRITTEN_AS.get(stem, stem)

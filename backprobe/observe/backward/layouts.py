@@ -1,4 +1,4 @@
-"""Graphs as steps share them: a graph is looked up once, and compared with the last ones after that."""
+"""Graph layouts shared by steps: a new graph is compared with the last ones and looked up only if it differs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .measurement_plan import MeasurementPlan
 
 
 class LiveLayout:
-    """A graph as the session compares it, step after step; ``layout`` is the record."""
+    """A graph layout in the form that the session compares; ``layout`` gives the record."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class LiveLayout:
         #: Nodes with a lower number are older than the op log.
         self.first = first
         self.seq_set = frozenset(graph.seqs)
-        #: Accumulator -> its leaf.
+        #: Maps accumulators to their leaves.
         self.named = named
         #: Whether every leaf has been seen to get a gradient that is not zero.
         self.settled = False
         self.signature: Signature | None = None
-        #: What the next call without close looks is expected to measure.
+        #: What the next call that is not inspected closely is expected to measure.
         self.program: MeasurementPlan | None = None
         self._made: tuple[int, Layout] | None = None
         self._in_order: tuple[list[str], list[Entry]] | None = None
@@ -71,26 +71,27 @@ class LiveLayout:
         return [s - shift if s != ACCUMULATE_SEQ else s for s in seqs] == self.seqs if shift else seqs == self.seqs
 
     def like(self, plan: Plan, seqs: list[int], base: int, leaves: list[int], needed: Any) -> bool:
-        """Whether a graph of which it is not known what made it is like this one."""
+        """Whether this layout has the structure, leaves and numbering of a graph whose lines are not known."""
         same = plan is self.plan and leaves == self.leaves and needed == self.needed
         return same and self._numbered(seqs, base)
 
     def made_as(self, other: LiveLayout) -> bool:
-        """Whether the same made each node of a graph that is like this one."""
+        """Whether the same lines made each node of a graph with this structure."""
         return self._ordered() == other._ordered()
 
     def entries_for(self, names: list[str]) -> dict[int, Entry]:
-        """By position in `names`, the names of nodes in the order in which they were made, what made the node of ours
-        that stands in its place."""
+        """Return the entries of our nodes that match `names`, by position. `names` are in the order in which nodes were
+        made.
+        """
         ours, entries = self._ordered()
         return {at: entries[i] for at, i in alike(names, ours)}
 
     def named_entries(self) -> Iterable[tuple[str, Entry]]:
-        """The name of each node, and what made it."""
+        """The name and the entry of each node."""
         return zip(*self._ordered(), strict=True)
 
     def _ordered(self) -> tuple[list[str], list[Entry]]:
-        """Names of nodes and what made them, in the order in which they were made."""
+        """The names and entries of nodes, in the order in which they were made."""
         if self._in_order is None:
             found = dict(makers(self.seqs, self.ends, self.entries, self.first))
             order = [i for i, seq in enumerate(self.seqs) if seq != ACCUMULATE_SEQ]
@@ -99,7 +100,7 @@ class LiveLayout:
         return self._in_order
 
     def layout(self, names: Naming) -> Layout:
-        """The record, made again when the names of modules have changed."""
+        """Return the record; it is made again if the names of modules have changed."""
         modules, leaves, frames = names.modules, names.leaves, names.frames
         if self._made is not None and self._made[0] == modules.naming:
             return self._made[1]
@@ -125,7 +126,7 @@ class LiveLayout:
 
 
 def _ids(leaves: list[tuple[int, Any]]) -> list[int]:
-    """A plain tensor that needs a gradient may be new every step (an adversarial input): any will do in its place."""
+    """Return ids of the leaves. Plain tensors count as equal: an adversarial input may be new in every step."""
     return [id(v) if v.__class__ is not torch.Tensor else 0 for _, v in leaves]
 
 
@@ -136,19 +137,20 @@ class Layouts:
         self._log, self._names = log, names
         self._layouts: list[LiveLayout] = []
         self._count = 0
-        #: Layouts with regions that were compiled.
+        #: Layouts with compiled regions.
         self.compiled = 0
-        #: Nodes of the last graph that was compared which no layout has.
+        #: Nodes of the last compared graph that no layout contains.
         self.newcomers: set[int] = set()
-        #: Sequence numbers of the nodes of the last graph whose lines are inferred: nothing was noted of their forward.
+        #: Sequence numbers of the nodes of the last graph whose lines are inferred, since their forward was not
+        #: recorded.
         self.inferred: frozenset[int] = frozenset()
-        #: Places that ran for the first time lately, while nothing is noted.
+        #: Lines that ran for the first time lately, while nothing is recorded.
         self.news: Callable[[], list[CodeLocation]] | None = None
-        #: Gradients that have no shape to be noted.
+        #: Gradients without a shape.
         self.unshaped = 0
 
     def get(self, graph: LiveGraph, needed: frozenset[int] | None) -> LiveLayout:
-        """The layout of `graph`, of which `needed` run: one of the last, or a new one."""
+        """Return the layout of `graph`, of which the nodes `needed` run: one of the last, or a new one."""
         seqs, leaves = graph.seqs, graph.leaves
         base, top = graph.span
         ops = self._log.slice(base, top)
@@ -167,18 +169,21 @@ class Layouts:
         return live
 
     def known(self, graph: LiveGraph, needed: frozenset[int] | None) -> LiveLayout | None:
-        """The layout among the last ones that `graph` repeats (Note [Steps that repeat]); ``None`` where there is none,
-        or several, made at other lines."""
+        """Return the layout that `graph` repeats (Note [Steps that repeat]); ``None`` if there is none, or several that
+        were made at different lines.
+        """
         seqs, base, ids = graph.seqs, graph.span[0], _ids(graph.leaves)
         found = [live for live in self._layouts if live.like(graph.plan, seqs, base, ids, needed)]
         return found[0] if found and all(live.made_as(found[0]) for live in found[1:]) else None
 
     def assume(self, graph: LiveGraph, bounds: Sequence[int]) -> None:
-        """Some nodes of `graph` may have been made while ops were not noted: give the log what made those of the layout
-        that is most like it. The nodes of both are compared by name, in the order in which they were made; what is not
-        in the layout has no line, but for those that ran for the first time.
+        """Infer the lines of nodes that were made while ops were not recorded, and add them to the op log.
 
-        :param bounds: counters of nodes when calls were over: what was made between two of them is compared by itself.
+        The nodes are compared by name, in the order in which they were made, with the most similar layout. A node that
+        the layout does not have gets a line only if it can be inferred, for example from lines that ran for the first
+        time.
+
+        :param bounds: node counters at the ends of calls: nodes made between two of them are compared on their own.
         """
         log, seqs, names = self._log, graph.seqs, graph.plan.names
         order = sorted((i for i, seq in enumerate(seqs) if seq != ACCUMULATE_SEQ), key=seqs.__getitem__)
@@ -213,7 +218,7 @@ class Layouts:
         log.tell([(seqs[i], made[i]) for i in order if i in made])
 
     def candidates(self, graph: LiveGraph, i: int) -> tuple[Site, ...]:
-        """The lines that node `i` may have been made at, if its line is inferred: the likeliest first."""
+        """Return the lines that node `i` may have been made at, likeliest first, if its line is inferred."""
         name, seq = graph.plan.names[i], graph.seqs[i]
         if seq not in self.inferred:
             return ()

@@ -1,7 +1,7 @@
-"""Which node of a backward call made a gradient that is not finite, where only leaves were looked at.
+"""Infers which node of a backward call made a non-finite gradient, if only the gradients of leaves are known.
 
-What is not finite stays so on its way to the leaves. So the node is one through which all leaves went that got a bad
-gradient, and no other that got a good one; of those that are left, it is one whose derivative is not finite everywhere.
+A non-finite gradient stays so on its way to the leaves. So all leaves with a bad gradient, and none with a good one,
+are reached through the node; of the nodes that remain, it is one whose derivative is not finite everywhere.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from ...ops import NORMALISES, OVERFLOWS, POLE, info
 def first_bad_node(
     plan: Plan, order: Sequence[int], leaves: Mapping[int, bool], custom: Set[int], new: Set[int]
 ) -> int | None:
-    """The node that made the first bad gradient; ``None`` where several can have.
+    """Return the node that made the first bad gradient; ``None`` if several may have.
 
-    :param order: the nodes that ran, in the engine's order.
-    :param leaves: accumulators that got a gradient: whether it is bad.
-    :param custom: nodes of functions that the user wrote.
-    :param new: nodes that graphs before this one did not have: it is rather one of them.
+    :param order: the nodes that ran, in the engine's order. :param leaves: accumulators that got a gradient, and
+    whether it is bad. :param custom: nodes of custom functions. :param new: nodes that earlier graphs did not have;
+    they are preferred.
     """
     number = {i: 1 << at for at, i in enumerate(leaves)}
     bad = sum(number[i] for i, is_bad in leaves.items() if is_bad)
-    below = dict(number)  # the leaves that gradients of a node go to, as bits
+    below = dict(number)  # the leaves that gradients of a node reach, as bits
     for i in reversed(order):
         if i not in below:
             bits = 0
@@ -41,7 +40,7 @@ def first_bad_node(
         covered = 0
         for bits in gives:
             covered |= bits
-        if bad and covered == bad:  # all that is bad went through here, and what it gave there may be bad
+        if bad and covered == bad:  # all bad gradients went through here, and what it gave there may be bad
             found.append(i)
     able = [[i for i in found if (0 if i in custom else _ability(plan.names[i])) == level] for level in range(3)]
     for those in (new, set(found)):

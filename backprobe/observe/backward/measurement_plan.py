@@ -1,4 +1,4 @@
-"""What a backward call measured, as rows: the signature that its numbers go with, and what the next will measure."""
+"""The rows that a backward call measured: they define the signature of its norms and what the next call measures."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ...graphs.plan import Plan
 from ...packed_calls import Signature
 from ...torch_internals.measure import SMALL, dtype_name, sizes
 
-#: The order of nodes; (node, number, slot, shape, dtype) of what went out; the same of what came in.
+#: The order of nodes; (node, number, slot, shape, dtype) of outgoing gradients; the same of incoming ones.
 Rows = tuple[list[int], list[Any], list[Any]]
 
 
 class BatchWindow:
-    """Nodes that ran one after the other, whose small gradients are measured together.
+    """Consecutive nodes whose small gradients are measured together.
 
-    :ivar order: all that ran, those too whose gradients do not wait.
-    :ivar groups: by shape and dtype, the slots of gradients and where each stands: (place among what waits, number).
-    :ivar none: where nothing comes.
+    :ivar order: all nodes that ran, including those whose gradients are measured at once. :ivar groups: by shape and
+    dtype, the slots of gradients and their positions: (index of the held node, number). :ivar none: positions at which
+    no gradient comes.
     """
 
     __slots__ = ("groups", "none", "order")
@@ -39,14 +39,15 @@ class BatchWindow:
 
 
 class MeasurementPlan:
-    """What the last backward call over a layout measured, so that the next can measure the same without bookkeeping.
+    """What the last backward call over a layout measured, so that the next call can measure the same without
+    bookkeeping.
 
-    Made from the raw lists of a ``Watch``: rows of (node, number, slot, shape, dtype).
+    It is made from the raw lists of a ``NodeHookSet``: rows of (node, number, slot, shape, dtype).
     """
 
     def __init__(self, order: list[int], out: list[Any], came: list[Any], plan: Plan) -> None:
         self.order, self.out, self.came, self.counts = order, out, came, plan.counts
-        #: What the last call by this program measured.
+        #: The norms that the last call with this plan measured.
         self.last: Sequence[float] = ()
         self.slots = 1 + max((m[2] for m in (*out, *came)), default=-1)
         rows: dict[int, list[Any]] = {}
@@ -55,16 +56,16 @@ class MeasurementPlan:
         #: Node -> ((number, slot, shape, dtype), ...) of what goes out.
         self.rows = {i: tuple(m[1:] for m in ms) for i, ms in rows.items()}
         self.came_slots = {(m[0], m[1]): m for m in came}
-        #: Nodes whose results are small and made new: they may be held until a batch is full:
+        #: Nodes whose results are small and new tensors: they may be held until a batch is full:
         #: Note [No gradient is held].
         self.held = {
             i for i, ms in rows.items() if i not in plan.to_leaf and all(m[2] >= 0 and _small(m[3]) for m in ms)
         }
-        #: What was measured together, in turn.
+        #: The windows that were measured together, in order.
         self.windows: list[BatchWindow] = []
 
     def window(self, number: int, order: list[int]) -> BatchWindow:
-        """What is measured together as `number` of a call, when these nodes have run since the last."""
+        """Return window `number` of a call, in which the nodes `order` have run since the last window."""
         windows = self.windows
         if number < len(windows) and windows[number].order == order:
             return windows[number]
@@ -80,7 +81,7 @@ def _small(shape: Any) -> bool:
 
 
 def signature_of(rows: Rows) -> Signature:
-    """The record of `rows`."""
+    """Return the record of `rows`."""
     order, out, came = rows
     return Signature(
         tuple(int(i) for i in order),

@@ -1,14 +1,14 @@
-"""One backward call: hooks on its nodes, and what they saw.
+"""The hooks on the nodes of one backward call, and the gradients that they measured.
 
-Note [Each gradient measured once]: the engine passes a gradient on as it is where a node's input has one producer, so
-it is measured where it is made. Where several producers meet, the engine adds them up, and the sum is measured at the
-receiver. A gradient that a node passes on unchanged (an addition's) is the same tensor object, and not measured again.
+Note [Each gradient measured once]: the engine passes a gradient on unchanged if a node's input has one producer, so the
+gradient is measured when it is made. If there are several producers, the engine adds their gradients, and the sum is
+measured at the receiver. A gradient that a node passes on unchanged (as an addition does) is the same tensor object,
+and is not measured again.
 
-Note [No gradient is held]: hooks hold no gradient past their own call, but for small ones in a batch
-(``measure.Norms``); never one that an accumulator could take as ``.grad``.
+Note [No gradient is held]: hooks hold no gradient after they return, except small ones in a batch (``measure.Norms``);
+and never one that an accumulator could take as ``.grad``.
 
-Note [Unseen by the user's modes]: where a dispatch mode or a profiler of the user's is on, it does not see what we
-compute.
+Note [Unseen by the user's modes]: if a dispatch mode or a profiler of the user is on, it does not see what we compute.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ from .measurement_plan import MeasurementPlan, Rows
 from .node_hooks import Hooks
 
 _clock = time.perf_counter
-#: How many culprits one backward call describes in full.
-BAD_LIMIT = 20
+#: The most nodes with bad gradients that one backward call describes in full.
+MAX_DESCRIBED_BAD_NODES = 20
 
 
 @dataclass(frozen=True)
 class MeasurementMode:
-    """How a backward call is looked at.
+    """How the gradients of a backward call are measured.
 
-    :ivar careful: measure every gradient at once, and look into a node that makes a bad one while its saved tensors
-        are there. Else small gradients are measured in batches.
-    :ivar brief: where a gradient is bad, do not count its elements.
+    :ivar careful: measure every gradient at once, and inspect a node that makes a bad one while its saved tensors
+    exist. Otherwise small gradients are measured in batches. :ivar brief: do not count the elements of bad gradients.
     :ivar create_graph: gradient mode is on in the hooks and has to be turned off while we measure.
     """
 
@@ -51,11 +50,11 @@ class MeasurementMode:
 
 @dataclass(frozen=True)
 class PythonNodes:
-    """What to do about nodes that run Python: custom functions, reentrant checkpoints, hooks.
+    """What to do around nodes that run Python: custom functions, reentrant checkpoints, hooks.
 
-    :ivar enter: called before such a node, `leave` after it.
-    :ivar within: more nodes of that kind than the custom functions: those whose saved tensors a checkpoint recomputes.
-    :ivar entered: nodes for which `enter` was called by a hook on their tensor: `leave` is called before them.
+    :ivar enter: called before such a node; `leave` is called after it. :ivar within: more nodes of that kind than the
+    custom functions: those whose saved tensors a checkpoint recomputes. :ivar entered: nodes for which a hook on their
+    tensor called `enter`: `leave` is called before them.
     """
 
     enter: Callable[..., None]
@@ -65,12 +64,11 @@ class PythonNodes:
 
 
 class NodeHookSet:
-    """Hooks on the nodes of one backward call, and what they saw, as flat lists.
+    """Hooks on the nodes of one backward call, and what they measured, as flat lists.
 
-    :param before: nodes to measure the incoming gradients of, besides those where several meet: roots, and those that
-        have hooks of the user's on them.
-    :param program: what a call over this graph measured before.
-    :param python: what to do about nodes that run Python; ``None``: nothing.
+    :param before: nodes whose incoming gradients are measured, in addition to those with several producers: roots, and
+    nodes with hooks of the user. :param program: what an earlier call over this graph measured. :param python: what to
+    do around nodes that run Python; ``None``: nothing.
     """
 
     def __init__(
@@ -84,26 +82,27 @@ class NodeHookSet:
         python: PythonNodes | None = None,
     ) -> None:
         self.nodes, self.plan, self.hooks = nodes, plan, hooks
-        #: Whether a dispatch mode or a profiler of the user's would see what we compute:
+        #: Whether a dispatch mode or a profiler of the user would see what we compute:
         #: Note [Unseen by the user's modes].
         self._hidden = private.in_mode() or private.profiled()
         self.norms = Norms(brief=look.brief, plain=private.in_mode())
         self.order: list[int] = []
-        #: The clock when a hook was entered and left, in turn; the first is the start.
+        #: The times at which hooks were entered and left, in turn; the first is the start.
         self.times: list[float] = []
-        #: (node, output, slot, shape, dtype) of what went out; in a call with a program, what was not as before.
+        #: (node, output, slot, shape, dtype) of outgoing gradients; in a call with a plan, only of those that differ
+        #: from it.
         self.out: list[tuple[int, int, int, Any, Any]] = []
-        #: (node, input, slot, shape, dtype) of what came in where it was measured apart.
+        #: (node, input, slot, shape, dtype) of incoming gradients that were measured on their own.
         self.came: list[tuple[int, int, int, Any, Any]] = []
         self.bad_nodes: list[BadNode] = []
-        #: Where nodes make nodes: each that ran, and the counter of nodes after it.
+        #: With ``create_graph``: each node that ran, and the node counter after it.
         self.made: list[tuple[int, int]] | None = [] if look.create_graph else None
         at_once = look.careful or look.create_graph or self._hidden
         self.program = None if at_once else program
-        #: Gradients of the program that did not come this time: (node, number).
+        #: Gradients of the plan that did not come this time: (node, number).
         self.missing: set[tuple[int, int]] = set()
         self.held: set[int] = set()
-        #: What the small gradients of held nodes are, in the order in which they ran, since the last flush.
+        #: The pending small gradients of held nodes since the last flush, in the order in which the nodes ran.
         self.waiting: list[Any] = []
         self._flushes, self._flushed = 0, 0
         self._seen_came: set[tuple[int, int]] = set()
@@ -117,7 +116,7 @@ class NodeHookSet:
             if len(self.program.last) >= self.program.slots:
                 self.norms.hints = self.program.last  # see Note [Tiny gradients]
             self.held = self.program.held
-        #: Calls with gradients that have no shape (nested tensors): what could not be noted.
+        #: Hook calls with gradients that have no shape (nested tensors), which could not be recorded.
         self.unshaped = 0
         self.after = (
             self._after_hidden
@@ -130,7 +129,7 @@ class NodeHookSet:
         )
 
     def start(self, told: Callable[[int, Any, Any], None] | None = None) -> None:
-        """Put the hooks on. `told` is called with each node that ran, and its gradients."""
+        """Register the hooks. `told` is called with each node that ran, and its gradients."""
         try:
             self._attach()
             if told is not None:
@@ -166,29 +165,31 @@ class NodeHookSet:
             self.program.last = self.norms.values
 
     def unwatched(self, ran: Iterable[int]) -> None:
-        """There were no hooks: `ran` are the nodes that have run, and nobody took their times."""
+        """Record the nodes `ran` of a call that had no hooks; their times are unknown."""
         hooked = set(self.plan.hooked)
         self.order = [i for i in ran if i in hooked]
         self.times = [0.0] * (2 * len(self.order) + 1)
 
     def release(self) -> None:
-        """Let go of the graph at once: ``after`` is bound to us, and a cycle would wait for the collector."""
+        """Release the graph at once: ``after`` is bound to this object, and the cycle would wait for the garbage
+        collector.
+        """
         self.nodes, self.waiting, self.after = [], [], None  # type: ignore[assignment]
 
     @property
     def seconds(self) -> list[float]:
-        """By position in ``order``: from the end of the hook before to the beginning of the node's own."""
+        """The seconds of each node in ``order``: from the end of the hook before to the beginning of its own."""
         times = self.times
         return [b - a for a, b in zip(times[0::2], times[1::2], strict=False)]
 
     @property
     def watching(self) -> float:
-        """Seconds spent in the hooks."""
+        """The seconds spent in the hooks."""
         times = self.times
         return sum(times[2::2]) - sum(times[1 : len(times) - 1 : 2]) + self._spent_before if len(times) > 2 else 0.0
 
     def raw(self) -> Rows | None:
-        """The rows of what was measured; ``None`` where it was what the program said."""
+        """Return the rows of what was measured; ``None`` if it equals the plan."""
         program = self.program
         if program is None:
             return self.order, self.out, self.came
@@ -201,7 +202,7 @@ class NodeHookSet:
         return self.order, out + self.out, came + self.came
 
     def failed(self, error: Exception, grads: Any) -> None:
-        """A hook of ours could not do its work."""
+        """Account for an error in a hook."""
         if any(g is not None and g.is_nested for g in grads):
             self.unshaped += 1
         else:
@@ -236,20 +237,20 @@ class NodeHookSet:
             torch._C._set_grad_enabled(was)
 
     def _after(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
-        """No program yet: note what there is."""
+        """Record all gradients of a node. Used while there is no plan."""
         out, came = self.out, grad_outputs[0] if grad_outputs else None
         norms = self.norms
         measure = norms.take
         if i in self.plan.to_leaf:
             measure = norms.now
             if any(g is not None and any(g is o for o in grad_outputs) for g in grad_inputs):
-                norms.flush_batches()  # what is passed on to an accumulator may wait there
+                norms.flush_batches()  # a gradient that is passed on to an accumulator may be in a pending batch
         for k, g in enumerate(grad_inputs):
             if g is not None:
                 out.append((i, k, SAME if g is came else measure(g), g.shape, g.dtype))
 
     def _after_known(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
-        """A node of the program whose results are large, or passed on."""
+        """Measure a node of the plan whose results are large, or passed on unchanged."""
         row = self.program.rows.get(i, ())  # type: ignore[union-attr]
         norms = self.norms
         at = 0
@@ -272,7 +273,7 @@ class NodeHookSet:
             self.out.append((i, k, norms.now(g), g.shape, g.dtype))
 
     def flush(self) -> None:
-        """Measure the small gradients that wait."""
+        """Measure the pending small gradients."""
         if not self.waiting:
             return
         waiting, self.waiting = self.waiting, []
@@ -290,7 +291,7 @@ class NodeHookSet:
             self._one_by_one([i for i in ran if i in self.held], waiting)
 
     def _one_by_one(self, nodes: list[int], waiting: list[Any]) -> None:
-        """Measure what these nodes gave, where it is not what the program says."""
+        """Measure the gradients of held nodes one by one, if they differ from the plan."""
         assert self.program is not None
         norms = self.norms
         for i, grads in zip(nodes, waiting, strict=True):
@@ -333,7 +334,9 @@ class NodeHookSet:
             g is None or private.is_plain(g) for g in (*grad_outputs, *dict(saved).values())
         ):
             return
-        if len(self.bad_nodes) >= BAD_LIMIT or any(bad_values(o) is not None for o in grad_outputs if o is not None):
+        if len(self.bad_nodes) >= MAX_DESCRIBED_BAD_NODES or any(
+            bad_values(o) is not None for o in grad_outputs if o is not None
+        ):
             return
         stats = tuple(stat_of(name, t) for name, t in saved)
         zero = any(o is not None and bool((o == 0).any()) for o in grad_outputs)

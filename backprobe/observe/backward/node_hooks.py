@@ -1,4 +1,4 @@
-"""Hooks for nodes, made once: each is a number that can be called."""
+"""Reusable hooks for nodes: each is a callable integer that knows its node's number."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
     from .node_hook_set import NodeHookSet
 
 _clock = time.perf_counter
-#: Nodes whose results wait at one time: they are measured while the processor's caches have them.
-WAITING = 128
+#: The most nodes with pending results: they are measured while the processor's caches still hold them.
+MAX_PENDING_RESULTS = 128
 
 
 class Hooks:
-    """Makes node hooks that know their node's number, once for each number: a hook is a number that can be called.
+    """Makes node hooks once for each node number; a hook is an ``int`` that can be called.
 
-    Note [Hooks made once]: making thousands of objects in each backward costs more than the calls: the collector of
-    Python's garbage has to look at all of them, again and again. So a hook is made once and serves every graph, and of
-    a handle only the two parts that removing needs are kept.
+    Note [Hooks made once]: making thousands of objects in each backward costs more than calling them, since Python's
+    garbage collector scans all of them again and again. So a hook is made once and serves every graph, and of a handle
+    only the two parts that removal needs are kept.
     """
 
     def __init__(self) -> None:
-        #: The watches whose backward is running, innermost last.
+        #: The hook sets whose backward is running, innermost last.
         running: list[NodeHookSet] = []
         self.running = running
 
@@ -40,7 +40,7 @@ class Hooks:
                 watch.times.append(_clock())
 
         class Held(int):
-            """After a node whose results wait."""
+            """Runs after a node whose results are held."""
 
             __slots__ = ()
 
@@ -50,7 +50,7 @@ class Hooks:
                 times.append(_clock())
                 watch.order.append(self)
                 waiting.append(grad_inputs)
-                if len(waiting) >= WAITING:
+                if len(waiting) >= MAX_PENDING_RESULTS:
                     try:
                         watch.flush()
                     except Exception as error:
@@ -70,8 +70,9 @@ class Hooks:
         self._made: tuple[list[Any], list[Any], list[Any]] = [], [], []
 
     def grow(self, size: int) -> tuple[list[Any], list[Any], list[Any]]:
-        """Hooks for after a node, for after one whose results wait, and for before one, by number, at least `size` of
-        each."""
+        """Return hooks that run after a node, after a held node, and before a node; at least `size` of each, by node
+        number.
+        """
         for made, kind in zip(self._made, self._types, strict=True):
             made.extend(map(kind, range(len(made), size)))
         return self._made

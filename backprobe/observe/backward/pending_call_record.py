@@ -1,7 +1,7 @@
-"""What the session hands on: a backward call as it was seen, turned into records when somebody reads them.
+"""A backward call as it was observed, turned into a record when it is read.
 
-Names of modules are worked out then, not before (Note [One Where for each call]): a script that trains one module until
-step 100 and two from there gets the same names throughout.
+Names of modules are resolved at that time, not before (Note [One Where for each call]): a script that trains one module
+until step 100 and two from there gets the same names throughout.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .second import SecondOrder
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """What made a backward call raise, where it is elsewhere.
+    """The cause of an error in a backward call, if it lies elsewhere.
 
     :ivar mutated: the saved tensor that was written in place.
-    :ivar named: what that tensor is called: (root, name) of a parameter or buffer, or a variable.
+    :ivar named: the name of that tensor: (root, name) of a parameter or buffer, or a variable.
     :ivar region: the line of the checkpoint that kept what was changed.
     :ivar reuse: the earlier call that freed a part of the graph.
     """
@@ -68,7 +68,7 @@ class Cause:
 
 @dataclasses.dataclass
 class PendingCallRecord:
-    """One backward call. ``record()`` gives it as a ``BackwardCall``."""
+    """One backward call. ``record()`` returns it as a ``BackwardCall``."""
 
     index: int
     step: int
@@ -128,7 +128,7 @@ class PendingCallRecord:
 
     @cached_property
     def trouble(self) -> bool:
-        """Whether anything in it asks for a closer look."""
+        """Whether anything in the call calls for a closer inspection."""
         return bool(self.bad or self.raised or any(r.bad for r in self.roots))
 
     def record(self) -> BackwardCall:
@@ -156,7 +156,7 @@ class PendingCallRecord:
 
 
 def culprits(nodes: Sequence[Any]) -> tuple[BadNode, ...]:
-    """Nodes that got finite gradients only and gave one that is not, in the order they ran."""
+    """Return nodes that got finite gradients only and gave a non-finite one, in the order in which they ran."""
     found = []
     for run in sorted((r for r in nodes if r.order is not None), key=lambda r: r.order):
         if any(g is not None and g.bad for g in run.grad_outputs):

@@ -1,4 +1,4 @@
-"""Which nodes ran before a backward call raised, of a call that nobody watched: from what is left of its graph."""
+"""Finds the nodes that ran before an unobserved backward call raised, from what is left of its graph."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...torch_texts import FREED, IN_PLACE
 
 
 def executed_nodes(graph: LiveGraph, needed: Set[int] | None, error: BaseException, earlier: int) -> list[int]:
-    """The nodes before the one at which `error` was raised, in the engine's order.
+    """Return the nodes before the one at which `error` was raised, in the engine's order.
 
-    A node that has run has let go of what it had saved, one that raised in its own backward has not, and an error that
-    torch raises of what a node gave out names it.
+    A node that has run has released its saved tensors, and one that raised in its own backward has not. An error that
+    torch raises about a node's outputs names the node.
 
-    :param earlier: the counter of nodes when the call before this one was over: nodes with a lower number that are
-        freed may have been freed by that one.
+    :param earlier: the node counter at the end of the call before this one: freed nodes with a lower number may have
+    been freed by that call.
     """
     order = engine_order(graph.plan, graph.seqs, needed)
     nodes, text = graph.nodes, str(error)
@@ -46,7 +46,7 @@ def executed_nodes(graph: LiveGraph, needed: Set[int] | None, error: BaseExcepti
 
 
 def _codes(error: BaseException) -> set[CodeType]:
-    """The code objects that an error came through."""
+    """Return the code objects in the traceback of an error."""
     found: set[CodeType] = set()
     traceback = error.__traceback__
     while traceback is not None:

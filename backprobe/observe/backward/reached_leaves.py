@@ -1,4 +1,4 @@
-"""Which parameters a backward call gave a gradient."""
+"""Tracks which parameters a backward call gave a gradient."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from .pending_call_record import PendingCallRecord
 
 
 class ReachedLeaves:
-    """Counts, for each leaf, the calls that reached it, and notes whether a gradient was not zero."""
+    """Counts the calls that reached each leaf, and notes whether a gradient was not zero."""
 
     def __init__(self, leaves: Leaves) -> None:
         self._leaves = leaves
-        #: By layout: for a signature, each leaf that got a gradient with the slot of its norm.
+        #: By layout: its signature, and each leaf that got a gradient with the slot of its norm.
         self._slots: dict[int, tuple[Signature, list[tuple[LeafTensor, int | None]]]] = {}
         self._updates = 0
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        """A gradient that is there and that no call gave is one that the script computes by itself: per sample, by
-        ``torch.func``, from other processes. That takes as long as a look at each parameter: not in every step."""
+        """Detect gradients that no backward call made: the script computes them itself (per sample, with
+        ``torch.func``, or from other processes). The check visits each parameter, so it does not run in every step.
+        """
         self._updates += 1
         if self._updates > 3 and self._updates % 64:
             return
@@ -52,7 +53,9 @@ class ReachedLeaves:
     backward_repeated = backward_over
 
     def _slots_of(self, recorded: PendingCallRecord) -> list[tuple[LeafTensor, int | None]]:
-        """Worked out once for a signature, by unpacking a call whose norms are the numbers of their slots."""
+        """Return the leaves that a call reached and the slots of their norms. They are computed once for each
+        signature, by unpacking a call whose norms are the numbers of their slots.
+        """
         live = recorded.live
         known = self._slots.get(live.index)
         if known is not None and known[0] is recorded.signature:

@@ -1,4 +1,4 @@
-"""Nodes that a backward with ``create_graph`` made: which op of the forward each is the derivative of."""
+"""Maps nodes that a backward with ``create_graph`` made to the forward ops whose derivatives they are."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from ..forward.origins import line_and_op
 if TYPE_CHECKING:
     from .calls import ActiveBackward
 
-#: Nodes that are remembered.
-MOST = 100_000
+#: The most nodes that are remembered.
+MAX_REMEMBERED_NODES = 100_000
 
 
 class SecondOrder:
-    """A log by sequence number, as ``OpLog`` is one of the forward."""
+    """A log of second-order nodes by sequence number, like ``OpLog`` for the forward."""
 
     def __init__(self, log: OpLog, names: Naming) -> None:
         self._log, self._names = log, names
         self._ends: list[int] = []
         self._entries: list[Entry | None] = []
-        #: Custom functions without a second derivative: the counter of nodes when their backward was over.
+        #: Custom functions without a second derivative: the node counter at the end of their backward.
         self._once: deque[tuple[int, Entry]] = deque(maxlen=1000)
 
     def note(self, running: ActiveBackward) -> None:
-        """A call with ``create_graph`` is over."""
+        """Record the nodes that a finished call with ``create_graph`` made."""
         seqs, made = running.graph.seqs, running.watch.made or ()
-        if len(self._ends) > MOST:
-            del self._ends[: MOST // 2], self._entries[: MOST // 2]
-            self._entries[0] = None  # for those that went, too
+        if len(self._ends) > MAX_REMEMBERED_NODES:
+            del self._ends[: MAX_REMEMBERED_NODES // 2], self._entries[: MAX_REMEMBERED_NODES // 2]
+            self._entries[0] = None  # also for the nodes that were removed
         if made:
             self._ends.append(running.began_at)
             self._entries.append(None)
@@ -49,16 +49,17 @@ class SecondOrder:
                 self._entries.append(entry)
 
     def described(self, bad_nodes: Iterable[BadNode], seqs: Callable[[int], int]) -> tuple[BadNode, ...]:
-        """`bad_nodes`, whose sequence numbers `seqs` gives, each with what it is the derivative of."""
+        """Add to each of `bad_nodes` the forward op that it derives. `seqs` gives their sequence numbers."""
         return tuple(replace(bad, of=self.derivative(seqs(bad.node))) for bad in bad_nodes)
 
     def derivative(self, seq: int) -> Derivative | None:
-        """What the node with this sequence number is the derivative of; ``None`` where no backward made it."""
+        """Return the forward op whose derivative the node `seq` is; ``None`` if no backward made the node."""
         return self._described(self._of(seq) if self._ends else None)
 
     def once(self, users: Iterable[int]) -> Derivative | None:
-        """The custom function whose backward made what the nodes with these numbers use, and no node that could be
-        differentiated: torch gives the one in its place no number."""
+        """Return the custom function whose backward made the inputs of the nodes `users` without a differentiable node:
+        torch gives its placeholder no sequence number.
+        """
         first = min(users, default=0)
         return self._described(next((entry for end, entry in reversed(self._once) if end <= first), None))
 

@@ -1,4 +1,4 @@
-"""Backward calls that are only counted: what is cheap to know of each, and what is left of one that went wrong."""
+"""Backward calls that are only counted: cheap facts about each, and the explanation of a call that failed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ..schedule.budget import Budget
 from ..schedule.losses import NotedLoss
 from ..schedule.steps import StepWatch
 from .calls import ActiveBackward, BackwardCalls, all_finite, far_leaves, loss_value
-from .fast_path import SHOWN, SOME
+from .fast_path import SAMPLE_AT, TIMED_CALL_INTERVAL
 from .line_inference import first_bad_node
 from .pending_call_record import PendingCallRecord
 
 
 class SentinelCalls:
-    """Tells of them.
+    """Emits events for backward calls whose nodes are not recorded.
 
-    :param remember: called with what is known of each: number, step, place, the counter of nodes at which its graph
-        may begin.
+    :param remember: called with what is known of each: index, step, place, and the node counter at which its graph may
+    begin.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class SentinelCalls:
         remember: Callable[..., None],
     ) -> None:
         self.calls, self._names, self.steps, self._events, self._remember = calls, names, steps, events, remember
-        #: Leaves that stand for all of a graph, the farthest first.
+        #: Sampled leaves that represent all leaves of a graph, the farthest first.
         self.far: list[weakref.ref[Any]] = []
-        #: Where the last call was made that was counted.
+        #: The place of the last counted call.
         self._spot: CodeLocation | None = None
 
     def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        """A call was recorded: its leaves will stand for those of calls that are not."""
+        """Take the sampled leaves for later unrecorded calls from a recorded one."""
         if running.inside is None and running.kind != "autograd.grad" and recorded.raised is None:
             self.far = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
 
@@ -59,16 +59,16 @@ class SentinelCalls:
 
     @property
     def witnesses(self) -> list[Any]:
-        """A few leaves of the last graph that was recorded, far from its roots."""
+        """A few leaves of the last recorded graph, far from its roots."""
         known = [leaf for leaf in (ref() for ref in self.far) if leaf is not None]
         return known or self.steps.some_held()
 
     def lets_pass(self, roots: Any, adds: bool, frame: Any, budget: Budget) -> bool | None:
-        """An outermost call from `roots`, made at `frame`, is about to be made in a step that may pass: whether that
-        does. ``None``: it does, and other nodes were made for the call than for those before.
+        """Whether an outermost call that is about to be made belongs to a fast-path step. ``None``: it does, and its
+        graph has another number of nodes than earlier calls.
 
-        :param adds: whether the call adds gradients.
-        :param budget: says whether a loss that is not finite is counted and no more.
+        :param adds: whether the call accumulates gradients. :param budget: says whether a non-finite loss is only
+        counted.
         """
         steps, calls = self.steps, self.calls
         if steps.stepped:
@@ -90,7 +90,7 @@ class SentinelCalls:
             return False
         spot = self._names.frames.spot(frame)
         self._remember(calls.count, steps.index, spot, calls.between.over_at)
-        if adds and len(roots) == 1 and calls.count % SOME == SHOWN:
+        if adds and len(roots) == 1 and calls.count % TIMED_CALL_INTERVAL == SAMPLE_AT:
             self._events.tell("root_passes", roots[0])
         if adds:
             steps.writes(leaves)
@@ -105,8 +105,9 @@ class SentinelCalls:
         return calls.between.as_many() or None
 
     def have_passed(self, count: int, latest: list[tuple[int, int, int, CodeLocation]]) -> None:
-        """So many calls have passed; of the `latest`, their steps, the counters of nodes between which their graphs
-        were made, and their places."""
+        """Account for `count` calls that took the fast path. `latest` holds, for the latest of them, the step, the node
+        counters between which the graph was made, and the place.
+        """
         self.calls.count += count
         places: dict[CodeLocation | None, int] = {}
         for before, (step, base, now, spot) in enumerate(reversed(latest), 1):
@@ -118,17 +119,17 @@ class SentinelCalls:
         self.steps.tell_passed()
 
     def begins(self) -> None:
-        """An outermost call is about to be made: the step before may be over."""
+        """Begin an outermost call: the step before may be over."""
         self._events.tell("backward_begins")
         if self.steps.stepped:
             self.steps.finish()
 
     def values(self, roots: Sequence[Any]) -> list[float | None]:
-        """What is known of the values of `roots` without waiting for an accelerator."""
+        """Return the values of `roots` that can be read without waiting for an accelerator."""
         return [loss_value(root) for root in roots]
 
     def is_usual(self, kind: str, roots: Sequence[Any], values: Sequence[float | None], frame: Any) -> bool:
-        """It is counted. Whether as many nodes were made for it as for one before."""
+        """Count a call. Returns whether as many nodes were made for it as for an earlier one."""
         calls = self.calls
         spot, adds = self._names.frames.spot(frame), kind != "autograd.grad"
         self._remember(calls.count, self.steps.index, spot, calls.between.over_at)
@@ -139,14 +140,15 @@ class SentinelCalls:
         return calls.between.as_many()
 
     def repeats(self, running: ActiveBackward) -> bool:
-        """The backward of `running` alone is about to be recorded. Whether as many nodes were made for it as for one
-        before."""
+        """Begin to record the backward of `running` alone. Returns whether as many nodes were made for it as for an
+        earlier one.
+        """
         if running.kind != "autograd.grad":
             self._events.tell("call_counted", running.spot, running.roots)
         return self.calls.between.as_many()
 
     def over(self, kind: str, arguments: dict[str, Any]) -> None:
-        """It is over."""
+        """End a call that was counted."""
         self.calls.between.over()
         if kind != "autograd.grad":
             self.steps.losses.gave(self.witnesses[::-1])
@@ -155,19 +157,19 @@ class SentinelCalls:
             self.steps.grad_over()
 
     def begins_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
-        """It is about to be made from a loss that is not finite: its graph has all that it saved."""
+        """Record a call from a non-finite loss before it is made: its graph still has all saved tensors."""
         running = self.calls.raised(kind, roots, arguments, frame, None, ())
         self.calls.flush(running)
         self._hand_on(running)
 
     def look_for_witnesses(self, roots: Sequence[Any]) -> None:
-        """Where none are known: those of the graph of `roots`."""
+        """Take sampled leaves from the graph of `roots` if there are none."""
         if not self.witnesses:
             graph = walk([node_of(root) for root in roots], Plans())
             self.far = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
 
     def gave_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
-        """It gave gradients that are not finite: which node that was follows from the leaves that got one."""
+        """Record a call that gave non-finite gradients. The leaves that got one tell which node made the first."""
         running = self.calls.raised(kind, roots, arguments, frame, None, ())
         watch, graph = running.watch, running.graph
         order = engine_order(graph.plan, graph.seqs, running.live.needed)
@@ -191,11 +193,11 @@ class SentinelCalls:
     def failed(
         self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, error: BaseException
     ) -> None:
-        """It has raised."""
+        """Record a call that raised."""
         self._hand_on(self.calls.raised(kind, roots, arguments, frame, error, None))
 
     def _hand_on(self, running: ActiveBackward) -> None:
-        """Tell of it as of one that was recorded."""
+        """Emit the events of a recorded call."""
         outcome, told = self.calls.outcome, self.steps.backwards
         if running.index not in told[-1:]:
             told.append(running.index)

@@ -22,10 +22,10 @@ from ...torch_internals import private
 from ...torch_internals.async_scalars import capturing
 from ...torch_internals.grad_scaler import Scales, factor_of
 
-#: Losses of one step that are held on an accelerator.
-MOST = 1000
+#: The most losses of one step that are held on an accelerator.
+MAX_HELD_LOSSES = 1000
 #: Steps in a row with gradients that were cleared between calls, from which on all are taken to be so.
-ODD = 3
+MAX_ODD_STEPS = 3
 
 
 class NotedLoss(NamedTuple):
@@ -52,9 +52,9 @@ class NotedLoss(NamedTuple):
 
 
 class Losses:
-    """Adds up.
+    """Sums up the losses of a step.
 
-    :param held: finds the scale of a scaler that the user's code holds where it runs now.
+    :param held: finds the scale of a scaler that the running user code holds.
     """
 
     def __init__(self, held: Callable[[], float | None]) -> None:
@@ -79,10 +79,13 @@ class Losses:
     @property
     def is_odd_for_once(self) -> bool:
         """Whether gradients were cleared in the last step, and not in several in a row: the next may be plain again."""
-        return 0 < self._odd_steps < ODD
+        return 0 < self._odd_steps < MAX_ODD_STEPS
 
     def scale_of(self, roots: Sequence[Any], wait: bool = True) -> float:
-        """What a scaler multiplied `roots` by; 1 where none did. `wait`: for an accelerator too."""
+        """Return the factor by which a scaler multiplied `roots`; 1 if none did.
+
+        :param wait: read the factor also if that waits for an accelerator.
+        """
         for root in roots:
             factor = factor_of(root) if isinstance(root, torch.Tensor) else None
             if factor is not None and (factor.is_cpu or (wait and not capturing())):
@@ -137,14 +140,14 @@ class Losses:
         return found
 
     def begins(self) -> None:
-        """A call that adds up gradients begins. Has what was there been cleared?"""
+        """Begin a call that accumulates gradients. Drops the losses so far if the gradients were cleared."""
         reached = [_cleared(leaf()) for leaf in self._reached]
         if self.calls and (_cleared(self._witness()) or (reached and all(reached))):
             self._sum, self.calls, self._away = None, 0, []
             self._cleared = True
 
     def passed(self, noted: NotedLoss) -> None:
-        """Calls of the running step have passed, and this was noted of their roots."""
+        """Add the losses `noted` of fast-path calls of the running step."""
         if noted.calls:
             if noted.value is not None:
                 self._sum = (self._sum or 0.0) + noted.value
@@ -171,20 +174,20 @@ class Losses:
         known = [value for value in values if value is not None]
         if known:
             self._sum = (self._sum or 0.0) + sum(known)
-        if away and len(self._away) < MOST:
+        if away and len(self._away) < MAX_HELD_LOSSES:
             self._away += away
         if known or away:
             self.calls += 1
             self.scale = scale
 
     def gave(self, leaves: Iterable[Any]) -> None:
-        """It is over, and `leaves` of its graph may have gradients."""
+        """Note that a call is over, and that `leaves` of its graph may have gradients."""
         given = next((leaf for leaf in leaves if leaf.grad is not None), None)
         if given is not None:
             self._witness, self._reached = private.tensor_ref(given), []
 
     def gives(self, leaves: Sequence[Any]) -> None:
-        """It begins, and gives gradients to `leaves`; its end is not seen."""
+        """Note a call that gives gradients to `leaves`; its end is not observed."""
         own = [leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter)]
         self._witness = lambda: None
         self._reached = [private.tensor_ref(leaf) for leaf in own or leaves]
@@ -201,7 +204,7 @@ class Losses:
 
 
 def _cleared(leaf: Any) -> bool:
-    """Whether a gradient that `leaf` had is gone; not known of one that has to be waited for."""
+    """Whether a gradient that `leaf` had is gone; ``False`` if that cannot be read without waiting."""
     if leaf is None:
         return False
     return leaf.grad is None or is_zero(leaf.grad) is True
@@ -220,7 +223,7 @@ def is_zero(grad: Any) -> bool | None:
 
 
 def loss_scale(frames: Frames) -> float | None:
-    """The scale of a ``GradScaler`` that the user's code holds where it runs now."""
+    """Return the scale of a ``GradScaler`` that the running user code holds."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frames.is_user(frame.f_code):
@@ -233,5 +236,5 @@ def loss_scale(frames: Frames) -> float | None:
 
 
 def unscaled(root: Root, scale: float) -> Root:
-    """`root` with what a scaler multiplied it by divided out."""
+    """Return `root` with the scaler's factor divided out."""
     return root if root.value is None or scale == 1.0 else dataclasses.replace(root, value=root.value / scale)
