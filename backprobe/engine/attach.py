@@ -1,6 +1,7 @@
-"""Stops in the engine's own thread: ``backprobe.breakpoint_backward``, and what the ``debug`` command attaches.
+"""Stops in the engine's own thread: ``backprobe.breakpoint_backward``, and the stops of the ``debug`` command.
 
-A session sees the forward (modules, lines) and every backward call; its ``around`` hands the calls to a ``Pilot``.
+A session observes the forward (modules, lines) and every backward call; its ``around`` passes the calls to a
+``StopController``.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ from .stop_controller import StopController
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-#: What is called at a stop. It returns how to go on: ``None`` (to the next breakpoint), a step (``"node"``,
+#: The function called at a stop. It returns how to resume: ``None`` (to the next breakpoint), a step (``"node"``,
 #: ``"after"``, ``"into"``, ``"module"``, ``"out"``), ``"finish"`` or ``"abort"``.
 Action = Callable[[Stop], str | None]
 
 
 class Stops:
-    """Lets the backward calls of a session go through a pilot.
+    """Runs the backward calls of a session under a ``StopController``.
 
-    :param ask: what is called at a stop.
+    :param ask: called at a stop.
     :param ctrl_c: Ctrl-C during a backward stops at the next node instead of raising.
-    :param retain: every call keeps its graph, so that one can go back in it.
+    :param retain: every call keeps its graph, so that the user can go back in it.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Stops:
             self.session.eye.unwind(modes)
 
     def _check(self, graph: BackwardGraph) -> None:
-        """Say of a breakpoint, in the first call that it is there for, that it names no node: a typo, mostly."""
+        """Warn once, in its first call, about a breakpoint that matches no node: usually a typo."""
         for point in self.pilot.breakpoints:
             if point.number not in self._checked:
                 self._checked.add(point.number)
@@ -102,14 +103,16 @@ class Stops:
                     say(text, sys.stderr)
 
     def _around_python(self) -> Callable[[], None]:
-        """The eye is off inside a call: on while a node runs Python, which may call backward itself."""
+        """Activate the recorder while a node runs Python code that may call backward; it is inactive inside a call
+        otherwise.
+        """
         eye = self.session.eye
         eye.push()
         return eye.pop
 
     @contextmanager
     def _interrupts(self) -> Iterator[None]:
-        """Ctrl-C asks for a stop; a second one before it comes raises as ever. A handler of the user's stays."""
+        """Make Ctrl-C request a stop; a second one before that stop raises as usual. A handler of the user's stays."""
         pilot = self.pilot
         if (
             not self._ctrl_c
@@ -137,8 +140,10 @@ class Stops:
 
 
 class BackwardBreakpoints:
-    """Breakpoints for the backward calls to come. Made by ``backprobe.breakpoint_backward``; ``remove()`` or the end of
-    a ``with`` block ends them."""
+    """Breakpoints for future backward calls. Created by ``backprobe.breakpoint_backward``.
+
+    ``remove()`` or the end of a ``with`` block ends them.
+    """
 
     def __init__(self, point: Breakpoint | None, action: Action | None, model: nn.Module | None) -> None:
         collector = Collector()
@@ -164,17 +169,17 @@ class BackwardBreakpoints:
 
     @property
     def breakpoints(self) -> list[Breakpoint]:
-        """Those that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
+        """The breakpoints that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
         return list(self._stops.pilot.breakpoints)
 
     def add(self, place: str | None = None, **where: Unpack[BreakpointOptions]) -> Breakpoint:
-        """One more, with the arguments of ``breakpoint_backward``."""
+        """Add a breakpoint, with the arguments of ``breakpoint_backward``."""
         return self._stops.pilot.add(breakpoint_from(place, where))
 
     def remove(self) -> None:
-        """Stop watching. Twice is as good as once.
+        """Stop watching. Does nothing if it was removed already.
 
-        :raises BackprobeError: inside a backward that it watches, or in another thread than it was made in.
+        :raises BackprobeError: inside a backward that it watches, or in another thread than it was created in.
         """
         if not self._on:
             return

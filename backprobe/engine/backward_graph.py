@@ -1,4 +1,4 @@
-"""The graph of one backward call: its nodes, where they come from, and which have run."""
+"""The graph of one backward call: its nodes, their provenance, and which have run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .provenance import NOWHERE, Forward, Found, Provenance
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A node as a person would name it.
+    """A node with its names for display.
 
     :ivar index: its number in this call, roots first.
     :ivar seq: torch's sequence number; ``None`` for the accumulator of a leaf.
@@ -57,13 +57,13 @@ class NodeInfo:
 
 
 class BackwardGraph:
-    """What one backward call will run.
+    """The graph that one backward call runs.
 
     :param kind: one of ``BY_KIND``.
-    :param depth: 1, and more in a backward that a node of another one runs.
-    :param plans: where plans are shared with other calls.
-    :ivar step: of training, counted from 0, where it is known.
-    :raises TypeError: arguments that the function does not take: torch says it in its own words.
+    :param depth: 1, or more in a backward that a node of another backward runs.
+    :param plans: cache of plans shared with other calls.
+    :ivar step: training step, counted from 0, if known.
+    :raises TypeError: the function does not take these arguments; the caller lets torch raise its own error.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class BackwardGraph:
         self.roots: Sequence[Any] = as_list(arguments.pop(entry.roots))
         self.create_graph = bool(arguments.get("create_graph"))
         keep = arguments.get("retain_graph")
-        #: Whether the graph is there after the call.
+        #: Whether the graph is kept after the call.
         self.retained = self.create_graph if keep is None else bool(keep)
         self.arguments = {name: describe(value) for name, value in arguments.items()}
         starts = [node_of(root) for root in self.roots]
@@ -88,7 +88,7 @@ class BackwardGraph:
         number = {node: i for i, node in enumerate(self.nodes[: len(starts)])}
         self.starts = sorted({number[s] for s in starts if s is not None})
         self.needed = needed_nodes(kind, arguments, graph)
-        #: Nodes that have run, in their order.
+        #: Nodes that have run, in order.
         self.ran: list[int] = []
         self._done: set[int] = set()
         self._infos: dict[int, NodeInfo] = {}
@@ -98,7 +98,7 @@ class BackwardGraph:
         return len(self.nodes)
 
     def runs(self, i: int) -> bool:
-        """Whether this call needs node `i`."""
+        """Return whether this call needs node `i`."""
         return self.needed is None or i in self.needed
 
     @property
@@ -108,17 +108,17 @@ class BackwardGraph:
         return f"{self.kind}({given})"
 
     def leaf(self, i: int) -> torch.Tensor | None:
-        """The tensor to whose gradient node `i` adds; ``None`` for any other node."""
+        """Return the tensor to whose gradient node `i` adds; ``None`` for any other node."""
         return self.nodes[i].variable if self.seqs[i] == ACCUMULATE_SEQ else None
 
     @property
     def count(self) -> int:
-        """How many nodes this call runs."""
+        """Number of nodes that this call runs."""
         return len(self.nodes) if self.needed is None else len(self.needed)
 
     @property
     def done(self) -> set[int]:
-        """The nodes that have run. Read, not kept."""
+        """The nodes that have run. Callers must not keep or change the set."""
         if len(self._done) > len(self.ran):
             self._done = set()
         self._done.update(self.ran[len(self._done) :])
@@ -126,13 +126,13 @@ class BackwardGraph:
 
     @cached_property
     def places(self) -> list[Provenance]:
-        """Where each node comes from; worked out when somebody asks."""
+        """The provenance of each node, computed on first use."""
         if not self.nodes:  # the call is over
             return [NOWHERE] * len(self.seqs)
         return self.forward.places(self.nodes, self.seqs, self._found)
 
     def may_fit(self, fits: Callable[[Provenance], bool]) -> bool:
-        """Whether a node may be from a place that fits: looked up without asking each node."""
+        """Return whether some node's provenance may match, without checking each node."""
         if "places" in self.__dict__:
             return True
         leaves = [self.nodes[i] for i in self.plan.leaves]
@@ -142,7 +142,7 @@ class BackwardGraph:
         return short(self.plan.names[i])
 
     def info(self, i: int) -> NodeInfo:
-        """Node `i` as a person would name it."""
+        """Return node `i` with its names."""
         found = self._infos.get(i)
         if found is None:
             seq = self.seqs[i]
@@ -156,12 +156,12 @@ class BackwardGraph:
 
     @cached_property
     def order(self) -> list[int]:
-        """The order in which the engine is expected to run the nodes; accumulators may come in another."""
+        """The order in which the engine is expected to run the nodes; accumulators may run in another."""
         return engine_order(self.plan, self.seqs, self.needed)
 
     @cached_property
     def producers(self) -> list[list[int]]:
-        """For each node those that give it a gradient in this call."""
+        """For each node, the nodes that give it a gradient in this call."""
         into: list[list[int]] = [[] for _ in self.nodes]
         for i in range(len(self.nodes)):
             if self.runs(i):
@@ -171,15 +171,15 @@ class BackwardGraph:
         return into
 
     def waiting(self) -> list[int]:
-        """Nodes that will still run, in the expected order."""
+        """Return the nodes that will still run, in the expected order."""
         return [i for i in self.order if i not in self.done]
 
     def ready(self) -> list[int]:
-        """Those of the waiting nodes whose gradients have all come."""
+        """Return the waiting nodes that have all their gradients."""
         return [i for i in self.waiting() if self.done.issuperset(self.producers[i])]
 
     def path(self, i: int) -> list[int]:
-        """A shortest way from a root of the call to node `i`, both included."""
+        """Return a shortest path from a root of the call to node `i`, both included."""
         came: dict[int, int | None] = {i: None}
         starts = {s for s in self.starts if self.runs(s)}
         queue = [i]
@@ -201,12 +201,14 @@ class BackwardGraph:
         return self.plan.edges(i)
 
     def nonfinite_origin(self, i: int) -> NonFiniteOrigin | None:
-        """Where the forward first had a value that is not finite, of those that node `i` keeps; ``None`` if that cannot
-        be told. Nodes that have run keep nothing any more."""
+        """Return the forward op that first produced a non-finite value among the saved tensors of node `i` and before.
+
+        ``None`` if unknown. Nodes that have run have no saved tensors any more.
+        """
         return None if self._walked is None else nonfinite_origin(self._walked, [i])
 
     def release(self) -> None:
-        """Let go of the graph."""
+        """Drop all references to the graph."""
         self.nodes, self.roots, self._walked = [], (), None
 
 
@@ -215,7 +217,7 @@ def short(name: str) -> str:
 
 
 def call_kind(tensors: Any, call: str | None) -> str:
-    """The kind of a call from what was given to ``backprobe.debug``.
+    """Return the kind of a call from the arguments of ``backprobe.debug``.
 
     :raises BackprobeError: `call` is none of the forms.
     """

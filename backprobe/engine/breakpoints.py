@@ -1,4 +1,4 @@
-"""Breakpoints: where and when to stop, and the nodes of a call that they name."""
+"""Breakpoints: where and under which condition to stop, and the nodes of a call that they match."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FILE_AND_LINE = re.compile(r"^(?P<file>.*\.py[w]?|<[^>]*>):(?P<line>\d+)$")
 
 
 class Breakpoint:
-    """One breakpoint. All that is given must hold.
+    """One breakpoint. All given options must hold for it to stop.
 
-    :param options: ``BreakpointOptions`` (``options.py``); what is ``None`` is not given.
-    :ivar number: how lists and messages call it.
-    :ivar hits: how often all of it held.
+    :param options: ``BreakpointOptions`` (``options.py``); ``None`` means not given.
+    :ivar number: its number in lists and messages.
+    :ivar hits: how often all options held.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -35,7 +35,7 @@ class Breakpoint:
         self.parameter: Selection = given("parameter")
         self.line: str | None = given("line")
         self.seq: int | None = given("seq")
-        #: An expression or a function of the ``Stop``; see ``conditions.py``.
+        #: An expression, or a function of the ``Stop``; see ``conditions.py``.
         self.when: Any = given("when")
         alone = self.bare and self.when is not None
         self.phase: str = _or(given("phase"), "both" if alone else "before")
@@ -57,9 +57,9 @@ class Breakpoint:
         if self.count < 1:
             raise BackprobeError(f"count={self.count}: it is 1 or more, the number of the first hit that stops")
         self._file, self._line = _file_and_line(self.line)
-        #: Of a condition that is an expression.
+        #: The compiled condition, if it is an expression.
         self.code = _compiled(self.when) if isinstance(self.when, str) else None
-        #: The list that it is in, and what is called when it is changed.
+        #: The list that holds it, and the callback for changes.
         self.owner: list[Breakpoint] | None = None
         self.tell: Callable[[], None] | None = None
 
@@ -77,7 +77,7 @@ class Breakpoint:
         self._changed()
 
     def remove(self) -> None:
-        """Take it out of its debugger's list. Twice is as good as once."""
+        """Remove it from its debugger's list. Does nothing if it was removed already."""
         if self.owner is not None and self in self.owner:
             self.owner.remove(self)
             self._changed()
@@ -126,7 +126,7 @@ class Breakpoint:
     # What it means for a graph
 
     def fits(self, info: NodeInfo) -> bool:
-        """Whether it names this node (modules that are entered or left: one inside them)."""
+        """Return whether it matches this node (with ``on``: whether the node is inside the module)."""
         if self.node is not None and not selector(self.node)(info.name, info):
             return False
         if self.seq is not None and info.seq != self.seq:
@@ -145,7 +145,7 @@ class Breakpoint:
         return True
 
     def named(self, graph: BackwardGraph) -> list[int]:
-        """The nodes of `graph` that it names. Looks at as little of each as it can: it is asked in each call."""
+        """Return the nodes of `graph` that it matches. Runs in every call, so it inspects as little as possible."""
         found: Iterable[int] = range(len(graph)) if graph.needed is None else sorted(graph.needed)
         if self.seq is not None:
             found = [i for i in found if graph.seqs[i] == self.seq]
@@ -164,7 +164,7 @@ class Breakpoint:
             return list(found)
         if not graph.may_fit(self._fits_place):
             return []
-        # Many nodes are from one place.
+        # Many nodes share a place.
         known: dict[int, bool] = {}
         places = graph.places if found else []
         chosen = []
@@ -178,16 +178,16 @@ class Breakpoint:
         return chosen
 
     def modules_of(self, module: str | None) -> list[str]:
-        """The chosen ones among `module` and those around it: a module's nodes are also those of the modules in it."""
+        """Return those of `module` and its ancestors that match: a submodule's nodes also belong to its ancestors."""
         chosen = selector(self.module)
         from .provenance import around
 
         return [] if module is None else [path for path in around(module) if chosen(path, None)]
 
     def check(self, graph: BackwardGraph) -> None:
-        """Say so where it can never stop in this call.
+        """Raise an error if it can never stop in this call.
 
-        :raises BackprobeError: no node of `graph` fits, with names that look like what was given.
+        :raises BackprobeError: no node of `graph` matches; the message lists similar names.
         """
         if (self.module is not None or self.line is not None) and not graph.forward.watched:
             from .provenance import UNKNOWN
@@ -214,15 +214,16 @@ class Breakpoint:
 
 
 class NamedNodes:
-    """The nodes of one backward call that breakpoints name; looked up once for each breakpoint."""
+    """The nodes of one backward call that each breakpoint matches, computed once per breakpoint."""
 
     def __init__(self, graph: BackwardGraph) -> None:
         self.graph = graph
-        #: For a module that is entered or left: node -> the nodes of each such module; ``True``: every node.
+        #: Breakpoint -> its nodes; ``True``: every node. With ``on``: node -> the nodes of each matching module around
+        #: it.
         self._named: dict[Breakpoint, Any] = {}
 
     def concerns(self, point: Breakpoint, i: int, before: bool) -> bool:
-        """Whether `point` has to do with node `i` now, its condition apart."""
+        """Return whether `point` applies at node `i` now, apart from its condition."""
         named = self._of(point)
         if point.on is None:
             if point.phase == ("after" if before else "before"):
@@ -235,7 +236,7 @@ class NamedNodes:
         return any(group.isdisjoint(done) if before else group <= done for group in groups)
 
     def hooked(self, point: Breakpoint, before: bool) -> Iterable[int]:
-        """The nodes before (after) which `point` can stop."""
+        """Return the nodes before (after) which `point` can stop."""
         if point.on is not None:
             wanted = before is (point.on == "enter")
         else:

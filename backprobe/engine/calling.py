@@ -1,7 +1,7 @@
-"""A node called from Python, outside the engine.
+"""Calls a node from Python, outside the engine.
 
-What the engine does with what a node gives is done here too: it is summed to the shape that the next node takes, and
-cast to its dtype. Hooks do not run.
+Like the engine, it sums each outgoing gradient to the shape that the next node takes, and casts it to its dtype. Hooks
+do not run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from .double import Wide, widened
 
 
 def call_node(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = False) -> tuple[Any, ...]:
-    """What `node` gives for `grads`, one for each of its edges, as the engine passes it on; not cast where `wide`."""
+    """Return the outgoing gradients of `node` for `grads`, one for each edge, as the engine passes them on; not cast if
+    `wide`.
+    """
     if not isinstance(node, torch.autograd.function.BackwardCFunction):
         result = node(*grads)
         return fitted(node, info, result if isinstance(result, (tuple, list)) else (result,), wide)
@@ -29,7 +31,7 @@ def call_node(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = Fals
         ]
     result = node.apply(*grads)
     given = list(result) if isinstance(result, (tuple, list)) else [result]
-    # One for each argument of its forward, also for those that are no tensors: only tensors have an edge.
+    # It returns one gradient for each argument of its forward, including non-tensors; only tensors have an edge.
     following = node.next_functions
     needs = [k for k, need in enumerate(node.needs_input_grad) if need]
     edges = [k for k, (child, _) in enumerate(following) if child is not None]
@@ -44,8 +46,10 @@ def call_node(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = Fals
 
 
 def _materializes(node: Any) -> bool:
-    """Whether missing gradients come as zeros. ``set_materialize_grads(False)`` cannot be read back from a node, so
-    look whether its class speaks of it."""
+    """Return whether missing gradients are replaced by zeros.
+
+    ``set_materialize_grads(False)`` cannot be read back from a node, so this checks whether its class mentions it.
+    """
     cls = getattr(node, "_forward_cls", None)
     for name in ("forward", "setup_context"):
         code = getattr(getattr(cls, name, None), "__code__", None)
@@ -55,9 +59,9 @@ def _materializes(node: Any) -> bool:
 
 
 def call_node_wide(node: Any, info: NodeInfo, grads: Sequence[Any]) -> tuple[Any, ...]:
-    """What `node` gives for `grads` when it calculates in float64.
+    """Return the outgoing gradients of `node` for `grads`, computed in float64.
 
-    :raises BackprobeError: it cannot, with the reason.
+    :raises BackprobeError: it is impossible, with the reason.
     """
     grads = tuple(widened(g) for g in grads)
     with Wide(node, info.label) as wide:
@@ -67,8 +71,9 @@ def call_node_wide(node: Any, info: NodeInfo, grads: Sequence[Any]) -> tuple[Any
 
 
 def fitted(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool) -> tuple[Any, ...]:
-    """Outgoing gradients as the engine passes them on (``validate_outputs`` in torch's ``engine.cpp``); not cast where
-    `wide`."""
+    """Convert outgoing gradients as the engine does (``validate_outputs`` in torch's ``engine.cpp``); not cast if
+    `wide`.
+    """
     out = []
     for k, (grad, (following, number)) in enumerate(zip(grads, node.next_functions, strict=False)):
         if following is None or grad is None:
@@ -79,7 +84,7 @@ def fitted(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool) -> tuple
 
 
 def fitted_to(grad: torch.Tensor, like: Any, who: str, k: int, wide: bool = False) -> torch.Tensor:
-    """One gradient as what it is for takes it.
+    """Convert one gradient to the shape and dtype that its destination takes.
 
     :raises RuntimeError: it does not fit, as the engine raises it.
     """
@@ -101,5 +106,5 @@ def fitted_to(grad: torch.Tensor, like: Any, who: str, k: int, wide: bool = Fals
 
 
 def _expandable(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Whether something of `shape` can be expanded to the shape `to`."""
+    """Return whether `shape` can be expanded to the shape `to`."""
     return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))

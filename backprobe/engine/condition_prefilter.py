@@ -1,14 +1,14 @@
-"""What a cheap look at gradients can rule out, for conditions that are asked at every node.
+"""A cheap prefilter of gradients for conditions that are evaluated at every node.
 
-Note [Conditions are screened]: A condition without a place is asked at every node, twice. Where it begins with ``norm >
-NUMBER`` or ``nonfinite``, one reduction of each gradient in its own precision comes first, whose rounding is allowed
-for. What that cannot rule out is worked out in full.
+Note [Conditions are screened]: A condition without a place is evaluated twice at every node. If it begins with ``norm >
+NUMBER`` or ``nonfinite``, one reduction of each gradient in its own precision runs first, with a margin for rounding.
+The full condition runs only if the reduction cannot exclude it.
 
-Note [Measured once]: What goes out of a node mostly comes into the next as it is: the same object, of the same version.
-It is known by a weak reference: nothing is held. Some nodes give out the object that came in, or its memory in another
-shape; where others have hooks on them, which may write to it unseen, that is measured again. After a node that only
-reshapes nobody looks where what came in is ruled out. What another's hook on such a node writes there is seen before
-the next.
+Note [Measured once]: The outgoing gradient of a node is mostly the incoming one of the next: the same object, with the
+same version. It is recognised by a weak reference, so nothing is kept alive. Some nodes return the incoming object, or
+its memory in another shape; if such a node has hooks of others, which may write to it unnoticed, the gradient is
+measured again. After a node that only reshapes, no check runs if the incoming gradient was excluded. If another hook on
+such a node writes to the gradient, the check before the next node detects it.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ import torch
 from ..torch_internals import private
 from .breakpoints import Breakpoint
 
-#: Whether a condition may hold, given the sum of squares of the gradients and how many elements they have.
+#: Whether a condition may hold, given the gradients' sum of squares and number of elements.
 Look: TypeAlias = Callable[[float, int], bool]
 
-#: Looked up once: they are called at every node.
+#: Looked up once, because they are called at every node.
 _norm, _dot, _unseen = torch.linalg.vector_norm, torch.dot, private.unseen
-#: Precisions that are measured. In others a sum of squares is too rough.
+#: Dtypes that are measured. In others a sum of squares is too inexact.
 _FLOAT, _DOUBLE = torch.float32, torch.float64
-#: Squares of what is so small may be lost in float32.
+#: Below this norm, squares may underflow in float32.
 _LEAST = 1e-12
-#: Elements from which on a dot product is quicker than a norm.
+#: Number of elements from which a dot product is faster than a norm.
 _LARGE = 4096
 
 
 class ConditionPrefilter:
-    """Lets through what one of some conditions may hold for; see Note [Conditions are screened].
+    """Excludes gradients for which none of some conditions can hold; see Note [Conditions are screened].
 
-    :param points: whose conditions have a look.
-    :param still: nodes that give out what came in, or its memory in another shape, and where nobody else has hooks.
+    :param points: breakpoints whose conditions have a cheap check.
+    :param still: nodes that return the incoming gradient, or its memory in another shape, and have no hooks of others.
     """
 
     def __init__(self, points: Iterable[Breakpoint], still: Container[int] = ()) -> None:
         looks = [look for point in points if (look := look_of(point)) is not None]
         self._maybe = looks[0] if len(looks) == 1 else lambda total, count: any(look(total, count) for look in looks)
         self._still = still
-        #: By id: a gradient that has been measured, its version, the sum of its squares, how many they are, and whether
-        #: a condition may hold for it alone.
+        #: By id: a weak reference to a measured gradient, its version, its sum of squares, its number of elements, and
+        #: whether a condition may hold for it alone.
         self._known: dict[int, Any] = {}
 
     def before(self, grads: Sequence[Any]) -> bool:
-        """Whether a condition may hold for what comes into a node."""
+        """Return whether a condition may hold for the incoming gradients of a node."""
         if len(grads) == 1:  # here, not in a function: this is asked at every node
             grad = grads[0]
             one = self._known.get(id(grad))
@@ -63,7 +63,7 @@ class ConditionPrefilter:
         return self._look(grads)
 
     def after(self, i: int, grads: Sequence[Any], incoming: Sequence[Any]) -> bool:
-        """Whether one may hold for what goes out of node `i`; see Note [Measured once]."""
+        """Return whether a condition may hold for the outgoing gradients of node `i`; see Note [Measured once]."""
         if i not in self._still:
             if len(grads) == 1 and grads[0] is not None:
                 return bool(self._measured(grads[0])[4])
@@ -100,7 +100,7 @@ class ConditionPrefilter:
 
 
 def _same_memory(grad: Any, incoming: Any) -> bool:
-    """Whether a node that only reshapes gave out the memory that came in, and nobody put another gradient there."""
+    """Return whether a reshaping node returned the memory of its incoming gradient, not replaced by another gradient."""
     try:
         return bool(
             grad is not None
@@ -114,7 +114,7 @@ def _same_memory(grad: Any, incoming: Any) -> bool:
 
 
 def squares(grad: Any, count: int) -> float:
-    """About the sum of the squares of all elements, `count` of them; not a finite number where one of them is not."""
+    """Return about the sum of squares of all `count` elements; not finite if an element is not."""
     dtype, kind = grad.dtype, type(grad)
     if (dtype is not _FLOAT and dtype is not _DOUBLE) or (kind is not torch.Tensor and not private.is_plain(grad)):
         return math.inf
@@ -128,7 +128,7 @@ def squares(grad: Any, count: int) -> float:
 
 
 def look_of(point: Breakpoint) -> Look | None:
-    """A cheap look for the condition of `point`; ``None`` where there is none."""
+    """Return a cheap check for the condition of `point`; ``None`` if there is none."""
     return _look(point.when) if isinstance(point.when, str) else None
 
 
@@ -168,7 +168,7 @@ def _above(limit: float) -> Look:
     square = limit * limit
 
     def look(total: float, count: int) -> bool:
-        # Each of n additions may be off by half a unit in the last place of the sum.
+        # Each of n additions may have an error of half a unit in the last place of the sum.
         return not total * (1.00001 + count * 2.4e-7) < square
 
     return look

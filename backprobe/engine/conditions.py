@@ -1,4 +1,4 @@
-"""Conditions of breakpoints, and what an expression can use."""
+"""Conditions of breakpoints, and the names available to expressions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Condition: TypeAlias = str | Callable[[Stop], Any] | None
 
 
 def holds(point: Breakpoint, stop: Stop) -> bool:
-    """Whether the condition of `point` holds at `stop`. Raises what the condition raises."""
+    """Return whether the condition of `point` holds at `stop`. Raises what the condition raises."""
     if point.code is not None:
         with values.looking():
             names = ConditionNames(stop)
@@ -31,8 +31,10 @@ def holds(point: Breakpoint, stop: Stop) -> bool:
 
 
 class ConditionNames(dict[str, Any]):
-    """The names that an expression can use; each is worked out when it is read. Those that mean nothing to us are the
-    script's: variables of the user's function that called backward."""
+    """The names available to an expression; each is evaluated when it is read.
+
+    Other names are looked up in the user's function that called backward.
+    """
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(__builtins__=__builtins__)
@@ -53,7 +55,7 @@ class ConditionNames(dict[str, Any]):
         raise KeyError(name)
 
 
-#: Name -> what it is at a stop.
+#: Name -> its value at a stop.
 NAMES: Mapping[str, Callable[[Stop], Any]] = {
     "grads": lambda stop: stop.gradients,
     "norm": lambda stop: values.norm(stop.gradients),

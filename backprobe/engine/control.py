@@ -1,22 +1,22 @@
-"""One backward call, and the hooks on it: they tell the ``Pilot`` what is reached, and wait where it says so.
+"""Hooks on one backward call: they report each node to the ``StopController``, and wait if it decides to stop.
 
-Note [Hooks of one call]: A hook answers only to its own call. A backward that a user's hook runs over the same nodes
-has another number (``private.graph_task``), and a higher one; one that began before ours, in another thread, has a
-lower one than a call that we make just before.
+Note [Hooks of one call]: A hook reacts only to its own call. A backward that a user's hook runs over the same nodes has
+another, higher number (``private.graph_task``); a call that began earlier, in another thread, has a lower number than
+one that we start just before.
 
-Note [Holding incoming gradients]: The incoming gradients are held while their node runs, so that they can be looked at
-where it raises. Not for an accumulator, which would have to copy them.
+Note [Holding incoming gradients]: The incoming gradients are held while their node runs, so that they can be inspected
+if it raises. This does not apply to an accumulator, which would then have to copy them.
 
-Note [Hooks go with the call]: All hooks go when it is over, however it ends.
+Note [Hooks go with the call]: All hooks are removed when the call ends, however it ends.
 
-Note [One hook a node]: Every node has a hook before it, which tells that the node before has run. A hook after it is
-put on where somebody wants to stop there, on Python nodes (a mode is left there), and everywhere in a call that can go
-back (Note [Going back in the engine]). What is to be done at which node is worked out again when the plan has changed:
-a breakpoint, or how to go on.
+Note [One hook a node]: Every node has a prehook, which also implies that the previous node has run. A posthook is added
+to nodes after which a breakpoint can stop, to Python nodes (a mode is popped there), and to all nodes of a call that
+can go back (Note [Going back in the engine]). The set of nodes to act on is recomputed when the plan has changed: a
+breakpoint, or the way to resume.
 
-Note [Whose error]: Where a node has no hook after it, an error may be that of a hook between it and the next. It is
-that of the node itself where no Python of anybody's ran, or where Python that belongs to the node did: a hook after it,
-an unpacking hook of what it saved, a dispatch mode.
+Note [Whose error]: If a node has no posthook, an error may come from a hook between it and the next node. It is the
+node's own error if no Python code ran at all, or if the Python code belongs to the node: a posthook, an unpack hook of
+a saved tensor, a dispatch mode.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .stop_controller import StopController
 
 _task = private.graph_task
 
-#: Says what is made of an error of a call, given the nodes that have run.
+#: Returns an explanation of an error of a call, given the nodes that have run.
 Explain = Callable[[BaseException, Sequence[int]], Sequence[str]]
 
 
@@ -63,7 +63,7 @@ class Control:
         self._number = -1
         self._before = private.last_graph_task()
         self._hooks = private.NodeHooks()
-        #: What is put on, and known by it.
+        #: The bound hooks, kept because they are identified by object.
         self._before_hook, self._after_hook = self.before, self.after
         self._leave: list[Callable[[], None]] = []
         self._named = NamedNodes(graph)
@@ -72,17 +72,17 @@ class Control:
         if any(map(runs_python, set(map(type, graph.nodes)))):
             python.update(i for i, node in enumerate(graph.nodes) if runs_python(type(node)))
         self._python = frozenset(i for i in python if graph.runs(i))
-        #: Nodes with a hook after them, those where something is to be done before (after) them, and the version of
-        #: the plan that they are of.
+        #: Nodes with a posthook; nodes before (after) which an action is due; and the plan's version for which both
+        #: hold.
         self._followed: set[int] = set()
         self._at_before: Container[int] = ()
         self._at_after: Container[int] = ()
         self._version = -1
-        #: Nodes where a cheap look before (after) them comes first.
+        #: Nodes before (after) which a cheap prefilter of conditions runs first.
         self._sifted_before: set[int] = set()
         self._sifted_after: set[int] = set()
-        #: Of the latter those that give out what comes in, in another shape: what the look before them rules out needs
-        #: none after them, and no hook.
+        #: Those of ``_sifted_after`` that only reshape their incoming gradient: if the prefilter excludes a stop before
+        #: the node, it needs none after it, and no posthook.
         self._reshaping: set[int] = set()
         self._sieve = ConditionPrefilter(())
         self._sifts = not graph.create_graph and not private.in_mode()
@@ -95,7 +95,7 @@ class Control:
         self._replan()
 
     def _follow(self, nodes: Iterable[int]) -> None:
-        """Put a hook after these nodes."""
+        """Add a posthook to these nodes."""
         graph = self.graph
         new = {i for i in nodes if i not in self._followed and graph.runs(i)}
         if new:
@@ -103,7 +103,7 @@ class Control:
             self._hooks.put((graph.nodes[i].register_hook, partial(self._after_hook, i)) for i in new)
 
     def _replan(self) -> None:
-        """Work out what is to be done where; see Note [One hook a node]."""
+        """Recompute at which nodes an action is due; see Note [One hook a node]."""
         pilot = self.pilot
         self._version = pilot.version
         every = range(len(self.graph.nodes))
@@ -139,17 +139,17 @@ class Control:
             self._sieve = ConditionPrefilter(sifted, frozenset(still))
 
     def _nodes(self, points: Sequence[Breakpoint], before: bool) -> set[int]:
-        """The nodes before (after) which one of `points` can stop."""
+        """Return the nodes before (after) which one of `points` can stop."""
         return {i for point in points for i in self._named.hooked(point, before)}
 
     def detach(self) -> None:
-        """See Note [Hooks go with the call]."""
+        """Remove all hooks; see Note [Hooks go with the call]."""
         self._hooks.remove()
         self._incoming = None
         del self._before_hook, self._after_hook  # bound to us: a cycle would wait for the collector
 
     def _begins(self) -> bool:
-        """Whether a hook that is called is the first of our call; see Note [Hooks of one call]."""
+        """Return whether this hook invocation is the first of our call; see Note [Hooks of one call]."""
         number = _task()
         if number <= self._before or 0 <= self._number < number:
             return False
@@ -200,7 +200,7 @@ class Control:
         return self._event(i, False, grad_outputs, grad_inputs)
 
     def _event(self, i: int, before: bool, incoming: Any, outgoing: Any) -> Any:
-        """Stop here if there is a reason; the gradients to go on with, where they were replaced."""
+        """Stop here if there is a reason; return the replaced gradients, or ``None``."""
         pilot, journal = self.pilot, self.pilot.journal
         stop: Stop | None
         if journal is not None:
@@ -224,18 +224,18 @@ class Control:
         return new
 
     def begin_again(self) -> None:
-        """The call has ended, and is to go back to an earlier stop; see Note [Going back in the engine]."""
+        """Reset after the call has ended, to go back to an earlier stop; see Note [Going back in the engine]."""
         pilot = self.pilot
         assert pilot.journal is not None
         pilot.journal.restore()
-        pilot.resume, pilot.mourned = CONTINUE, None
+        pilot.resume, pilot.reported_error = CONTINUE, None
         self.running, self._incoming, self._number = None, None, -1
         self._before = private.last_graph_task()
         self._leave.clear()
         self.graph.ran.clear()
 
-    def mourn(self, error: BaseException) -> None:
-        """The backward raised: stop where it happened, if a node had begun."""
+    def stop_at_error(self, error: BaseException) -> None:
+        """Stop where the backward raised, if a node had begun."""
         graph = self.graph
         at, how = self.running, "raised"
         if at is not None and at not in self._followed and raised_by_another(graph.nodes[at], error):
@@ -273,10 +273,10 @@ def run(
     begins: Callable[[BackwardGraph], int | None] = lambda graph: None,
     explain: Explain | None = None,
 ) -> Any:
-    """One backward call: `proceed` makes it, and we stop inside, where `pilot` says so.
+    """Run one backward call with `proceed`, and stop inside it if `pilot` says so.
 
-    :param begins: told of the call; returns the step of training.
-    :param explain: what is made of an error, given the nodes that have run.
+    :param begins: receives the call's graph; returns the training step.
+    :param explain: explains an error, given the nodes that have run.
     """
     if pilot.resume.kind == "finish" or private.compiles_backward():  # compiled with the hooks on its nodes
         return proceed()
@@ -313,20 +313,20 @@ def run(
         pilot.calls.pop()
         room.end()
         if not pilot.calls:
-            pilot.mourned = pilot.journal = None
+            pilot.reported_error = pilot.journal = None
         control.detach()
         graph.release()
 
 
 def _again(pilot: StopController, control: Control, error: BaseException) -> bool:
-    """Whether a call that has ended with `error` is to begin again, to go back in it."""
+    """Return whether a call that ended with `error` must begin again, to go back in it."""
     if isinstance(error, Rewind):
         return control.graph.depth == 1
     if pilot.journal is not None:
         pilot.journal.target = None
-    if pilot.mourned is not error and isinstance(error, Exception):
-        pilot.mourned = error
-        control.mourn(error)
+    if pilot.reported_error is not error and isinstance(error, Exception):
+        pilot.reported_error = error
+        control.stop_at_error(error)
     if pilot.resume.kind != "back":
         return False
     if control.graph.depth > 1:
@@ -335,7 +335,7 @@ def _again(pilot: StopController, control: Control, error: BaseException) -> boo
 
 
 def raised_by_another(node: Any, error: BaseException) -> bool:
-    """Whether `error` came from a hook after `node` had run; see Note [Whose error]."""
+    """Return whether `error` came from a hook after `node` had run; see Note [Whose error]."""
     frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     engine = max((k for k, code in enumerate(frames) if code is code_objects.ENGINE_CALL), default=len(frames))
     inside = frames[engine + 1 :]

@@ -1,4 +1,4 @@
-"""The difference of two gradients: whether they agree bit for bit, and how far they are from each other."""
+"""Difference of two gradients: bitwise equality, and distance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def bitwise_equal(a: Any, b: Any) -> bool:
-    """Whether two gradients agree bit for bit; a NaN is equal to a NaN of the same bits."""
+    """Return whether two gradients are bitwise equal; a NaN equals a NaN of the same bits."""
     if a is None or b is None:
         return a is None and b is None
     if a.shape != b.shape or a.dtype != b.dtype or a.layout is not b.layout:
@@ -19,14 +19,14 @@ def bitwise_equal(a: Any, b: Any) -> bool:
         a, b = a.to_dense(), b.to_dense()
     if not a.numel():
         return True
-    # A copy: a tensor of one element can be contiguous with any stride, and cannot be seen as bytes then.
+    # A copy, because a tensor of one element can be contiguous with any stride, and then cannot be viewed as bytes.
     one, other = (t.detach().resolve_conj().resolve_neg().reshape(-1) for t in (a, b))
     one, other = (torch.empty(t.shape, dtype=t.dtype, device=t.device).copy_(t).view(torch.uint8) for t in (one, other))
     return bool(torch.equal(one, other))
 
 
 class Difference(NamedTuple):
-    """How far gradients are from exact ones.
+    """Distance of gradients from exact ones.
 
     :ivar largest: the largest difference of two elements.
     :ivar norm: the norm of the difference.
@@ -44,8 +44,10 @@ class Difference(NamedTuple):
 
 
 def difference(found: Any, exact: Any) -> Difference | None:
-    """How far `found` is from `exact`, in double precision. ``None`` where there is nothing to compare. Elements that
-    are non-finite in the same way do not differ."""
+    """Return the distance of `found` from `exact`, in double precision; ``None`` if they cannot be compared.
+
+    Elements that are non-finite in the same way do not differ.
+    """
     if found is None or exact is None or found.is_nested or found.shape != exact.shape:
         return None
     with torch.no_grad():
@@ -60,7 +62,7 @@ def difference(found: Any, exact: Any) -> Difference | None:
 
 
 def combined(parts: Iterable[Difference | None]) -> Difference | None:
-    """Several gradients of one node as one."""
+    """Combine the differences of several gradients of one node."""
     known = [part for part in parts if part is not None]
     if not known:
         return None

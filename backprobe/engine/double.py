@@ -1,14 +1,14 @@
-"""A node in float64, on the graph as it is.
+"""Runs a node in float64, without changing its graph.
 
-Note [A node in float64]: A node's formula is made of ATen ops. While it runs, a dispatch mode turns the arguments of
-each into double precision, dtypes that are asked for too. Saved tensors are read as they are: nothing on the graph
+Note [A node in float64]: A node's formula consists of ATen ops. While it runs, a dispatch mode converts the arguments
+of each op to double precision, including requested dtypes. Saved tensors are read as they are: nothing in the graph
 changes.
 
-Note [Rounding that stays]: The rounding of the backward is gone in float64, the rounding of the forward is not: it is
-in the saved tensors.
+Note [Rounding that stays]: float64 removes the rounding of the backward, but not that of the forward: it is in the
+saved tensors.
 
-Note [What float64 refuses]: Ops that draw random numbers (another dtype draws others), writes into tensors that were
-there before, and saved tensors behind a saved-tensor hook, whose code would run in float64 too.
+Note [What float64 refuses]: Ops that draw random numbers (another dtype draws others), writes into tensors that existed
+before, and saved tensors behind a saved-tensor hook, whose code would run in float64 too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WIDE = {
 
 
 def widened(value: Any) -> Any:
-    """A tensor or dtype in double precision; anything else as it is."""
+    """Convert a tensor or dtype to double precision; return anything else unchanged."""
     if isinstance(value, torch.Tensor):
         dtype = _WIDE.get(value.dtype)
         return value if dtype is None else value.to(dtype)
@@ -37,10 +37,10 @@ def widened(value: Any) -> Any:
 
 
 class Wide(TorchDispatchMode):
-    """On while `node` calculates in float64; see Note [A node in float64] and Note [What float64 refuses].
+    """Active while `node` computes in float64; see Note [A node in float64] and Note [What float64 refuses].
 
-    :raises BackprobeError: when it is entered: its saved tensors cannot be had without running code of the user's;
-        inside: an op of the node's cannot run in float64.
+    :raises BackprobeError: on entry: its saved tensors cannot be read without running user code; inside: an op of the
+        node cannot run in float64.
     """
 
     def __init__(self, node: Any, label: str) -> None:
@@ -53,8 +53,9 @@ class Wide(TorchDispatchMode):
                 raise self._refusal(f"its saved tensor {name!r} lies behind a saved-tensor hook, which would run too")
 
     def check(self) -> None:
-        """
-        :raises BackprobeError: the node caught our refusal and went on.
+        """Raise the refusal again if the node caught it.
+
+        :raises BackprobeError: the node caught the refusal and continued.
         """
         if self._reason is not None:
             raise self._refusal(self._reason)

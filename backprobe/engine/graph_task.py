@@ -1,7 +1,7 @@
-"""The engine's part of a backward, in Python: which node is next (``graphs/order.py``), and what meets on its way.
+"""The engine's scheduling of a backward, in Python: the next node (``graphs/order.py``) and the summation of gradients.
 
-Note [Gradients that meet]: They are summed one by one as they come: what is there plus what comes, the other way round
-where what is there is sparse. Never in place: the sum has the same bits, and what was recorded stays as it was.
+Note [Gradients that meet]: They are summed one by one as they arrive: old plus new, or new plus old if the old one is
+sparse. Never in place: the sum has the same bits, and recorded gradients stay unchanged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .backward_graph import BackwardGraph
 class GraphTask:
     """The state of one backward between two nodes.
 
-    :param roots: (node, number of its output, gradient) for each tensor that the backward starts from.
-    :param captured: nodes whose incoming gradients are asked for.
+    :param roots: (node, output index, gradient) for each tensor that the backward starts from.
+    :param captured: nodes whose incoming gradients are requested.
     """
 
     def __init__(self, graph: BackwardGraph, roots: Sequence[tuple[int, int, Any]], captured: frozenset[int]) -> None:
@@ -30,7 +30,7 @@ class GraphTask:
         self.begin()
 
     def begin(self) -> None:
-        """Back to where nothing has run."""
+        """Reset to the state before any node has run."""
         plan = self._graph.plan
         begun = [i for i, _, _ in self._roots]
         self._schedule = Schedule(plan.starts, plan.targets, self._graph.seqs, begun, self._active)
@@ -39,15 +39,15 @@ class GraphTask:
 
     @property
     def next(self) -> int | None:
-        """The node that is to run; ``None`` when all have."""
+        """The next node to run; ``None`` if all have run."""
         return self._schedule.next
 
     def incoming(self, i: int) -> tuple[Any, ...]:
-        """What has come for node `i` so far."""
+        """Return the gradients that have arrived at node `i` so far."""
         return tuple(self._came[i])
 
     def ran(self, i: int, outgoing: Sequence[Any]) -> None:
-        """Node `i`, the next one, has run: pass on what it gave."""
+        """Deliver the outgoing gradients of node `i`, the next one, after it has run."""
         del self._came[i]
         edges = self._graph.edges(i)
         self._deliver([(*edge, grad) for edge, grad in zip(edges, outgoing, strict=False) if edge is not None])
@@ -62,7 +62,7 @@ class GraphTask:
 
 
 def summed(old: Any, new: Any) -> Any:
-    """Two gradients that meet ; see Note [Gradients that meet]."""
+    """Sum two gradients that arrive at the same input; see Note [Gradients that meet]."""
     if new is None:
         return old
     sparse = old.layout in (torch.sparse_coo, torch.sparse_csr) and not torch.is_grad_enabled()

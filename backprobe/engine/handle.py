@@ -1,16 +1,16 @@
-"""``backprobe.debug``: the native engine in a second thread, which waits at each stop for the caller's commands.
+"""``backprobe.debug``: runs the native engine in a second thread, which waits at each stop for the caller's commands.
 
-Note [One of two threads runs]: The engine's between a command and the next stop, the caller's otherwise.
+Note [One of two threads runs]: The engine's thread runs between a command and the next stop, the caller's otherwise.
 
-Note [What the engine's thread takes over]: What torch keeps per thread (``private.ThreadState``), the caller's context
-variables, and, where the backward makes a graph, the caller's place in the count of nodes.
+Note [What the engine's thread takes over]: The state that torch keeps per thread (``private.ThreadState``), the
+caller's context variables and, if the backward creates a graph, the caller's node sequence counter.
 
-Note [Interrupted commands]: Ctrl-C may come between any two instructions of the caller's. One assignment makes a
-command (``_asked``); all after it can be done again: waking the engine, waiting for its answer, taking over what it
-left.
+Note [Interrupted commands]: Ctrl-C may arrive between any two instructions of the caller's thread. One assignment
+issues a command (``_asked``); every step after it can be repeated: waking the engine, waiting for its answer, restoring
+its state in the caller.
 
-Note [Dropped handles]: The engine's thread knows the handle by nothing: a handle that is dropped ends its thread, and
-so does the interpreter.
+Note [Dropped handles]: The engine's thread holds no reference to the handle. Dropping the handle ends its thread, and
+so does the interpreter's exit.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .steering import Steering
 from .stop import Stop
 from .stop_controller import BackwardAborted, StopController
 
-#: Seconds that a handle which is dropped waits for its thread to end.
+#: Seconds that a dropped handle waits for its thread to end.
 _PATIENCE = 5.0
 
 
 class _Nested(Passing):
-    """On while a node runs that may call backward itself."""
+    """Function mode that is active while a node runs that may call backward itself."""
 
     def __init__(self, pilot: StopController, forward: Forward) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ def _go_on(stop: Stop) -> Resume:
 
 
 class _Command:
-    """How to go on, and whether the engine has come to a stop or the end since."""
+    """How to resume, and whether the engine has reached a stop or the end since."""
 
     __slots__ = ("_lock", "answered", "resume")
 
@@ -83,7 +83,7 @@ class _Command:
 
 
 class _Engine:
-    """The second thread: one backward call, and the hand-over at stops; see Note [One of two threads runs]."""
+    """The second thread: runs one backward call and hands over at stops; see Note [One of two threads runs]."""
 
     def __init__(self, pilot: StopController, call: Callable[[], Any], count: bool) -> None:
         self.pilot = pilot
@@ -94,7 +94,8 @@ class _Engine:
         self._begun = dict(self._context.items())
         self._counter = private.next_sequence_nr() if count else 0
         self._made = 0
-        #: See Note [Interrupted commands]: what was asked for last, what the engine does, what the caller has seen.
+        #: See Note [Interrupted commands]: the last command issued, the command that the engine executes, and the last
+        #: command whose end the caller has seen.
         self._asked = self._taken = _Command(CONTINUE)
         self._seen: _Command | None = None
         self._go = threading.Lock()
@@ -118,10 +119,10 @@ class _Engine:
             self._taken.answer()
 
     def _run(self) -> None:
-        """See Note [What the engine's thread takes over]."""
+        """Run the call with the caller's thread state; see Note [What the engine's thread takes over]."""
         state, call = self._state, self._call
         assert state is not None and call is not None
-        # Sessions belong to the caller's thread, and would mix two backwards up.
+        # Sessions belong to the caller's thread, and would confuse two backwards.
         state.modes = [mode for mode in state.modes if not isinstance(mode, TorchCallRecorder)]
         if self._counter:
             private.skip_sequence_numbers(self._counter - private.next_sequence_nr())
@@ -134,7 +135,7 @@ class _Engine:
             state.clear()
 
     def _stopped(self, stop: Stop) -> Resume:
-        """In the engine's thread: wait for a command."""
+        """Wait for a command; runs in the engine's thread."""
         if self._dropped:
             return ABORT
         self.stop = stop
@@ -150,16 +151,16 @@ class _Engine:
 
     @property
     def waiting(self) -> bool:
-        """Whether a command is under way, or its end has not been seen."""
+        """Whether a command is being executed, or its end has not been seen yet."""
         return self._asked is not self._seen
 
     def send(self, resume: Resume) -> None:
-        """Go on, and come back at the next stop or the end."""
+        """Resume the engine, and return at the next stop or the end."""
         self._asked = _Command(resume)
         self.wait()
 
     def wait(self) -> None:
-        """Wait for the engine. Ctrl-C asks it to stop at the next node, a second one leaves it alone."""
+        """Wait for the engine. A first Ctrl-C makes it stop at the next node; a second one returns at once."""
         try:
             self._wake()
             self._asked.wait()
@@ -172,18 +173,18 @@ class _Engine:
         self._seen = self._asked
 
     def _wake(self) -> None:
-        """Have the engine look for a command. Once too often does no harm."""
+        """Wake the engine's thread to check for a command. Waking it too often is harmless."""
         with contextlib.suppress(RuntimeError):  # it is awake
             self._go.release()
 
     def interrupt(self) -> None:
-        """Stop at the next node, where it runs."""
+        """Make a running engine stop at the next node."""
         self._wake()
         if not self._asked.answered:
             self.pilot.interrupted = True
 
     def _back(self) -> None:
-        """What the call left behind in its thread comes to the caller's: node count, context variables."""
+        """Copy the state that the call left in its thread to the caller: sequence counter and context variables."""
         if self._made:
             private.skip_sequence_numbers(self._made)
             self._made = 0
@@ -194,8 +195,10 @@ class _Engine:
         self._begun = dict(self._context.items())
 
     def drop(self) -> None:
-        """The handle is gone, or the interpreter ends: end the backward, wait a little for the thread. See
-        Note [Dropped handles]."""
+        """End the backward because the handle is gone or the interpreter exits, and wait briefly for the thread.
+
+        See Note [Dropped handles].
+        """
         if os.getpid() != self.pid or self.over or not self.thread.is_alive():
             return
         self._dropped = True
@@ -209,9 +212,9 @@ class _Engine:
 
 
 class Debugger(Steering):
-    """A backward that stands still, and goes on as it is told. Made by ``backprobe.debug``.
+    """A paused backward that continues on command. Created by ``backprobe.debug``.
 
-    As a context manager it goes to the end when the block ends, or aborts the backward when the block raises.
+    As a context manager, it runs to the end when the block ends, or aborts the backward if the block raises.
     """
 
     def __init__(self, pilot: StopController, engine: _Engine) -> None:
@@ -227,12 +230,12 @@ class Debugger(Steering):
 
     @property
     def stop(self) -> Stop | None:
-        """Where it stands; ``None`` when the call is over."""
+        """The current stop; ``None`` if the call is over."""
         return self._engine.stop
 
     @property
     def state(self) -> str:
-        """``stopped``, ``raised`` (it stands where a node raised), ``over`` or ``aborted``."""
+        """``stopped``, ``raised`` (stopped where a node raised), ``running``, ``over`` or ``aborted``."""
         if self._engine.waiting:
             return "running"
         if self.stop is not None:
@@ -245,9 +248,9 @@ class Debugger(Steering):
 
     @property
     def result(self) -> Any:
-        """What the call returned: the gradients of ``call="grad"``, else ``None``.
+        """The call's return value: the gradients of ``call="grad"``, else ``None``.
 
-        :raises BackprobeError: it is not over.
+        :raises BackprobeError: the call is not over.
         """
         if self.state != "over":
             raise BackprobeError(f"the backward is not over, it is {self.state}: finish() it for its result")
@@ -256,29 +259,31 @@ class Debugger(Steering):
     # Going on
 
     def finish(self) -> Any:
-        """Go to the end without stopping; what the call returned. Raises what the backward raises."""
+        """Run to the end without stopping, and return the call's return value. Raises what the backward raises."""
         if self.stop is not None or self._engine.waiting:
             self._go(FINISH)
         return self.result if self.state == "over" else None
 
     def back(self, stops: int = 1) -> Stop:
-        """Go back to an earlier stop, where gradients can be replaced and the backward goes on from.
+        """Go back to an earlier stop, where gradients can be replaced and from which the backward continues.
 
-        The call must keep its graph (``retain_graph=True``). It is ended, ``.grad`` of the leaves and the random state
-        are put back, and it begins again, without stops up to there; what was replaced before that stop is replaced
-        again, what was replaced there or later is not. Hooks of yours run again.
+        The call must keep its graph (``retain_graph=True``). backprobe ends the call, restores ``.grad`` of the leaves
+        and the random state, and starts it again, without stops up to that point. Replacements made before that stop
+        are repeated; later ones are not. Your hooks run again.
 
         :param stops: how many stops to go back.
-        :raises BackprobeError: there are not so many, the graph is not kept, or a hook has done what
-            cannot be put back.
+        :raises BackprobeError: there are fewer stops, the graph is not kept, or a hook has a side effect that cannot be
+            undone.
         """
         stop = self._here()
         self._go(self._pilot.rewind(stop, stops))
         return self._here()
 
     def abort(self) -> None:
-        """End the backward here. Gradients that were accumulated until now are kept; the graph is used up as far as it
-        ran. Does nothing when the call is over."""
+        """End the backward here. Does nothing if the call is over.
+
+        Gradients accumulated so far are kept. The graph is freed as far as the backward ran.
+        """
         self._mine()
         if self._engine.waiting:
             self._engine.interrupt()
@@ -339,7 +344,7 @@ class Debugger(Steering):
         return self.stop
 
     def _settle(self, raise_now: bool = False) -> None:
-        """The call is over: raise what it raised."""
+        """Raise the call's exception if the call is over."""
         engine = self._engine
         if engine.over:
             self._pilot.on_stop = _go_on  # not the engine, which holds the result: a cycle would keep it
@@ -360,18 +365,18 @@ def debug(
 ) -> Debugger:
     """Begin a backward and stop before its first node.
 
-    The native engine does the work, in a second thread, so every gradient is what it would be without. Modules and
-    lines are known where ``backprobe.trace`` watched the forward.
+    The native engine runs the backward in a second thread, so every gradient is the same as without the debugger.
+    Modules and lines are known if ``backprobe.trace`` watched the forward.
 
-    :param tensors: what ``loss.backward``, ``autograd.backward`` or ``autograd.grad`` starts from.
-    :param args: their other arguments, as they take them (``retain_graph``, ``inputs``, ``create_graph``, ...);
-        also by name.
+    :param tensors: the roots, as in ``loss.backward``, ``autograd.backward`` or ``autograd.grad``.
+    :param args: the call's other arguments (``retain_graph``, ``inputs``, ``create_graph``, ...), by position or by
+        name.
     :param call: ``"backward"`` (of a tensor, or ``autograd.backward`` of several) or ``"grad"``.
     :param model: the outermost module, for the names of parameters.
-    :param trace: the ``backprobe.trace`` that watched the forward, where its block is over.
-    :raises BackprobeError: `call`, `model` or `trace` is wrong, or a ``torch.func`` transform is going on.
+    :param trace: the ``backprobe.trace`` that watched the forward, if its block has ended.
+    :raises BackprobeError: `call`, `model` or `trace` is wrong, or a ``torch.func`` transform is active.
 
-    What torch itself finds wrong with the call is raised at once, as it raises it.
+    Errors that torch itself finds in the call are raised at once, as torch raises them.
 
     >>> import torch, backprobe
     >>> x = torch.tensor([1.0, 2.0], requires_grad=True)

@@ -1,4 +1,4 @@
-"""What a notebook shows of a stop and of results: text with colours, tables. Everything is escaped."""
+"""Notebook output of stops and results: coloured text and tables. Everything is escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CSS = {
 
 
 def text(lines: Sequence[Line]) -> str:
-    """Styled lines."""
+    """Return styled lines as HTML."""
     rows = ("".join(_span(part, style) for part, style in line) for line in lines)
     return "<pre>" + "\n".join(rows) + "</pre>"
 
@@ -25,7 +25,7 @@ def _span(part: str, style: str) -> str:
 
 
 def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; ``None`` is an empty cell."""
+    """Return an HTML table; ``None`` is an empty cell."""
     head = "".join(f"<th>{escape(one)}</th>" for one in heads)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{body}</table>"

@@ -1,10 +1,10 @@
-"""What backwards inside a node add to ``.grad`` is taken away again: reentrant checkpoints run one in their node.
+"""Undoes the additions to ``.grad`` of backwards inside a node: reentrant checkpoints run one.
 
 Note [Gradients added inside a node]: While the node runs, leaves that such a backward reaches have no ``.grad``, so
-that what is there afterwards is what was added. It is taken when the node has run, not before: a checkpoint reads
-``.grad`` of leaves that it has made.
+that their ``.grad`` afterwards is exactly the addition. It is read after the node has run, not before: a checkpoint
+reads ``.grad`` of leaves that it has created.
 
-Note [Leaves that a node makes]: They are gone when it has run. Only leaves that live on are the user's.
+Note [Leaves that a node makes]: They are freed once it has run. Only leaves that stay alive are the user's.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ..torch_internals.walk import Plans, walk
 
 
 class Passing(TorchFunctionMode):
-    """A mode of a debugger's that hands backward calls to it."""
+    """A debugger's function mode that passes backward calls to it."""
 
 
 def is_python(node: Any) -> bool:
-    """Whether it is the node of a ``Function`` written in Python."""
+    """Return whether it is the node of a ``Function`` written in Python."""
     return runs_python(type(node))
 
 
 def runs_python(kind: type) -> bool:
-    """The same of the type of a node."""
+    """Return whether a node type belongs to a ``Function`` written in Python."""
     return issubclass(kind, torch.autograd.function.BackwardCFunction)
 
 
 class Inner(TorchFunctionMode):
-    """On while one Python node runs; ``collect`` ends it."""
+    """Function mode that is active while one Python node runs; ``collect`` ends it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Inner(TorchFunctionMode):
             leaf.grad = None
 
     def collect(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """What was added, leaf by leaf; ``.grad`` is as it was."""
+        """Return the additions as (leaf, gradient) pairs, and restore ``.grad``."""
         found = []
         for ref, old in self._kept.values():
             leaf = ref()
@@ -81,8 +81,10 @@ class Inner(TorchFunctionMode):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """On, and of the torch function modes only those of the user's beside it: what we run once more is nobody's
-        backward call. Modes may be off where a person asks."""
+        """Activate this mode, keeping only the user's function modes: a re-run is not a backward call of the user.
+
+        Torch function modes may be disabled around the caller.
+        """
         stack = private.function_modes()
         depth = len(stack)
         for _ in stack:
@@ -109,7 +111,7 @@ class Inner(TorchFunctionMode):
 
 @contextmanager
 def nothing_accumulated(nodes: Sequence[Any]) -> Iterator[None]:
-    """Inside, a backward over `nodes` adds nothing to ``.grad``, and no hook is told that something was added."""
+    """Make a backward over `nodes` inside add nothing to ``.grad``, and call no post-accumulate hooks."""
     inners: list[Inner] = []
 
     def enter(grads: Any) -> None:
@@ -135,7 +137,7 @@ def nothing_accumulated(nodes: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def no_hooks_after(nodes: Sequence[Any]) -> Iterator[None]:
-    """Hooks that run after the accumulation into the leaves of `nodes` are taken out."""
+    """Remove the hooks that run after accumulation into the leaves of `nodes`, and restore them."""
     kept = []
     for node in nodes:
         if node._sequence_nr() == ACCUMULATE_SEQ:
@@ -154,7 +156,7 @@ def no_hooks_after(nodes: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def same_modes_after_an_error() -> Iterator[None]:
-    """A node that raises has no hook after it, and leaves its mode behind."""
+    """Pop the modes left by a node that raised: its posthook did not run."""
     depth = private.mode_depth()
     try:
         yield

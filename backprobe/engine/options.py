@@ -1,4 +1,4 @@
-"""What breakpoints are made from: keyword arguments, or a line of text."""
+"""Creates breakpoints from keyword arguments or a line of text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from .conditions import Condition
 
 _TYPE = re.compile(r"^[\w*?\[\]:!.-]+$")
-#: A word that only a condition has.
+#: Text that occurs only in conditions.
 _CONDITION = re.compile(r"[<>=()]|\b(nonfinite|norm|and|or|not)\b")
-#: Words that begin a form, and are no node type.
+#: Words that begin a form and are no node type.
 _WORDS = frozenset({"module", "mod", "param", "parameter"})
 FORMS = (
     "a node type (AddmmBackward0, *Norm*), a module's path ('module PATH [enter|leave]', or one with a dot in it), "
@@ -26,7 +26,7 @@ FORMS = (
 
 
 class BreakpointOptions(TypedDict, total=False):
-    """Where and when to stop; ``Debugger.break_at`` says what each means. ``None`` is as good as left out."""
+    """Where and when to stop; ``Debugger.break_at`` explains each option. ``None`` means not given."""
 
     node: Selection
     module: Selection
@@ -41,9 +41,9 @@ class BreakpointOptions(TypedDict, total=False):
 
 
 def breakpoint_from(place: str | None, options: BreakpointOptions) -> Breakpoint:
-    """A breakpoint from the text form, from keyword arguments, or from a text with a count or a phase beside it.
+    """Create a breakpoint from the text form, keyword arguments, or a text with keyword arguments for count or phase.
 
-    :raises BackprobeError: it is none, or the two say the same thing.
+    :raises BackprobeError: it is invalid, or both give the same option.
     :raises TypeError: there is no such option.
     """
     known = BreakpointOptions.__annotations__
@@ -62,9 +62,9 @@ def breakpoint_from(place: str | None, options: BreakpointOptions) -> Breakpoint
 
 
 def parsed(text: str) -> BreakpointOptions:
-    """Keyword arguments from a line such as ``module encoder.* enter if norm > 10``.
+    """Parse a line such as ``module encoder.* enter if norm > 10`` into keyword arguments.
 
-    :raises BackprobeError: the line is none of the forms; it names them.
+    :raises BackprobeError: the line has none of the forms; the message lists them.
     """
     text = text.strip()
     head, found, condition = _split(text)
@@ -96,7 +96,7 @@ def parsed(text: str) -> BreakpointOptions:
 
 
 def _split(text: str) -> tuple[str, bool, str]:
-    """Place and condition around ``if`` or a comma."""
+    """Split a text at ``if`` or a comma into place and condition."""
     if text.startswith("if "):
         return "", True, text[3:].strip()
     for mark in (" if ", ","):

@@ -1,4 +1,4 @@
-"""A replay held against the engine, or against float64, node by node."""
+"""Compares a replay with the engine, or with float64, node by node."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .start import Start
 
 @dataclass(frozen=True)
 class NodeParity:
-    """One node.
+    """The comparison of one node.
 
-    :ivar status: ``"identical"`` (bit for bit; where one of the two is in float64: the same values), ``"different"`` or
-        ``"not compared"``.
+    :ivar status: ``"identical"`` (bitwise; if one of the two is in float64: the same values), ``"different"`` or ``"not
+        compared"``.
     :ivar difference: the largest difference of two elements of a gradient.
-    :ivar error: the norm of the difference of all gradients of the node together, relative to their norm in the engine
-        (in float64, for rounding errors).
+    :ivar error: norm of the difference over all gradients of the node, relative to their norm in the engine (in
+        float64, for rounding errors).
     :ivar reason: why it was not compared, or why a difference is to be expected.
     """
 
@@ -49,10 +49,10 @@ class NodeParity:
 
 @dataclass(frozen=True)
 class Parity:
-    """All nodes, in the order in which they ran.
+    """The comparisons of all nodes, in the order in which they ran.
 
-    :ivar against: what it was held against: ``"the engine"`` or ``"float64"``.
-    :ivar same_order: whether the engine ran the nodes in the same order; ``None`` where that was not looked at.
+    :ivar against: the reference: ``"the engine"`` or ``"float64"``.
+    :ivar same_order: whether the engine ran the nodes in the same order; ``None`` if not checked.
     """
 
     nodes: list[NodeParity]
@@ -61,7 +61,7 @@ class Parity:
 
     @property
     def identical(self) -> bool:
-        """Whether all nodes were compared, and agree bit for bit."""
+        """Whether all nodes were compared and are bitwise equal."""
         return all(node.status == "identical" for node in self.nodes)
 
     @property
@@ -107,14 +107,14 @@ class Parity:
 
 @dataclass
 class EngineRun:
-    """What the engine did: node -> (incoming, outgoing gradients), in its order."""
+    """A run in the engine: node -> (incoming, outgoing gradients), in its order."""
 
     nodes: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
 
 
 def engine_run(start: Start) -> EngineRun:
-    """The backward once more in the engine; nothing is accumulated."""
+    """Run the backward in the engine again, without accumulating."""
     graph, found = start.graph, EngineRun()
     handles: list[Any] = []
     number: list[int] = []
@@ -134,7 +134,7 @@ def engine_run(start: Start) -> EngineRun:
 
 
 class _Watch:
-    """Notes what the engine gives to a node and gets from it, in its own call only."""
+    """Records a node's incoming and outgoing gradients, in its own call only."""
 
     __slots__ = ("_found", "_i", "_number")
 
@@ -154,7 +154,7 @@ class _Watch:
 
 
 def compared(graph: BackwardGraph, runs: Sequence[ReplayedNode], engine: EngineRun) -> Parity:
-    """The nodes of a replay against those of the engine."""
+    """Compare the nodes of a replay with those of the engine."""
     rows = []
     for ran in runs:
         reason = (
@@ -181,7 +181,7 @@ def compared(graph: BackwardGraph, runs: Sequence[ReplayedNode], engine: EngineR
 
 
 def rounding(start: Start, runs: Sequence[ReplayedNode]) -> Parity:
-    """Each node once more in float64, by itself."""
+    """Run each node in float64, by itself, and compare."""
     rows = []
     for ran in runs:
         if ran.node.seq is None:
@@ -219,6 +219,6 @@ def _row(info: NodeInfo, ours: Any, theirs: Any, reason: str, exact: bool = True
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two gradients have the same values, in whatever precision."""
+    """Return whether two gradients have the same values, in any precision."""
     far = difference(a, b)
     return (a is None and b is None) or (far is not None and far.largest == 0.0)

@@ -1,8 +1,7 @@
-"""Provenance of nodes: the module and the source line that made one, from the op log of a session whose eye was on
-during the forward.
+"""Provenance of nodes: the module and source line that created each, from a session's op log of the forward.
 
-Nodes carry a number from a counter of the thread that made them, and the eye noted the counter after each op. What no
-eye saw is not known, and said to be so: ``None`` for the module and the line.
+Nodes carry a sequence number of the thread that created them, and the recorder logs the counter after each op. If the
+recorder did not see an op, its module and line are ``None``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..source.frames import Frames
 from ..torch_internals import code_objects as places
 from ..torch_internals import private
 
-#: What to say where nothing is known.
+#: The text for unknown modules and lines.
 UNKNOWN = (
     "modules and lines are not known, because backprobe did not watch the forward: run it in "
     "'with backprobe.trace(model):', or set backprobe.breakpoint_backward(...) before it"
@@ -33,7 +32,7 @@ UNKNOWN = (
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a node comes from. ``module`` is ``None`` where it is not known, ``""`` outside every inner module."""
+    """The origin of a node. ``module`` is ``None`` if unknown, ``""`` outside every inner module."""
 
     module: str | None = None
     class_name: str = ""
@@ -41,12 +40,12 @@ class Provenance:
     site: Site | None = None
     op: str = ""
     parameter: str | None = None
-    #: Lines of libraries between ``site`` and the op, each called by the one before it.
+    #: Library lines between ``site`` and the op, each called by the one before it.
     library: tuple[Site, ...] = ()
 
     @property
     def name(self) -> str:
-        """The module with ``:2`` for a second call; words where it is not known."""
+        """The module, with ``:2`` for a second call; a description if unknown."""
         if self.module is None:
             return "(module not known)"
         path = self.module or (f"({self.class_name})" if self.class_name else "(no module)")
@@ -54,11 +53,11 @@ class Provenance:
 
     @property
     def lines(self) -> tuple[Site, ...]:
-        """The user's line and those of libraries inside it, each called by the one before it."""
+        """The user's line and the library lines inside it, each called by the one before it."""
         return self.library if self.site is None else (self.site, *self.library)
 
     def shown(self, library: bool) -> int | None:
-        """Which of ``lines`` says best where the op is: the user's, or that of the library which called torch."""
+        """Return the index in ``lines`` to display: the user's line, or that of the library which called torch."""
         if not library:
             return None if self.site is None else 0
         outside = [n for n, site in enumerate(self.lines) if not site.file.startswith(places.TORCH)]
@@ -68,14 +67,14 @@ class Provenance:
 
 
 NOWHERE = Provenance()
-#: By id of its entry: where what an op has made comes from.
+#: Log entry id -> provenance of the nodes that its op created.
 Found: TypeAlias = dict[int, Provenance]
 
 
 class Forward:
-    """What is known of the forward: places of nodes and names of leaves.
+    """Information about the forward: provenance of nodes and names of leaves.
 
-    :param eye: of a session that watched the forward; without one only parameters have names.
+    :param eye: the recorder of a session that watched the forward; without one only parameters have names.
     """
 
     def __init__(
@@ -92,9 +91,9 @@ class Forward:
         return self.eye is not None and bool(self.eye.log.ends)
 
     def places(self, nodes: Sequence[Any], seqs: Sequence[int], found: Found) -> list[Provenance]:
-        """Where each of `nodes` comes from.
+        """Return the provenance of each of `nodes`.
 
-        :param found: what was worked out for this call; one entry serves all nodes of its op, and all steps.
+        :param found: cache for this call; one entry serves all nodes of its op, and all steps.
         """
         eye = self.eye
         made: dict[int, Entry] = {}
@@ -108,7 +107,7 @@ class Forward:
             ]
 
     def any_place(self, leaves: Iterable[Any], seqs: Sequence[int], found: Found) -> list[Provenance]:
-        """Each place once that nodes with these numbers can come from, and those of `leaves`: far fewer than nodes."""
+        """Return each distinct provenance of nodes with these numbers and of `leaves`: far fewer than nodes."""
         own = [seq for seq in seqs if seq != ACCUMULATE_SEQ]
         with private.unseen():
             entries = self.eye.log.slice(min(own), max(own))[1] if self.eye is not None and own else []
@@ -140,7 +139,7 @@ class Forward:
         return known
 
     def module_at(self, path: str) -> nn.Module | None:
-        """The module that findings call `path`, while it lives."""
+        """Return the module with the displayed path `path`, if it is alive."""
         for root in self.modules.roots:
             module = root.ref()
             if module is None:
@@ -153,7 +152,7 @@ class Forward:
 
 
 def around(module: str) -> list[str]:
-    """The path `module` and those of the modules around it, the outermost last."""
+    """Return the path `module` and those of its ancestors, the outermost last."""
     paths = [module]
     while paths[-1]:
         paths.append(paths[-1].rpartition(".")[0])
@@ -161,14 +160,14 @@ def around(module: str) -> list[str]:
 
 
 def inside(module: str | None, outer: str) -> bool:
-    """Whether the path `module` is `outer` or below it."""
+    """Return whether the path `module` is `outer` or below it."""
     return module is not None and (not outer or module == outer or module.startswith(outer + "."))
 
 
 def forward_of(model: nn.Module | None, trace: Any, thread: int) -> Forward:
-    """What can be known of graphs that this thread has built.
+    """Return the available information about graphs that this thread has built.
 
-    :param trace: a ``backprobe.trace`` that was on during the forward; without it one that is on now.
+    :param trace: a ``backprobe.trace`` that was active during the forward; without it, one that is active now.
     :raises BackprobeError: `model` is no module, or `trace` no trace that was entered.
     """
     if model is not None and not isinstance(model, nn.Module):

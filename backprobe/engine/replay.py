@@ -1,13 +1,13 @@
-"""``backprobe.replay``: a backward run in Python, node by node, forwards and back.
+"""``backprobe.replay``: runs a backward in Python, node by node, forwards and back.
 
-Note [A replay has the engine's bits]: The order, what meets and is summed, and what goes on along the edges are as in
-the engine (``graph_task.py``); each node is run by the engine, or called (``single.py``). So every gradient has the
-engine's bits.
+Note [A replay has the engine's bits]: The order of nodes, the summation of gradients and their delivery along edges are
+as in the engine (``graph_task.py``); each node is run by the engine or called (``single.py``). So every gradient is
+bitwise equal to the engine's.
 
-Note [A replay changes nothing]: Nothing is written to ``.grad`` until ``accumulate``, and the graph stays as it is.
+Note [A replay changes nothing]: Nothing is written to ``.grad`` before ``accumulate``, and the graph stays as it is.
 
-Note [Going back in a replay]: To go back is to deliver again what the nodes before have given. No node runs for it and
-no hook.
+Note [Going back in a replay]: To go back, the replay delivers the recorded results of the earlier nodes again. No node
+and no hook runs for it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from .stop_controller import StopController
 
 
 class Replay(Steering):
-    """A backward in Python. Made by ``backprobe.replay``; it stands before the first node.
+    """A backward run in Python. Created by ``backprobe.replay``; starts before the first node.
 
-    Everything that a ``Debugger`` can do at a stop it can, and besides: go back, take rules, calculate in float64, and
-    compare itself with the engine. Hooks of the user's run when their node runs: at a stop before a node they have not
-    run yet.
+    It can do everything that a ``Debugger`` can do at a stop. It can also go back, apply rules, compute in float64, and
+    compare itself with the engine. The user's hooks run when their node runs: at a stop before a node, its hooks have
+    not run yet.
     """
 
     def __init__(self, start: Start, rules: Mapping[str, Rule], dtype: torch.dtype | None) -> None:
@@ -66,7 +66,7 @@ class Replay(Steering):
 
     @property
     def stop(self) -> Stop | None:
-        """Where it stands; ``None`` when it is over."""
+        """The current stop; ``None`` if the replay is over."""
         return self._stop
 
     @property
@@ -75,25 +75,27 @@ class Replay(Steering):
 
     @property
     def position(self) -> int:
-        """How many nodes have run."""
+        """Number of nodes that have run."""
         return len(self._graph.ran)
 
     @property
     def runs(self) -> list[ReplayedNode]:
-        """What each node got and gave, in the order in which they ran."""
+        """The incoming and outgoing gradients of each node, in the order in which the nodes ran."""
         return [ran for ran in self._history if ran.how != "asked"]
 
     @property
     def grads(self) -> dict[Any, torch.Tensor | None]:
-        """The gradients so far: of the leaves that got one, by tensor; or of ``inputs``, ``None`` where none came.
+        """The gradients so far, by tensor: of the leaves that got one, or of ``inputs`` (``None`` for those that got
+        none).
 
-        Those of leaves are what a backward would add to ``.grad``, also from reentrant checkpoints.
+        For leaves, these are the values that a backward would add to ``.grad``, including those from reentrant
+        checkpoints.
         """
         return gradients(self._start, self._history)
 
     @property
     def named_grads(self) -> dict[str, torch.Tensor | None]:
-        """``grads`` of the leaves whose name is known, by name (see `model`)."""
+        """``grads`` of the leaves with a known name, by name (see `model`)."""
         names = {
             id(self._graph.leaf(info.index)): info.parameter
             for info in self._graph.infos
@@ -103,22 +105,22 @@ class Replay(Steering):
 
     @property
     def notes(self) -> list[str]:
-        """Where something was done otherwise than asked for, and why."""
+        """Deviations from the request, each with its reason."""
         return [f"{ran.node}: {ran.note}" for ran in self._history if ran.note]
 
     # Going on and back
 
     def finish(self) -> dict[Any, torch.Tensor | None]:
-        """Go to the end without stopping; ``grads``."""
+        """Run to the end without stopping, and return ``grads``."""
         if self._stop is not None:
             self._go(FINISH)
         return self.grads
 
     def back(self, stops: int = 1) -> Stop:
-        """Go back to an earlier stop. What was run and replaced since is forgotten; what was replaced before stays.
+        """Go back to an earlier stop. Later runs and replacements are discarded; earlier replacements stay.
 
         :param stops: how many stops to go back.
-        :raises BackprobeError: there are not so many.
+        :raises BackprobeError: there are fewer earlier stops.
         """
         earlier = self._visited[: -1 if self._stop is not None else None]
         if not 1 <= stops <= len(earlier):
@@ -128,7 +130,7 @@ class Replay(Steering):
         return self._return(position, phase)
 
     def goto(self, position: int) -> Stop:
-        """Go to before the node that runs as number `position` (0 is the first), back or forth.
+        """Go forth or back to before the node that runs as number `position` (0 is the first).
 
         :raises BackprobeError: the backward has no such node.
         """
@@ -151,7 +153,7 @@ class Replay(Steering):
         return self._stop is not None and self._stop.phase == "before"
 
     def _return(self, position: int, phase: str) -> Stop:
-        """Build the state of an earlier position again from what the nodes gave; see Note [Going back in a replay]."""
+        """Rebuild the state at an earlier position from the recorded results; see Note [Going back in a replay]."""
         kept = until(self._history, position, phase)
         if self._stop is not None:
             self._stop.close()
@@ -210,10 +212,10 @@ class Replay(Steering):
         return self._stop
 
     def _advance(self, phase: str | None, new: Any) -> None:
-        """Run nodes until there is a stop, or none is left.
+        """Run nodes until a stop or the end.
 
-        :param phase: of the stop that it goes on from; ``None`` at the beginning.
-        :param new: gradients that take the place of those there.
+        :param phase: phase of the stop from which it continues; ``None`` at the beginning.
+        :param new: gradients that replace the current ones.
         """
         task = self._task
         edited = phase == "before" and new is not None
@@ -265,10 +267,10 @@ class Replay(Steering):
     # What came out
 
     def compare(self) -> Parity:
-        """Let the engine run the same backward, and hold every node that has run here against it.
+        """Run the same backward in the engine, and compare every node that has run here with it.
 
-        The engine begins with the random state with which this replay began. ``.grad`` stays as it is; hooks of the
-        user's run again.
+        The engine starts from the random state with which this replay started. ``.grad`` is unchanged; the user's hooks
+        run again.
         """
         now, self._isolation.now = self._isolation.now, self._begun
         try:
@@ -279,16 +281,19 @@ class Replay(Steering):
         return compared(self._graph, self.runs, engine)
 
     def rounding(self) -> Parity:
-        """Run each node that has run once more in float64, from the gradients that it got and the tensors that it has
-        saved, and say how far its own result is from that: the rounding error of each node by itself."""
+        """Measure each node's own rounding error.
+
+        Each node that has run is run again in float64, from its incoming gradients and saved tensors, and its result is
+        compared with that.
+        """
         with self._isolation():
             return rounding(self._start, self.runs)
 
     def accumulate(self) -> None:
         """Add the gradients of the leaves to ``.grad``, as the backward would have done.
 
-        Hooks that run after the accumulation (``register_post_accumulate_grad_hook``, and hooks on the accumulator in
-        Python) run.
+        Hooks that follow the accumulation (``register_post_accumulate_grad_hook``, and Python hooks on the accumulator)
+        run.
 
         :raises BackprobeError: the replay is not over, has accumulated already, or has ``inputs``.
         """

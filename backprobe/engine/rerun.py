@@ -1,4 +1,4 @@
-"""The node of a stop once more, by itself, held against what the engine got from it."""
+"""Runs the node of a stop again, by itself, and compares it with the engine's result."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .values import summary
 
 @dataclass(frozen=True)
 class Rerun:
-    """What a node gave when it was run by itself.
+    """The result of running a node by itself.
 
     :ivar grad_inputs: its outgoing gradients.
-    :ivar equal: for each, whether it is bitwise what the engine got; ``None`` where there is nothing to compare.
-    :ivar error: how far the engine's are from these: the norm of the difference, relative to the norm of these, over
-        all of them together. ``None`` where there is nothing to compare. After a run in float64 it is the rounding
+    :ivar equal: for each, whether it is bitwise equal to the engine's; ``None`` if there is nothing to compare.
+    :ivar error: norm of the difference between the engine's gradients and these, relative to the norm of these, over
+        all gradients together; ``None`` if there is nothing to compare. After a run in float64 it is the rounding
         error.
     """
 
@@ -59,8 +59,8 @@ def rerun(
 ) -> Rerun:
     """Run `node` by itself with `grads`, without hooks.
 
-    :param engine: what the engine got from the node; ``None``: it has not run it, or not from these.
-    :param dtype: ``torch.float64`` to calculate in double precision, from the saved tensors as they are.
+    :param engine: the engine's outgoing gradients; ``None`` if it has not run the node, or with other gradients.
+    :param dtype: ``torch.float64`` computes in double precision, with the saved tensors' values unchanged.
     :raises BackprobeError: the node cannot be run again (in float64), or takes another number of gradients.
     """
     if info.seq is None:
@@ -71,7 +71,7 @@ def rerun(
         out = run_node(node, info, grads, How(hooks=False, wide=dtype is not None)).outgoing
     if engine is None:
         return Rerun(out, None)
-    # What goes nowhere need not agree: of a custom function it cannot be told which argument it belongs to.
+    # A gradient without an edge need not agree: for a custom function, its argument cannot be determined.
     following = [child for child, _ in node.next_functions]
     equal = tuple(n is None or bitwise_equal(a, b) for a, b, n in zip(out, engine, following, strict=True))
     far = combined(difference(b, a) for a, b, n in zip(out, engine, following, strict=True) if n is not None)
@@ -79,7 +79,8 @@ def rerun(
 
 
 def check_dtype(dtype: Any) -> None:
-    """
+    """Check that `dtype` is supported.
+
     :raises BackprobeError: it is neither ``None`` nor ``torch.float64``.
     """
     if dtype not in (None, torch.float64):
@@ -89,8 +90,9 @@ def check_dtype(dtype: Any) -> None:
 
 
 def check_gradients(node: Any, info: NodeInfo, grads: Sequence[Any]) -> None:
-    """
-    :raises BackprobeError: `node` takes another number of gradients, or something is no tensor.
+    """Check `grads` against the inputs of `node`'s backward.
+
+    :raises BackprobeError: `node` takes another number of gradients, or one is not a tensor.
     """
     metadata = node._input_metadata
     if len(grads) != len(metadata):

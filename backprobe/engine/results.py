@@ -1,4 +1,4 @@
-"""What a replay has come to: its gradients, and the part of its history that an earlier stop had."""
+"""Results of a replay: its gradients, and the part of its history up to an earlier stop."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .start import Start
 
 
 def gradients(start: Start, history: Sequence[ReplayedNode]) -> dict[Any, torch.Tensor | None]:
-    """The gradients so far: of the leaves that got one, or of what was asked for."""
+    """Return the gradients so far: of the leaves that got one, or of the requested inputs."""
     if start.inputs is not None:
-        # The engine takes them as they came where the node runs too, and after the tensor's hooks where it does not.
+        # The engine captures a gradient before the tensor's hooks if the node runs too, and after them if it does not.
         ran = {r.node.index: r.grad_outputs if r.how == "asked" else r.received for r in history}
         return {key: ran[i][number] if i in ran else None for key, i, number in start.inputs}
     found: dict[Any, torch.Tensor | None] = {}
@@ -48,11 +48,12 @@ def accumulate(start: Start, grads: Mapping[Any, torch.Tensor | None]) -> None:
 
 
 def until(history: Sequence[ReplayedNode], position: int, phase: str) -> list[ReplayedNode]:
-    """The part of `history` that has happened where `position` nodes have run; what was asked for in between too, but
-    not behind a stop after a node.
+    """Return the part of `history` up to the moment when `position` nodes have run.
+
+    Requested gradients in between are included, but not after a stop that follows a node.
 
     :param phase: ``"before"`` the next node, or ``"after"`` the last one.
-    :raises BackprobeError: somebody has written into a gradient of that part.
+    :raises BackprobeError: a gradient of that part was written to.
     """
     kept: list[ReplayedNode] = []
     count = 0

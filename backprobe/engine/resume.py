@@ -1,4 +1,4 @@
-"""How to go on from a stop."""
+"""How to resume from a stop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .stop import Stop
 
 @dataclass(frozen=True)
 class Resume:
-    """How to go on from a stop.
+    """How to resume from a stop.
 
-    :ivar kind: ``step`` (before the next node), ``into`` (the next of before and after, nested backwards too),
+    :ivar kind: ``step`` (before the next node), ``into`` (before or after the next node, nested backwards too),
         ``after`` (when `node` of `graph` has run), ``module`` (before a node of another module), ``out`` (before a node
-        outside `module`), ``cont`` (breakpoints only), ``finish`` (nothing any more), ``back`` or ``abort``.
+        outside `module`), ``cont`` (breakpoints only), ``finish`` (no more stops), ``back`` or ``abort``.
     """
 
     kind: str
@@ -26,7 +26,7 @@ class Resume:
     node: int = -1
 
     def stops(self, graph: BackwardGraph, i: int, before: bool) -> bool:
-        """Whether to stop at node `i` of `graph`."""
+        """Return whether to stop at node `i` of `graph`."""
         kind = self.kind
         if kind == "cont":
             return False
@@ -48,10 +48,10 @@ CONTINUE, FINISH, ABORT = Resume("cont"), Resume("finish"), Resume("abort")
 
 
 def step_from(stop: Stop | None, how: str, out: str | None = None) -> Resume:
-    """What a step command means at `stop`.
+    """Translate a step command at `stop`.
 
     :param how: ``node``, ``into``, ``after``, ``module`` or ``out``.
-    :param out: the module to leave, where it is not the node's own.
+    :param out: the module to leave, if not the node's own.
     :raises BackprobeError: there is no such step, or it needs modules that are not known.
     """
     if how not in ("node", "into", "after", "module", "out"):

@@ -1,14 +1,14 @@
-"""Going back in a running backward whose graph is kept.
+"""Goes back in a running backward whose graph is kept.
 
-Note [Going back in the engine]: The engine runs forward only. So to go back is to end its call, to put back what it has
-changed, and to let it begin again: without stops until the place, and with the gradients that a person had replaced
-before it.
+Note [Going back in the engine]: The engine runs forward only. To go back, the debugger ends its call, undoes its
+changes, and starts it again: without stops until the target, and with the gradients that the user had replaced before
+it.
 
-Note [What going back puts back]: ``.grad`` of the leaves that were accumulated into, and the random state. Hooks of the
-user's run again. Places are told by how many hooks of ours have been called, which is the same each time.
+Note [What going back puts back]: ``.grad`` of the leaves that were accumulated into, and the random state. The user's
+hooks run again. A position is the number of debugger hooks called so far, which is the same each time.
 
-Note [What cannot be put back]: What a hook does after an accumulation (an optimizer step, say): then going back is
-refused.
+Note [What cannot be put back]: The effects of a hook after an accumulation (an optimizer step, for example). Going back
+is then refused.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .backward_graph import BackwardGraph
 
 
 class Rewind(BaseException):
-    """Ends the engine's call, which begins again."""
+    """Ends the engine's call, which then begins again."""
 
 
 class Journal:
-    """What has happened in one backward call, as far as it takes to go back.
+    """The events of one backward call that are needed to go back in it.
 
-    :ivar clock: how many hooks of ours were called in it.
-    :ivar target: the clock at which it is to stop again; ``None``: it is not going there.
+    :ivar clock: number of debugger hooks called so far.
+    :ivar target: the clock at which to stop again; ``None`` if it is not going back.
     """
 
     def __init__(self, graph: BackwardGraph) -> None:
         devices = {m.device for node in graph.nodes for m in node._input_metadata}
         self._random = RandomState(d for d in devices if d.type == "cuda")
-        #: Leaf by id -> the leaf, its ``.grad`` before, and a copy of that.
+        #: Leaf id -> (the leaf, its ``.grad`` before, a copy of that).
         self._grads: dict[int, tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]] = {}
         self._edits: dict[int, tuple[Any, ...]] = {}
         self._visited: list[int] = []
@@ -48,7 +48,7 @@ class Journal:
         self.clock += 1
 
     def keep(self, leaf: torch.Tensor) -> None:
-        """An accumulator is to run: remember what it will change."""
+        """Save the ``.grad`` of a leaf before its accumulator runs."""
         if id(leaf) not in self._grads:
             grad = leaf.grad
             with torch.no_grad(), private.unseen():
@@ -58,23 +58,23 @@ class Journal:
         self._visited.append(self.clock)
 
     def edited(self, grads: tuple[Any, ...]) -> None:
-        """A person has replaced gradients here."""
+        """Record that the user replaced gradients here."""
         self._edits[self.clock] = grads
 
     def edits(self) -> tuple[Any, ...] | None:
-        """What was replaced here the last time, on the way to the target."""
+        """Return the gradients that were replaced here in the previous run, on the way to the target."""
         return self._edits.get(self.clock)
 
     @property
     def under_way(self) -> bool:
-        """Whether it is on the way to the target, which is further on."""
+        """Whether the target has not been reached yet."""
         return self.target is not None and self.clock < self.target
 
     def choose(self, phase: str, stops: int) -> None:
         """Make an earlier stop the target.
 
-        :param phase: of the stop where it stands.
-        :raises BackprobeError: there are not so many, or something was done that cannot be put back.
+        :param phase: phase of the current stop.
+        :raises BackprobeError: there are fewer stops, or something cannot be undone.
         """
         earlier = self._visited if phase == "exception" else self._visited[:-1]
         if not 1 <= stops <= len(earlier):
@@ -92,7 +92,7 @@ class Journal:
         self._edits = {clock: grads for clock, grads in self._edits.items() if clock < target}
 
     def restore(self) -> None:
-        """Put back what the call has changed; see Note [What going back puts back]."""
+        """Undo the call's changes; see Note [What going back puts back]."""
         self.clock = 0
         with torch.no_grad(), private.unseen():
             for leaf, grad, copy in self._grads.values():

@@ -1,8 +1,8 @@
-"""Rules that take the place of a node in a replay.
+"""Rules that replace a node in a replay.
 
-A rule is ``rule(node, grads, call)``: which node it stands for, the gradients that came for it (one for each output of
-its forward, ``None`` where none came), and a ``NodeCall``, by which the node itself can be run. It returns one gradient
-for each input of the node's forward (a tensor or ``None``, in a tuple; a single one as it is).
+A rule is ``rule(node, grads, call)``: the node that it replaces, its incoming gradients (one for each output of its
+forward, ``None`` for an output that got none), and a ``NodeCall``, which can run the node itself. It returns one
+gradient for each input of the node's forward: a tuple of tensors or ``None``, or a single one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Rule: TypeAlias = Callable[[NodeInfo, Grads, "NodeCall"], "torch.Tensor | Sequen
 
 
 class NodeCall:
-    """The node that a rule stands for.
+    """The node that a rule replaces.
 
-    Calling it runs the node (with the hooks on it, where the replay runs hooks) on gradients of the rule's choice:
+    Calling it runs the node (with its hooks, if the replay runs hooks) on gradients that the rule chooses:
     ``call(*grads)`` is the tuple of its outgoing gradients.
     """
 
@@ -38,12 +38,14 @@ class NodeCall:
 
     @property
     def saved(self) -> dict[str, torch.Tensor]:
-        """Tensors that the node keeps for its backward, by name; those behind a saved-tensor hook are left out."""
+        """The node's saved tensors, by name; those behind a saved-tensor hook are omitted."""
         return dict(private.saved_tensors(self._node))
 
     @property
     def leaves(self) -> tuple[torch.Tensor | None, ...]:
-        """For each input of the node's forward: the tensor, where it is a leaf that gets a gradient (a parameter)."""
+        """For each input of the node's forward: the tensor if it is a leaf that receives a gradient (a parameter), else
+        ``None``.
+        """
         return tuple(
             child.variable if child is not None and child._sequence_nr() == ACCUMULATE_SEQ else None
             for child, _ in self._node.next_functions
@@ -51,11 +53,10 @@ class NodeCall:
 
 
 class Rules:
-    """Which rule stands for which node of a graph.
+    """Maps nodes of a graph to the rules that replace them.
 
-    :param rules: place -> rule; the places are the texts of ``break_at`` without a condition. The first that fits is
-        taken.
-    :raises BackprobeError: a place fits no node, has a condition or a phase, or means accumulators.
+    :param rules: place -> rule; a place is the text form of ``break_at`` without a condition. The first match is used.
+    :raises BackprobeError: a place matches no node, has a condition or a phase, or matches accumulators.
     """
 
     def __init__(self, rules: Mapping[str, Rule], graph: BackwardGraph) -> None:
@@ -88,10 +89,10 @@ def _place(place: str) -> Breakpoint:
 
 
 def apply(rule: Rule, place: str, info: NodeInfo, grads: Grads, call: NodeCall, count: int) -> Grads:
-    """What `rule` gives.
+    """Apply `rule`, and check its result.
 
-    :param count: how many gradients go out of the node.
-    :raises BackprobeError: it gives another number of them, or something else.
+    :param count: number of outgoing gradients of the node.
+    :raises BackprobeError: the result has another number of gradients, or is not made of tensors.
     """
     result = rule(info, grads, call)
     if result is None or isinstance(result, torch.Tensor):
@@ -108,7 +109,7 @@ def apply(rule: Rule, place: str, info: NodeInfo, grads: Grads, call: NodeCall, 
     return out
 
 
-# Rules that are often wanted
+# Common rules
 
 
 def guided(node: NodeInfo, grads: Grads, call: NodeCall) -> Grads:
@@ -128,18 +129,18 @@ def deconvnet(node: NodeInfo, grads: Grads, call: NodeCall) -> Grads:
 
 
 def straight_through(node: NodeInfo, grads: Grads, call: NodeCall) -> Grads:
-    """The gradient goes on as it came, for nodes with one input and one output of the same shape."""
+    """Pass the gradient on unchanged, for nodes with one input and one output of the same shape."""
     return grads
 
 
 class epsilon:
     """Layer-wise relevance propagation with the epsilon rule, for linear layers (``AddmmBackward0``).
 
-    The gradients that flow are relevances then: R_in = x * (W^T (R_out / (z + eps sign z))), with z what the
-    layer gave. What the bias has added is not passed on.
+    The gradients are then relevances: R_in = x * (W^T (R_out / (z + eps sign z))), where z is the layer's output. The
+    bias's share is not passed on.
 
-    Bach et al., On Pixel-Wise Explanations for Non-Linear Classifier Decisions by Layer-Wise
-    Relevance Propagation, 2015.
+    Bach et al., On Pixel-Wise Explanations for Non-Linear Classifier Decisions by Layer-Wise Relevance Propagation,
+    2015.
 
     :param eps: stabiliser, in the units of z.
     """
@@ -165,10 +166,10 @@ class epsilon:
 
 
 class noise:
-    """Gaussian noise on what a node gives.
+    """Gaussian noise added to a node's outgoing gradients.
 
     :param std: standard deviation, relative to the root mean square of the gradient.
-    :param generator: where the random numbers come from; without it, from the replay's own copy of the random state.
+    :param generator: source of the random numbers; without it, the replay's own copy of the random state.
     """
 
     def __init__(self, std: float, generator: torch.Generator | None = None) -> None:

@@ -1,4 +1,4 @@
-"""One node of a replay: as the engine runs it, by a rule, or in float64."""
+"""Runs one node of a replay: as the engine runs it, by a rule, or in float64."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .start import Start
 
 @dataclass
 class ReplayedNode:
-    """What one node got and gave.
+    """The record of one node's run in a replay.
 
-    :ivar node: which node.
-    :ivar received: what came for it, summed, before any hook.
-    :ivar grad_outputs: the incoming gradients that it ran with: summed, and as the hooks before it left them.
-    :ivar produced: what it gave.
-    :ivar grad_inputs: the outgoing gradients, as they went on: others where a person has replaced some.
-    :ivar how: ``"engine"`` (as the engine runs it), ``"float64"``, ``"rule PLACE"`` or ``"asked"`` (it was not run:
-        its incoming gradients were asked for).
-    :ivar note: what was done otherwise than asked for, and why; empty where nothing was.
-    :ivar edited_before: whether a person put another gradient in the place of an incoming one.
-    :ivar edited_after: and of an outgoing one.
+    :ivar node: the node.
+    :ivar received: its summed incoming gradients, before any hook.
+    :ivar grad_outputs: its incoming gradients after the hooks before it.
+    :ivar produced: its outgoing gradients.
+    :ivar grad_inputs: the outgoing gradients that were passed on, after the user's replacements.
+    :ivar how: ``"engine"`` (as the engine runs it), ``"float64"``, ``"rule PLACE"`` or ``"asked"`` (not run: its
+        incoming gradients were requested).
+    :ivar note: deviations from the request, with the reason; empty if none.
+    :ivar edited_before: whether the user replaced an incoming gradient.
+    :ivar edited_after: whether the user replaced an outgoing gradient.
     """
 
     node: NodeInfo
@@ -40,7 +40,7 @@ class ReplayedNode:
     note: str = ""
     edited_before: bool = False
     edited_after: bool = False
-    #: Leaf and gradient for each leaf that a backward inside the node has reached.
+    #: Leaf and gradient for each leaf that a backward inside the node reached.
     inner: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     #: The random state before it ran.
     random: Any = None
@@ -51,13 +51,13 @@ class ReplayedNode:
         return self.edited_before or self.edited_after
 
     def seal(self) -> None:
-        """Note the versions of the gradients, to see later whether somebody wrote into them."""
+        """Store the versions of the gradients, to detect later writes to them."""
         every = (*self.received, *self.grad_outputs, *self.produced)
         self._versions = [(g, g._version) for g in every if g is not None and not g.is_inference()]
 
     @property
     def written(self) -> bool:
-        """Whether somebody wrote into a gradient since."""
+        """Whether a gradient was written to since ``seal``."""
         return any(g._version != version for g, version in self._versions)
 
 
@@ -71,7 +71,7 @@ class Runner:
         self._start, self._rules, self._wide = start, chosen, dtype is not None
 
     def run(self, i: int, received: Grads) -> ReplayedNode:
-        """Run node `i` with what came for it."""
+        """Run node `i` with its received gradients."""
         graph = self._start.graph
         node, info = graph.nodes[i], graph.info(i)
         rule = self._rules.at(i)
@@ -100,7 +100,7 @@ class Runner:
         return ran
 
     def _asked(self, node: Any, received: Grads) -> tuple[Grads, str]:
-        """What the hooks of the tensors leave where a gradient is asked for."""
+        """Return a requested gradient after the hooks of its tensors, and a note."""
         start = self._start
         if self._wide:
             return before_wide(node, received, False)

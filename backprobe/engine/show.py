@@ -1,6 +1,6 @@
-"""What is there at a stop, as styled lines: text for Python, colour for the terminal.
+"""Text of a stop as styled lines: plain for Python, coloured for the terminal.
 
-A line is a list of (text, style) pairs; the styles are rich's, and plain text leaves them out.
+A line is a list of (text, style) pairs; the styles are rich's, and plain text omits them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def plain(lines: Sequence[Line]) -> str:
 
 
 def nearby(path: str) -> str:
-    """A path as seen from the working folder, where that is shorter; an installed package's from its name on; a
-    notebook's cell by its number."""
+    """Shorten a path: relative to the working folder if shorter, from its name on for an installed package, the number
+    of a notebook cell.
+    """
     if (number := cell(path)) is not None:
         return number
     if not os.path.isabs(path):
@@ -44,9 +45,9 @@ def nearby(path: str) -> str:
 def head(
     graph: BackwardGraph, i: int, phase: str, reason: str, raised_at: Site | None = None, library: bool = False
 ) -> list[Line]:
-    """Where we are, and why.
+    """Return the heading of a stop: the position and the reason.
 
-    :param raised_at: the line that raised, where it is the user's.
+    :param raised_at: the line that raised, if it is the user's.
     :param library: show the line of the library that called the op, rather than the user's.
     """
     node = graph.info(i)
@@ -72,7 +73,7 @@ def head(
 
 
 def gradients(graph: BackwardGraph, i: int, phase: str, incoming: Grads, outgoing: Grads) -> list[Line]:
-    """Incoming gradients, and outgoing ones when the node has run."""
+    """Return lines for the incoming gradients, and the outgoing ones if the node has run."""
     lines = [_gradient("in ", k, g) for k, g in enumerate(incoming)]
     if phase == "exception" and not lines:
         lines.append([("  its incoming gradients were not kept", "dim")])
@@ -93,7 +94,7 @@ def _gradient(side: str, k: int, grad: object) -> Line:
 
 
 def line_of(node: NodeInfo, library: bool) -> Site | None:
-    """The user's line that made `node`, or the library's inside it."""
+    """Return the user's line that created `node`, or the library's inside it."""
     at = node.place.shown(library)
     return None if at is None else node.place.lines[at]
 
@@ -104,7 +105,7 @@ def _site(node: NodeInfo, library: bool) -> Line:
 
 
 def saved(found: Mapping[str, torch.Tensor]) -> list[Line]:
-    """The tensors that a node keeps."""
+    """Return lines for the saved tensors of a node."""
     if not found:
         return [[("  no tensor, or none that can be read without running code of the user's", "dim")]]
     wide = max(map(len, found))
@@ -112,7 +113,7 @@ def saved(found: Mapping[str, torch.Tensor]) -> list[Line]:
 
 
 def way(graph: BackwardGraph, i: int, library: bool = False) -> list[Line]:
-    """From where the backward began to here, one node a line, with the module where it changes."""
+    """Return the path from the backward's root to node `i`, one node a line, with the module if it changes."""
     lines: list[Line] = [[(graph.text, "dim")]]
     last: str | None = ""
     path = [graph.info(at) for at in graph.path(i)]
@@ -129,7 +130,7 @@ def way(graph: BackwardGraph, i: int, library: bool = False) -> list[Line]:
 
 
 def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12, library: bool = False) -> list[Line]:
-    """The nodes in the order they run: those that have, the one that is `here` marked, those that will."""
+    """Return the nodes in execution order: those that have run, the marked one `here`, those that will run."""
     order = [*graph.ran]
     if phase == "before" or (phase == "exception" and here not in graph.done):
         order.append(here)
@@ -161,7 +162,7 @@ def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12
 
 
 def frames(graph: BackwardGraph, i: int, chosen: int | None) -> list[Line]:
-    """The lines that the op of node `i` was called through, the user's first, with numbers; number `chosen` marked."""
+    """Return the numbered lines through which the op of node `i` was called, the user's first; `chosen` is marked."""
     place = graph.info(i).place
     if not place.lines:
         return _no_line(graph, i)
@@ -174,14 +175,14 @@ def frames(graph: BackwardGraph, i: int, chosen: int | None) -> list[Line]:
 
 
 def _no_line(graph: BackwardGraph, i: int) -> list[Line]:
-    """There is none of node `i`."""
+    """Explain why no line is known for node `i`."""
     if graph.info(i).place.parameter is not None:
         return [[("  this node adds to the gradient of a leaf; no line made it", "dim")]]
     return [[(f"  {UNKNOWN if not graph.forward.watched else 'no line is known for this node'}", "dim")]]
 
 
 def source(graph: BackwardGraph, i: int, site: Site | None, context: int = 5) -> list[Line]:
-    """The lines around `site`, one of those that made the node."""
+    """Return the lines around `site`, one of those that created the node."""
     if site is None:
         return _no_line(graph, i)
     last = site.line + context
@@ -189,7 +190,7 @@ def source(graph: BackwardGraph, i: int, site: Site | None, context: int = 5) ->
 
 
 def whole_source(graph: BackwardGraph, i: int, site: Site | None) -> list[Line]:
-    """The function that `site` is in, all of it."""
+    """Return the whole function that contains `site`."""
     if site is None:
         return _no_line(graph, i)
     text = linecache.getlines(site.file)
@@ -209,7 +210,7 @@ def whole_source(graph: BackwardGraph, i: int, site: Site | None) -> list[Line]:
 
 
 def _lines(site: Site, first: int, last: int) -> list[Line]:
-    """The lines `first` to `last` of the file of `site`, which is marked."""
+    """Return the lines `first` to `last` of the file of `site`, with that line marked."""
     lines: list[Line] = [[(f"{nearby(site.file)} in {site.function}", "magenta")]]
     for n in range(first, last + 1):
         here = n == site.line
@@ -219,7 +220,7 @@ def _lines(site: Site, first: int, last: int) -> list[Line]:
 
 
 def module(graph: BackwardGraph, path: str) -> list[Line]:
-    """A module on the way up from the node: its nodes in this call, and its parameters."""
+    """Describe a module around the node: its nodes in this call, and its parameters."""
     places = graph.places
     mine = [i for i in range(len(graph)) if graph.runs(i) and inside(places[i].module, path)]
     ran = sum(i in graph.done for i in mine)

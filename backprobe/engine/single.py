@@ -1,18 +1,18 @@
-"""One node, as the engine runs it: its hooks, the user's code in it, and nothing that comes after.
+"""Runs one node as the engine runs it: with its hooks and the user's code in it, and nothing after it.
 
-Note [Hooks of a tensor]: What a tensor's own hooks do is asked from the engine: a call that begins at the node and asks
-for the gradient at the node runs these hooks and nothing else. No Python object lists them.
+Note [Hooks of a tensor]: The engine itself runs the hooks of a tensor: a call that begins at the node and requests the
+gradient at the node runs these hooks and nothing else. No Python object lists them.
 
-Note [One node in the engine]: A node with hooks of its own, one that is written in Python, and an accumulator run in
-the engine, in a call that begins there. A hook of ours, the last on the node, takes what it gives (for an accumulator
-what it gets) and ends that call before anything else runs. All other nodes are called, which is the same and is
-quicker.
+Note [One node in the engine]: A node with hooks of its own, a Python node, and an accumulator run in the engine, in a
+call that begins there. A hook of ours, the last on the node, takes its outgoing gradients (for an accumulator the
+incoming ones) and ends that call before anything else runs. All other nodes are called directly, which gives the same
+result and is faster.
 
-Note [Hooks beside a node in float64]: The node calculates in float64, hooks run in their own precision, as they
-would in the backward. Where they change nothing the gradient stays in float64; else theirs goes on, and it is said.
+Note [Hooks beside a node in float64]: The node computes in float64; hooks run in their own precision, as they would in
+the backward. If they change nothing, the gradient stays in float64. Otherwise their result is used, and a note says so.
 
-Note [Nodes without a gradient]: A node for which no gradient came at all cannot be where a call begins. It is called,
-with the hooks on it; hooks of the tensors that it made are not run.
+Note [Nodes without a gradient]: A call cannot begin at a node that receives no gradient at all. Such a node is called
+directly, with the hooks on it; hooks of the tensors that it created do not run.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from .nested import Inner, is_python
 
 
 class _Taken(BaseException):
-    """Ends a call when its one node has run."""
+    """Ends an engine call once its one node has run."""
 
 
 def hooks_of(node: Any, register: Callable[[Any], Any]) -> dict[int, Any]:
-    """The dict of hooks of one kind on `node`.
+    """Return the dict of hooks of one kind on `node`.
 
     :param register: ``node.register_hook`` or ``node.register_prehook``.
     """
@@ -61,13 +61,13 @@ def _nothing(*grads: Any) -> None:
 
 @dataclass(frozen=True)
 class Ran:
-    """What one node got and gave.
+    """The incoming and outgoing gradients of one node's run.
 
-    :ivar incoming: its incoming gradients as the hooks before it left them.
-    :ivar outgoing: what it gave, one for each edge.
-    :ivar inner: leaf and gradient for each leaf that a backward inside it has reached; ``.grad`` is as it was.
-    :ivar note: what was done otherwise than asked for, and why.
-    :ivar wide: whether it calculated in float64.
+    :ivar incoming: its incoming gradients, after the hooks before it.
+    :ivar outgoing: its outgoing gradients, one for each edge.
+    :ivar inner: leaf and gradient for each leaf that a backward inside the node reached; ``.grad`` is unchanged.
+    :ivar note: deviations from the request, with the reason.
+    :ivar wide: whether it computed in float64.
     """
 
     incoming: tuple[Any, ...]
@@ -79,11 +79,12 @@ class Ran:
 
 @dataclass(frozen=True)
 class How:
-    """How a node is run.
+    """Options for running a node.
 
-    :ivar hooks: whether the hooks of the user's run, with it and before it.
-    :ivar wide: in float64. Where it cannot be and hooks run, it runs in its own precision, and ``Ran.note`` says why.
-    :ivar wanted: numbers of the edges that the call needs; ``None``: all.
+    :ivar hooks: whether the user's hooks on it and before it run.
+    :ivar wide: compute in float64. If that is impossible and hooks run, the node runs in its own precision, and
+        ``Ran.note`` gives the reason.
+    :ivar wanted: indices of the edges that the call needs; ``None``: all.
     """
 
     hooks: bool = True
@@ -93,10 +94,11 @@ class How:
 
 
 def run_node(node: Any, info: NodeInfo, grads: Sequence[Any], how: How) -> Ran:
-    """Run `node` with the gradients that came for it: the one way to do so. What a backward inside it adds to ``.grad``
-    is taken away again.
+    """Run `node` with the given incoming gradients. All code that runs a node uses this function.
 
-    :raises BackprobeError: what it had saved is freed; without hooks also where it cannot be run in float64.
+    Additions to ``.grad`` by a backward inside the node are undone.
+
+    :raises BackprobeError: its saved tensors are freed; or, without hooks, it cannot run in float64.
     """
     inner = Inner()
     try:
@@ -116,7 +118,7 @@ def run_node(node: Any, info: NodeInfo, grads: Sequence[Any], how: How) -> Ran:
 
 
 def _narrow(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
-    """In its own precision."""
+    """Run the node in its own precision."""
     if not how.hooks:
         return Ran(grads, _only(how.wanted, call_node(node, info, grads)))
     if all(g is None for g in grads):
@@ -128,7 +130,7 @@ def _narrow(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
 
 
 def _wide(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
-    """In float64; see Note [Hooks beside a node in float64]."""
+    """Run the node in float64; see Note [Hooks beside a node in float64]."""
     if not how.hooks:
         return Ran(grads, call_node_wide(node, info, grads), wide=True)
     grads, hooked = before_wide(node, grads)
@@ -154,14 +156,14 @@ def _wide(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
     return Ran(grads, out, note="; ".join(filter(None, (note, hooked))), wide=wide)
 
 
-#: Said where a hook has changed a gradient of a node in float64.
+#: The note for a hook that changed a gradient of a node in float64.
 _IN_THEIRS = "a hook changed its gradient, in its own precision: what it gave is not of float64"
 
 
 def before_wide(node: Any, grads: tuple[Any, ...], on_node: bool = True) -> tuple[tuple[Any, ...], str]:
-    """Gradients in float64 as the hooks before `node` leave them, and what is to be said of it.
+    """Return the float64 gradients after the hooks before `node`, and a note if a hook changed them.
 
-    :param on_node: whether those on the node itself run, or only those of the tensors that it made.
+    :param on_node: also run the hooks on the node itself, not only those of the tensors that it created.
     """
     given = _as_taken(node, grads)
     made = after_tensor_hooks(node, given, False)
@@ -171,7 +173,7 @@ def before_wide(node: Any, grads: tuple[Any, ...], on_node: bool = True) -> tupl
 
 
 def _as_taken(node: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
-    """`grads` in the precision in which `node` takes them."""
+    """Convert `grads` to the precision that `node` takes."""
     return tuple(_like(g, m) for g, m in zip(grads, node._input_metadata, strict=True))
 
 
@@ -180,7 +182,7 @@ def _like(grad: Any, metadata: Any) -> Any:
 
 
 def _unless_equal(wide: Sequence[Any], given: Sequence[Any], made: Sequence[Any]) -> tuple[tuple[Any, ...], str]:
-    """`wide` where hooks made of `given` the same again, else what they `made`."""
+    """Return `wide` for each gradient that the hooks left unchanged, else their result `made`, widened."""
     same = [a is b or bitwise_equal(a, b) for a, b in zip(given, made, strict=True)]
     out = tuple(w if s else widened(m) for w, s, m in zip(wide, same, made, strict=True))
     return out, "" if all(same) else _IN_THEIRS
@@ -191,7 +193,7 @@ def _only(wanted: Sequence[int] | None, out: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 def after_tensor_hooks(node: Any, grads: Sequence[Any], create_graph: bool) -> tuple[Any, ...]:
-    """`grads` as the hooks of the tensors that `node` made leave them; see Note [Hooks of a tensor]."""
+    """Return `grads` after the hooks of the tensors that `node` created; see Note [Hooks of a tensor]."""
     roots = [(GradientEdge(node, k), g) for k, g in enumerate(grads) if g is not None]
     if not roots:
         return tuple(grads)
@@ -204,12 +206,12 @@ def after_tensor_hooks(node: Any, grads: Sequence[Any], create_graph: bool) -> t
 def _in_engine(
     node: Any, grads: Sequence[Any], create_graph: bool, wanted: Sequence[int] | None
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """See Note [One node in the engine]."""
+    """Run one node in the engine; see Note [One node in the engine]."""
     taken: list[tuple[Any, ...]] = []
     task: list[int] = []
 
     def first(incoming: Any) -> None:
-        # A hook of the user's may run a backward over the same node: that has a number of its own, and comes later.
+        # A user's hook may run a backward over the same node: that call has its own number, and comes later.
         if not task:
             task.append(private.graph_task())
 
@@ -252,7 +254,7 @@ def _in_engine(
 
 
 def _empty(node: Any, info: NodeInfo, grads: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """See Note [Nodes without a gradient]."""
+    """Run a node that receives no gradient; see Note [Nodes without a gradient]."""
     for hook in list(hooks_of(node, node.register_prehook).values()):
         grads = _replaced(hook(grads), grads)
     if info.seq is None:

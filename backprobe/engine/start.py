@@ -1,4 +1,4 @@
-"""What a replay begins with: the graph, the gradients of its roots, and what is asked for."""
+"""Inputs of a replay: the graph, the gradients of its roots, and the requested gradients."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .provenance import Forward
 class Start:
     """The arguments of a backward.
 
-    :ivar roots: (node, number of its output, gradient), as the engine begins with them.
-    :ivar inputs: what is asked for: (tensor or edge, node, number of its output). ``None``: all leaves.
-    :raises BackprobeError: there is no graph, or something has no gradient.
+    :ivar roots: (node, output index, gradient), as the engine begins with them.
+    :ivar inputs: the requested gradients: (tensor or edge, node, output index). ``None``: all leaves.
+    :raises BackprobeError: there is no graph, or a tensor does not require grad.
 
-    What torch finds wrong with gradients for the roots is raised as torch raises it.
+    Errors that torch finds in the gradients of the roots are raised as torch raises them.
     """
 
     def __init__(self, tensors: Any, grad_tensors: Any, inputs: Any, create_graph: bool, forward: Forward) -> None:
@@ -62,7 +62,7 @@ class Start:
         return frozenset(i for _, i, _ in self.inputs or () if i is not None)
 
     def edges(self) -> tuple[tuple[GradientEdge, ...], tuple[Any, ...], tuple[GradientEdge, ...]]:
-        """Roots, their gradients, and what is asked for, as the engine takes them."""
+        """Return roots, their gradients, and the requested edges, as the engine takes them."""
         nodes = self.graph.nodes
         asked = [GradientEdge(nodes[i], k) for _, i, k in self.inputs or () if i is not None]
         return (
@@ -72,7 +72,7 @@ class Start:
         )
 
     def wanted(self, i: int) -> Sequence[int] | None:
-        """The edges of node `i` that this call follows; ``None``: all."""
+        """Return the indices of the edges of node `i` that this call follows; ``None``: all."""
         if self.inputs is None:
             return None
         captured = self.captured

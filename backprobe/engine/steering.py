@@ -1,4 +1,4 @@
-"""What a person can do at a stop and between stops, whoever runs the backward: ``Debugger`` and ``Replay``."""
+"""Commands at a stop and between stops, common to ``Debugger`` and ``Replay``."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ if TYPE_CHECKING:
 
 
 class Steering(ABC):
-    """Steps, breakpoints, and the stop that is there."""
+    """Steps, breakpoints, and access to the current stop."""
 
     def __init__(self, pilot: StopController) -> None:
         self._pilot = pilot
 
     @abstractmethod
     def _here(self) -> Stop:
-        """The stop. Raises ``BackprobeError`` where there is none."""
+        """Return the current stop. Raises ``BackprobeError`` if there is none."""
 
     @abstractmethod
     def _go(self, resume: Resume) -> Stop | None:
-        """Go on, and come back at the next stop or at the end."""
+        """Resume, and return at the next stop or the end."""
 
     @property
     def breakpoints(self) -> list[Breakpoint]:
-        """Those that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
+        """The breakpoints that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
         return list(self._pilot.breakpoints)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: where it stands."""
+        """Notebook representation: the current stop."""
         stop = self.stop
         return html.text([[(repr(self), "")]]) if stop is None else stop._repr_html_()
 
     @property
     @abstractmethod
     def stop(self) -> Stop | None:
-        """Where it stands; ``None`` when it is over."""
+        """The current stop; ``None`` if the call is over."""
 
     # Going on
 
     def step(self, how: str = "node", *, out: bool = False) -> Stop | None:
-        """Go on a little.
+        """Continue by one step.
 
         :param how: ``"node"``: before the next node. ``"after"``: when this node has run. ``"into"``: before or after
             the next node, also in a backward that this node runs. ``"module"``: before a node of another module.
             ``"out"``: before the first node outside this node's module.
         :param out: the same as ``"out"``.
-        :returns: the stop, ``None`` when the call is over.
+        :returns: the stop, ``None`` if the call is over.
         :raises BackprobeError: there is no such step, modules are not known, or the call is over.
         """
         return self._go(step_from(self._here(), "out" if out else how))
 
     def until(self, place: str | None = None, **where: Unpack[BreakpointOptions]) -> Stop | None:
-        """Go on to the next place that fits: the arguments of ``break_at``, or its text form."""
+        """Continue to the next place that matches the arguments of ``break_at``, or its text form."""
         point = self._point(place, {**where, "temporary": True})
         try:
             return self._go(CONTINUE)
@@ -72,26 +72,26 @@ class Steering(ABC):
             point.remove()
 
     def cont(self) -> Stop | None:
-        """Go on to the next breakpoint, or to the end."""
+        """Continue to the next breakpoint, or to the end."""
         self._here()
         return self._go(CONTINUE)
 
     def break_at(self, place: str | None = None, **where: Unpack[BreakpointOptions]) -> Breakpoint:
-        """Set a breakpoint. All that is given must hold.
+        """Set a breakpoint. All given options must hold for it to stop.
 
         :param place: the text form of the command line: ``"module encoder.* enter"``, ``"model.py:41 if norm > 10"``.
         :param node: node types (``"AddmmBackward0"``, ``"*Norm*"``).
-        :param module: paths of modules; their nodes are also those of the modules inside.
+        :param module: module paths; nodes of submodules match too.
         :param on: ``"enter"``: before the first node of the module; ``"leave"``: after its last.
-        :param parameter: names of parameters: before their accumulators.
-        :param line: ``"file.py:41"``, the line of the forward that made the node.
+        :param parameter: names of parameters: stops before their accumulators.
+        :param line: ``"file.py:41"``, the line of the forward that created the node.
         :param seq: a sequence number.
         :param when: an expression (``"norm > 10"``, ``"nonfinite"``, ``"grads[0].max() > 1"``) or a function of the
-            ``Stop``. It is about the incoming gradients before a node and the outgoing ones after it.
-        :param phase: ``"before"`` (default), ``"after"`` or ``"both"`` (default where only `when` is given).
+            ``Stop``. It applies to the incoming gradients before a node and the outgoing ones after it.
+        :param phase: ``"before"`` (default), ``"after"`` or ``"both"`` (default if only `when` is given).
         :param count: stop from this hit on.
-        :param temporary: once.
-        :raises BackprobeError: no node of this call fits; names that look alike are given.
+        :param temporary: remove it after the first stop.
+        :raises BackprobeError: no node of this call matches; the message lists similar names.
         """
         return self._point(place, where)
 
@@ -117,7 +117,7 @@ class Steering(ABC):
         return self._here().saved
 
     def replace(self, value: Replacement, index: int = 0) -> Any:
-        """Put another gradient in the place of one; see ``Stop.replace``."""
+        """Replace a gradient; see ``Stop.replace``."""
         return self._here().replace(value, index)
 
     def rerun(self, grads: Any = None, dtype: torch.dtype | None = None) -> Rerun:
@@ -125,11 +125,11 @@ class Steering(ABC):
         return self._here().rerun(grads, dtype)
 
     def where(self) -> str:
-        """The way from the loss to here, as text."""
+        """Return the path from the loss to this node as text."""
         return self._here().where()
 
     def graph(self, around: int | None = 12) -> str:
-        """The nodes in the order they run, the position marked, as text."""
+        """Return the nodes in execution order as text, with the position marked."""
         return self._here().graph(around)
 
     def _point(self, place: str | None, options: BreakpointOptions) -> Breakpoint:

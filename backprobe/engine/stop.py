@@ -1,4 +1,4 @@
-"""A stop inside a backward: what is there, and what can be changed. It holds only until the backward goes on."""
+"""A stop inside a backward: its state, and what can be changed. Valid only until the backward continues."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .breakpoints import Breakpoint
 from .rerun import Rerun, rerun
 from .values import shape_text
 
-#: A gradient in another's place: a tensor, a number for every element, or a function of the old gradient.
+#: The replacement for a gradient: a tensor, a number for every element, or a function of the old gradient.
 Replacement: TypeAlias = torch.Tensor | float | Callable[[torch.Tensor], torch.Tensor]
 
 
 class Stop:
-    """Where the backward stands.
+    """The place at which the backward is stopped.
 
     :ivar node: the node, with its module, line and parameter as far as they are known.
-    :ivar phase: ``"before"`` it runs, ``"after"`` it ran, or ``"exception"``: it raised ``error``.
+    :ivar phase: ``"before"`` or ``"after"`` it runs, or ``"exception"``: it raised ``error``.
     :ivar reason: why it stopped here, in words.
-    :ivar breakpoint: the one that stopped it, or ``None``.
-    :ivar depth: 1, and more in a backward that a node of another one runs.
+    :ivar breakpoint: the breakpoint that stopped it, or ``None``.
+    :ivar depth: 1, or more in a backward that a node of another backward runs.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Stop:
         self.reason = reason
         self.breakpoint: Breakpoint | None = None
         self.error: BaseException | None = None
-        #: What is made of the error.
+        #: Returns an explanation of the error.
         self.explain: Callable[[], Sequence[str]] = lambda: ()
         self.depth = graph.depth
         self._incoming, self._outgoing = incoming, outgoing
@@ -51,14 +51,14 @@ class Stop:
 
     @property
     def open(self) -> bool:
-        """Whether the backward still stands here."""
+        """Whether the backward is still stopped here."""
         return self._open
 
     @property
     def grad_outputs(self) -> tuple[torch.Tensor | None, ...]:
-        """The incoming gradients, one for each output of the node's forward; ``None`` where none came.
+        """The incoming gradients, one for each output of the node's forward; ``None`` for an output that got none.
 
-        :raises BackprobeError: the backward has gone on.
+        :raises BackprobeError: the backward has continued.
         """
         self._must_be_open()
         if self._incoming is None:
@@ -69,7 +69,7 @@ class Stop:
     def grad_inputs(self) -> tuple[torch.Tensor | None, ...]:
         """The outgoing gradients, one for each input of the node's forward.
 
-        :raises BackprobeError: the node has not run yet, or the backward has gone on.
+        :raises BackprobeError: the node has not run yet, or the backward has continued.
         """
         self._must_be_open()
         if self._outgoing is None:
@@ -81,13 +81,15 @@ class Stop:
 
     @property
     def gradients(self) -> tuple[torch.Tensor | None, ...]:
-        """The gradients that this stop is about: incoming before the node, outgoing after it."""
+        """The gradients that belong to this stop: incoming before the node, outgoing after it."""
         return self.grad_inputs if self._outgoing is not None else self.grad_outputs
 
     @property
     def saved(self) -> dict[str, torch.Tensor]:
-        """Tensors that the node keeps for its backward, by name. Those behind a saved-tensor hook are left out:
-        unpacking them runs code of the user's, or a checkpoint."""
+        """The node's saved tensors, by name. Those behind a saved-tensor hook are omitted.
+
+        Unpacking those would run user code, or a checkpoint's recomputation.
+        """
         self._must_be_open()
         return dict(private.saved_tensors(self._graph.nodes[self._i]))
 
@@ -99,12 +101,12 @@ class Stop:
 
     @property
     def ran(self) -> list[NodeInfo]:
-        """The nodes of this call that have run, in their order."""
+        """The nodes of this call that have run, in order."""
         return [self._graph.info(i) for i in self._graph.ran]
 
     @property
     def ready(self) -> list[NodeInfo]:
-        """Nodes whose gradients have all come and that have not run, this one first if it has not."""
+        """Nodes that have all their gradients and have not run; this node comes first if it is among them."""
         found = self._graph.ready()
         return [self._graph.info(i) for i in sorted(found, key=lambda i: i != self._i)]
 
@@ -115,7 +117,7 @@ class Stop:
 
     @property
     def path(self) -> list[NodeInfo]:
-        """A shortest way from where the backward began to this node, both included."""
+        """A shortest path from a root of the backward to this node, both included."""
         return [self._graph.info(i) for i in self._graph.path(self._i)]
 
     @property
@@ -125,12 +127,12 @@ class Stop:
 
     @property
     def step(self) -> int | None:
-        """The step of training, counted from 0, where it is known."""
+        """The training step, counted from 0, if it is known."""
         return self._graph.step
 
     @property
     def raised_at(self) -> Site | None:
-        """The user's line that raised; ``None`` where the error came from torch alone, or there is none."""
+        """The user's line that raised; ``None`` if torch itself raised, or there is no error."""
         if self.error is None:
             return None
         return self._graph.forward.frames.site_of_traceback(inside(self.error))
@@ -138,13 +140,13 @@ class Stop:
     # What can be changed
 
     def replace(self, value: Replacement, index: int = 0) -> torch.Tensor:
-        """Put another gradient in the place of an incoming one (before the node) or an outgoing one (after it).
+        """Replace an incoming gradient (before the node) or an outgoing one (after it).
 
         :param value: a tensor of the same shape, dtype and device; a number for every element; or a function of the
-            gradient that is there. A tensor is copied.
+            current gradient. A tensor is copied.
         :param index: which of the node's gradients.
-        :returns: the gradient that goes on.
-        :raises BackprobeError: shape, dtype or device differ, there is no such gradient, or the backward has gone on.
+        :returns: the gradient with which the backward continues.
+        :raises BackprobeError: shape, dtype or device differ, there is no such gradient, or the backward has continued.
         """
         self._must_be_open()
         side = "into" if self.phase == "before" else "out of"
@@ -176,15 +178,15 @@ class Stop:
         return self._new[index]
 
     def rerun(self, grads: Sequence[torch.Tensor | None] | None = None, dtype: torch.dtype | None = None) -> Rerun:
-        """Run the node by itself, from its incoming gradients or from `grads`. The backward is not touched, and hooks
-        do not run.
+        """Run the node by itself, from its incoming gradients or from `grads`. No hooks run; the backward is
+        unaffected.
 
-        After the node has run, the result is compared with what the engine got.
+        If the node has run, the result is compared with the engine's.
 
-        :param dtype: ``torch.float64`` to calculate in double precision. The saved tensors are taken as they are, so
-            the difference is the rounding error of this node's backward.
-        :raises BackprobeError: for an ``AccumulateGrad``, which would add to ``.grad`` again; where `grads` do not fit;
-            where a node cannot be run in float64, with the reason.
+        :param dtype: ``torch.float64`` computes in double precision. The saved tensors keep their values, so the
+            difference is the rounding error of this node's backward.
+        :raises BackprobeError: for an ``AccumulateGrad``, which would add to ``.grad`` again; if `grads` do not fit;
+            or, with the reason, if the node cannot run in float64.
         """
         self._must_be_open()
         incoming = self.grad_outputs
@@ -198,11 +200,11 @@ class Stop:
         )
 
     def where(self) -> str:
-        """The way from the loss to here, as text."""
+        """Return the path from the loss to this node as text."""
         return show.plain(show.way(self._graph, self._i))
 
     def graph(self, around: int | None = 12) -> str:
-        """The nodes in the order they run, this one marked, as text.
+        """Return the nodes in execution order as text, with this one marked.
 
         :param around: how many before and after it; ``None`` for all.
         """
@@ -224,7 +226,7 @@ class Stop:
     # For the controller and the prompt
 
     def close(self) -> tuple[torch.Tensor | None, ...] | None:
-        """The backward goes on. The gradients to go on with, or ``None`` where none was replaced."""
+        """Close the stop as the backward continues; return the gradients to continue with, or ``None`` if unchanged."""
         new = None
         if self._new:
             new = self._with_new(self._incoming if self.phase == "before" else self._outgoing)
@@ -232,7 +234,7 @@ class Stop:
         return new
 
     def gradient_lines(self) -> list[show.Line]:
-        """Incoming gradients, and outgoing ones when the node has run, as ``show`` gives text."""
+        """Return lines for the incoming gradients, and the outgoing ones if the node has run, in ``show``'s format."""
         outgoing = self.grad_inputs if self.phase == "after" else ()
         return show.gradients(self._graph, self._i, self.phase, self.grad_outputs, outgoing)
 
@@ -255,7 +257,7 @@ class Stop:
 
 
 def inside(error: BaseException) -> TracebackType | None:
-    """The part of an error's traceback that is inside the engine."""
+    """Return the part of an error's traceback that is inside the engine."""
     found, frame = None, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code is code_objects.ENGINE_CALL:

@@ -1,8 +1,9 @@
-"""Where a backward stops, over all calls of a debugger. The native engine runs them; hooks on every node (``Control``)
-ask here whether to wait.
+"""Decides where a backward stops, over all calls of a debugger.
 
-Note [Stopping in the engine's own thread]: A hook stops right where it is called. What waits there (a prompt, a
-callback, another thread that gives commands) is the business of ``Pilot.on_stop``.
+The native engine runs the calls; hooks on every node (``Control``) ask here whether to wait.
+
+Note [Stopping in the engine's own thread]: A hook stops right where it is called. ``StopController.on_stop`` decides
+what waits there: a prompt, a callback, another thread that issues commands.
 """
 
 from __future__ import annotations
@@ -21,42 +22,42 @@ from .stop import Stop
 
 
 class BackwardAborted(BackprobeError):
-    """A person ended a backward at a stop. Gradients that were accumulated until there are kept."""
+    """The user ended a backward at a stop. Gradients accumulated until then are kept."""
 
 
 class StopController:
     """Decides where to stop, over all backward calls of a debugger.
 
-    :param on_stop: called at a stop, in the engine's thread; returns how to go on.
-    :param resume: how the first call begins; later how the last stop said to go on.
+    :param on_stop: called at a stop, in the engine's thread; returns how to resume.
+    :param resume: how the first call begins; later the last stop's answer.
     """
 
     def __init__(self, on_stop: Callable[[Stop], Resume], resume: Resume) -> None:
         self.on_stop, self._resume = on_stop, resume
         self.breakpoints: list[Breakpoint] = []
         self._numbered = 0
-        #: Counts changes of what is to be done at nodes; see Note [One hook a node].
+        #: Counts changes to the set of nodes to act on; see Note [One hook a node].
         self.version = 0
-        #: The calls that are running, innermost last.
+        #: The running calls, innermost last.
         self.calls: list[BackwardGraph] = []
         self._interrupted = False
-        #: Whether a stop waits for a command now.
+        #: Whether a stop is waiting for a command.
         self.asking = False
-        #: Runs around a node that may call backward itself; returns what to call after it.
+        #: Runs before a node that may call backward itself; returns a callable to run after it.
         self.around_python: Callable[[], Callable[[], None]] | None = None
-        #: More nodes of that kind than those of Python functions.
+        #: Returns further nodes that may call backward, besides those of Python functions.
         self.within: Callable[[list[int]], Iterable[int]] = lambda seqs: ()
-        #: Told about breakpoints that fit no node of a call that begins.
+        #: Receives the graph of each call that begins, to report breakpoints that match no node of it.
         self.on_begin: Callable[[BackwardGraph], None] | None = None
-        #: The error that was stopped for, or that is not the backward's.
-        self.mourned: BaseException | None = None
-        #: Of the outermost call, where its graph is kept.
+        #: The error that was already reported at a stop, or that did not come from the backward.
+        self.reported_error: BaseException | None = None
+        #: The journal of the outermost call, if its graph is kept.
         self.journal: Journal | None = None
         self.plans = Plans()
 
     @property
     def resume(self) -> Resume:
-        """How to go on."""
+        """How to resume."""
         return self._resume
 
     @resume.setter
@@ -66,7 +67,7 @@ class StopController:
 
     @property
     def interrupted(self) -> bool:
-        """Set from elsewhere to stop at the next node."""
+        """Set from another thread or a signal handler to stop at the next node."""
         return self._interrupted
 
     @interrupted.setter
@@ -85,9 +86,9 @@ class StopController:
         return point
 
     def rewind(self, stop: Stop, stops: int) -> Resume:
-        """How to go on from `stop` to go back to an earlier one.
+        """Return how to resume from `stop` to go back to an earlier one.
 
-        :raises BackprobeError: it cannot be done, with the reason.
+        :raises BackprobeError: it is impossible, with the reason.
         """
         if self.journal is None:
             raise BackprobeError(
@@ -98,7 +99,7 @@ class StopController:
         return Resume("back")
 
     def stop_at(self, named: NamedNodes, i: int, before: bool, incoming: Any, outgoing: Any) -> Stop | None:
-        """A stop before or after node `i`, if there is to be one."""
+        """Return a stop before or after node `i`, if there is a reason for one."""
         graph, phase = named.graph, "before" if before else "after"
         found: Stop | None = None
         if self.interrupted:
@@ -130,9 +131,9 @@ class StopController:
         return found
 
     def wait(self, stop: Stop) -> None:
-        """Wait at `stop` for how to go on; see Note [Stopping in the engine's own thread].
+        """Wait at `stop` for the answer; see Note [Stopping in the engine's own thread].
 
-        :raises BackwardAborted: to end the backward.
+        :raises BackwardAborted: the answer was to end the backward.
         """
         try:
             self.asking = True
@@ -151,5 +152,5 @@ class StopController:
                     "there are kept"
                 )
         except BaseException as error:
-            self.mourned = error  # a person's, not the backward's: no stop for it
+            self.reported_error = error  # a person's, not the backward's: no stop for it
             raise

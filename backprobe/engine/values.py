@@ -1,4 +1,4 @@
-"""Gradients as numbers and words. Nothing here leaves a trace: no graph, no random number, and no mode sees it."""
+"""Describes gradients as numbers and words, without side effects: no graph, no random numbers, no modes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..torch_internals.measure import dtype_name, shape_of
 
 @contextmanager
 def looking() -> Iterator[None]:
-    """Torch calls inside make no graph, and go through no mode of the user's."""
+    """Run torch calls inside without building a graph and without the user's modes."""
     with torch.no_grad(), private.unseen(), private.no_dispatch_modes():
         yield
 
 
 def _values(tensor: Any) -> Any:
-    """The elements of `tensor` that can be looked at here, or ``None``."""
+    """Return the elements of `tensor` that can be read here, or ``None``."""
     tensor = None if tensor is None or private.is_partial(tensor) else private.local(tensor)
     if tensor is None or private.is_batched(tensor) or tensor.is_meta or tensor.is_nested:
         return None
@@ -45,7 +45,7 @@ def norm(tensors: Iterable[Any]) -> float:
 
 
 def nonfinite(tensors: Iterable[Any]) -> int:
-    """How many elements of `tensors` are NaN or Inf."""
+    """Count the elements of `tensors` that are NaN or Inf."""
     count = 0
     with looking():
         for tensor in tensors:
@@ -60,7 +60,7 @@ def shape_text(tensor: Any) -> str:
 
 
 def summary(tensor: Any) -> str:
-    """One line on a gradient: dtype and shape, norm, range, and what is not finite."""
+    """Describe a gradient in one line: dtype and shape, norm, range, and non-finite values."""
     if tensor is None:
         return "None (no gradient came)"
     text = shape_text(tensor)

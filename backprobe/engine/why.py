@@ -1,4 +1,4 @@
-"""What is to be said of a stop where something went wrong: an exception, or a gradient that is not finite."""
+"""Explains a stop at which something went wrong: an exception, or a non-finite gradient."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BAD = "bold red"
 
 
 def lines(stop: Stop) -> list[Line]:
-    """What is known of it, as ``show`` gives text."""
+    """Return the explanation, in ``show``'s format."""
     if stop.phase == "exception":
         return _exception(stop)
     incoming = stop.grad_outputs
@@ -38,7 +38,7 @@ def _exception(stop: Stop) -> list[Line]:
 
 
 def _made_in_forward(stop: Stop) -> list[Line]:
-    """If the node has saved a value that is not finite: the forward op that made the first of them."""
+    """Return lines on the forward op that first produced a non-finite value that the node saved, if there is one."""
     bad = [(name, tensor) for name, tensor in stop.saved.items() if nonfinite([tensor])]
     if not bad:
         return []
@@ -63,9 +63,9 @@ def _made_in_forward(stop: Stop) -> list[Line]:
 
 
 def _came_in(stop: Stop, forward: list[Line]) -> list[Line]:
-    """It was bad before this node: where it came from.
+    """Explain non-finite incoming gradients: the nodes that they came from.
 
-    :param forward: what is known of values that the forward has made.
+    :param forward: lines on non-finite values that the forward produced.
     """
     graph = stop.backward
     count = nonfinite(stop.grad_outputs)
@@ -81,9 +81,9 @@ def _came_in(stop: Stop, forward: list[Line]) -> list[Line]:
 
 
 def _made_here(stop: Stop, forward: list[Line]) -> list[Line]:
-    """Finite gradients came, others went: this node made them, of what it has saved.
+    """Explain non-finite outgoing gradients of finite incoming ones: this node produced them from its saved tensors.
 
-    :param forward: what is known of values that the forward has made: they are to blame, if there are any.
+    :param forward: lines on non-finite values that the forward produced; if there are any, they are the cause.
     """
     count = nonfinite(stop.grad_inputs)
     found: list[Line] = [

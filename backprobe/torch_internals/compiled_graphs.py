@@ -1,22 +1,23 @@
-"""The graphs that Dynamo hands to a backend, and the calls of what the backend makes of them.
+"""Copies of the graphs that Dynamo hands to a backend, and records of calls of the compiled regions.
 
-Note [Graphs of compiled regions]: a backend is given a graph of torch's own functions, with the user's line on each
-node, whatever it does with it later and whether it finds the result in a cache. A copy of that graph is kept (``calls``
-of Dynamo's own, no tensor), and while a session is on, the function that stands for it among the globals of the
-compiled code is one of ours, which notes what it is called with. Nothing of this is in what is compiled, and no guard
-looks at it. Dynamo is not imported for it: it is met when ``torch.compile`` has been called.
+Note [Graphs of compiled regions]: Dynamo gives the backend a graph of torch functions with the user's source line on
+each node, whatever the backend does with it later and whether the result comes from a cache. backprobe keeps a copy of
+that graph (it holds Dynamo's call nodes, no tensor). While a session is active, a wrapper replaces the compiled
+function in the globals of the compiled code and records the arguments of each call. The wrapper is not part of compiled
+code, and no guard depends on it. backprobe does not import Dynamo for this: it attaches once ``torch.compile`` has been
+called.
 
-Note [As long as its graph]: a call of a region is worth keeping while its node is there, and no longer: a script that
-evaluates with gradients on calls it without end. So the node carries an object of ours that dies with it. What a call
-keeps has no graph, so nothing else hangs on it.
+Note [As long as its graph]: a call of a region is worth keeping only while its autograd node is alive; a script that
+evaluates with gradients enabled calls regions without end. So the node carries a marker object in its metadata that
+dies with it. A kept call holds detached tensors, so it keeps nothing else alive.
 
-Note [Regions that are not run again]: no call is kept of a region that takes or makes a tensor of a class with a
-dispatch of its own (``DTensor``, a jagged nested tensor): such an op runs the class's code, and it may call the other
-ranks (Note [No collective of ours]). The same holds for a region that calls them itself. They are counted.
+Note [Regions that are not run again]: no call is kept of a region that takes or creates a tensor subclass with its own
+dispatch (``DTensor``, a jagged nested tensor): such an op runs the class's code, which may communicate with other ranks
+(Note [No collective of ours]). The same holds for a region that communicates itself. These calls are counted.
 
-Note [Compiled in an earlier session]: nothing is compiled again for a session. So graphs that an earlier session kept
-stay as long as what the backend made of them, for sessions to come. A region that was compiled while no session was on
-is one node, and no more.
+Note [Compiled in an earlier session]: a session does not recompile anything. Graphs that an earlier session kept stay
+alive as long as the backend's compiled function, for use by later sessions. A region that was compiled while no session
+was active appears as one node without detail.
 """
 
 from __future__ import annotations
@@ -39,49 +40,55 @@ from .thread_state import autocast_now
 from .uncompiled import dynamo_passthrough, leave_alone
 
 _MODULE, _CLASS = "torch._dynamo.output_graph", "OutputGraph"
-#: The key of what a node carries.
+#: Metadata key of the marker that a node carries.
 _KEY = "backprobe.region"
-#: What a node of a kept graph says of itself.
+#: Metadata kept for each node of a copied graph.
 _META = ("stack_trace", "nn_module_stack", "source_fn_stack")
 _DRAWS = re.compile(r"drop|rand|bernoulli|multinomial|normal_|exponential|uniform|attention|rrelu|poisson|gumbel")
 
 
 @dataclass
 class CompiledGraph:
-    """A graph as Dynamo made it. ``module`` has what its nodes name; ``draws``: it draws random numbers."""
+    """A graph as Dynamo created it.
+
+    ``module`` resolves the attributes that its nodes name; ``draws``: it draws random numbers.
+    """
 
     name: str
     module: Any
     graph: Any
     draws: bool
-    #: Of each input, where the compiled function finds it: ``L['self'].body.weight``; empty where that is not told.
+    #: For each input, its source in the compiled function: ``L['self'].body.weight``; empty if unknown.
     sources: tuple[str, ...] = ()
-    #: Whether it can run again: Note [Regions that are not run again].
+    #: Whether it can be re-executed: Note [Regions that are not run again].
     can_run_again: bool = True
-    #: What was to compile it, and what it made of it.
+    #: The backend that was asked to compile it, and the compiled function.
     compiler: Any = None
     made: Any = None
 
     @property
     def updates(self) -> bool:
-        """Whether it is an optimizer's step, or has one in it."""
+        """Whether it is or contains an optimizer's step."""
         return any(".param_groups[" in source for source in self.sources)
 
 
-#: By what the backend made: the name of the module that calls it, and its graph. Note [Compiled in an earlier session].
+#: Backend's compiled function -> (name of the module that calls it, its graph). Note [Compiled in an earlier session].
 _earlier: weakref.WeakKeyDictionary[Any, tuple[str, CompiledGraph]] = weakref.WeakKeyDictionary()
 
 
 class Alive:
-    """What the node of a call carries."""
+    """The marker object that a call's node carries in its metadata."""
 
     __slots__ = ("__weakref__",)
 
 
 @dataclass
 class RegionCall:
-    """A call of a compiled region. ``outputs``: of each output, the id of the node that made it, which of that node's
-    outputs it is, and whether it is a view of that."""
+    """A call of a compiled region.
+
+    ``outputs``: for each output, the id of the node that created it, its output index at that node, and whether it is a
+    view of that output.
+    """
 
     region: CompiledGraph
     args: tuple[Any, ...]
@@ -89,14 +96,14 @@ class RegionCall:
     autocast: tuple[tuple[str, Any], ...]
     random: tuple[Any, ...] | None
     outputs: list[tuple[int, int, bool] | None] = field(default_factory=list)
-    #: Of each tensor that it was given, and that an operation had made, the number of its node, and which of its it is.
+    #: For each tensor argument that an op had created: (sequence number of its node, output index).
     made: tuple[tuple[int, int] | None, ...] = ()
     #: Dies with its graph: Note [As long as its graph].
     alive: weakref.ref[Alive] | None = None
 
     @property
     def changed(self) -> bool:
-        """Whether a tensor with a gradient that it was given has been written to since."""
+        """Whether an argument that requires grad has been written to since the call."""
         return any(
             version is not None and arg.requires_grad and arg._version != version
             for arg, version in zip(self.args, self.versions, strict=True)
@@ -104,14 +111,15 @@ class RegionCall:
 
 
 class CompiledGraphs:
-    """Notes graphs as they are compiled, and their calls.
+    """Records graphs when Dynamo compiles them, and calls of the compiled regions.
 
-    :param called: told of each call whose outputs have a gradient, when it is over.
-    :param gone: told the ``id`` of each such call whose graph is gone.
-    :param failed: told what of ours failed.
-    :param raised: told what a call raised: its text, the frame that called, and what the region was given.
-    :param updated: told of each call of a region that is an optimizer's step, when it is over.
-    :param refused: told of each graph that is not compiled as it writes to what its backward needs, and what was given.
+    :param called: receives each finished call whose outputs require grad.
+    :param gone: receives the ``id`` of each such call when its graph is freed.
+    :param failed: receives exceptions of backprobe's own code.
+    :param raised: receives the text of an exception that a call raised, the calling frame and the region's arguments.
+    :param refused: receives each graph that is not compiled because it writes to a tensor that its backward needs, and
+        its example inputs.
+    :param updated: called after each call of a region that is an optimizer's step.
     """
 
     def __init__(
@@ -127,7 +135,8 @@ class CompiledGraphs:
         self._refused, self._updated = refused, updated
         self._graphs: dict[str, CompiledGraph] = {}
         self._undo: list[Callable[[], None]] = []
-        #: Globals of compiled code that are ours: (the globals, name) -> what the backend made, ours.
+        #: Globals of compiled code that backprobe replaced: (id of the globals, name) -> (globals, compiled function,
+        #: wrapper).
         self._ours: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
         self._thread = threading.get_ident()
         self.on = self._met = False
@@ -167,7 +176,7 @@ class CompiledGraphs:
         self._undo.append(undo)
 
     def _wait(self) -> None:
-        """Dynamo comes with the first call of ``torch.compile``."""
+        """Wrap ``torch.compile`` to attach to Dynamo after its first call, which loads it."""
         compiles = torch.compile
 
         @wraps(compiles)
@@ -180,7 +189,7 @@ class CompiledGraphs:
         self._put(torch, "compile", compile_and_meet)
 
     def _meet(self) -> None:
-        """Dynamo is there: hear of what it hands to backends, and of the name under which it calls the result."""
+        """Attach to Dynamo: intercept the graphs that it hands to backends and the globals that it installs."""
         if self._met:
             return
         self._met = True
@@ -261,7 +270,7 @@ class CompiledGraphs:
                 self._failed(error)
             return out
 
-        # Dynamo takes away what it does not call any more.
+        # Dynamo deletes globals that it does not call any more.
         self._ours = {key: one for key, one in self._ours.items() if any(one[0].get(key[1]) is own for own in one[1:])}
         leave_alone(region_called.__code__)
         self._ours[id(scope), region.name] = scope, made, region_called
@@ -308,15 +317,18 @@ class CompiledGraphs:
 
 
 def _remember(scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
-    """Keep a graph for later sessions, if they can find who calls what the backend made of it."""
+    """Keep a graph for later sessions, if they can find the module that calls the compiled function."""
     home = scope.get("__name__")
     if isinstance(home, str) and getattr(sys.modules.get(home), "__dict__", None) is scope:
         _earlier[made] = home, replace(region, made=None)
 
 
 def module_in(region: CompiledGraph, args: Sequence[Any], node: Any, name_of: Callable[[Any], str]) -> str | None:
-    """The path of the module that a node of the region's graph belongs to. Within the region it is told by the
-    compiled function's names for things, and what they are called in the model by the parameters among them."""
+    """Return the path of the module that a node of the region's graph belongs to.
+
+    Within the region, the path uses the compiled function's names; parameters among the inputs map them to names in the
+    model.
+    """
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]) if stack else "L['self']"
     known = False
@@ -333,7 +345,7 @@ def module_in(region: CompiledGraph, args: Sequence[Any], node: Any, name_of: Ca
 
 
 def copy_of(graph: Any) -> Any:
-    """`graph`, with what its nodes say of lines and modules, and without example values."""
+    """Return a copy of `graph` with each node's source line and module metadata, without example values."""
     copy = torch.fx.Graph()
     made: dict[Any, Any] = {}
     for node in graph.nodes:
@@ -350,7 +362,7 @@ def _source(node: Any) -> str:
 
 
 def draws(module: Any, graph: Any) -> bool:
-    """Whether random numbers are drawn in it."""
+    """Return whether the graph draws random numbers."""
     for node in graph.nodes:
         if node.op in ("call_function", "call_method") and _DRAWS.search(_named(node.target)):
             return True
@@ -361,7 +373,7 @@ def draws(module: Any, graph: Any) -> bool:
 
 
 def communicates(module: Any, graph: Any) -> bool:
-    """Whether other ranks take part in it."""
+    """Return whether the graph communicates with other ranks."""
     for node in graph.nodes:
         if node.op == "call_function" and "c10d" in _namespace(node.target):
             return True
@@ -372,13 +384,17 @@ def communicates(module: Any, graph: Any) -> bool:
 
 
 def _namespace(target: Any) -> str:
-    """Of an operator: ``_c10d_functional``; of a function: its module, ``torch.distributed.distributed_c10d``."""
+    """Return an operator's namespace (``_c10d_functional``) or a function's module
+    (``torch.distributed.distributed_c10d``).
+    """
     return str(getattr(target, "namespace", None) or getattr(target, "__module__", None) or "")
 
 
 def _has_subclasses(graph: Any) -> bool:
-    """Whether a node of Dynamo's graph gives a tensor of a class with a dispatch of its own: torch keeps fake tensors
-    beside its nodes, and a fake one of such a class is of that class."""
+    """Return whether a node of Dynamo's graph produces a tensor subclass with its own dispatch.
+
+    Dynamo keeps a fake example value for each node; for such a subclass, the example has that class too.
+    """
     from torch._subclasses.fake_tensor import FakeTensor
 
     examples = tree_leaves([node.meta.get("example_value") for node in graph.nodes])
@@ -390,13 +406,13 @@ def _named(target: Any) -> str:
 
 
 def random_state(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The states of torch's generators: of the CPU's and of those of the devices of `args`."""
+    """Return the states of torch's random generators: the CPU's, and those of the devices of `args`."""
     devices = sorted({a.get_device() for a in args if isinstance(a, torch.Tensor) and a.is_cuda})
     return torch.get_rng_state(), tuple((device, torch.cuda.get_rng_state(device)) for device in devices)
 
 
 def put_random_state(state: tuple[Any, ...]) -> None:
-    """Give the generators the states that they had."""
+    """Restore the generators' states."""
     cpu, cuda = state
     torch.set_rng_state(cpu)
     for device, one in cuda:
@@ -416,7 +432,7 @@ def _made_by(out: Any) -> tuple[Any, int, bool] | None:
 
 
 def known() -> tuple[str, ...]:
-    """Names of torch's that are read here."""
+    """Return the names of torch internals that this module reads."""
     return (
         _CLASS,
         "call_user_compiler",

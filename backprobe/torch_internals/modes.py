@@ -1,4 +1,4 @@
-"""What stands between a script and torch's ops: function and dispatch modes, profilers, transforms, tracing."""
+"""Function modes, dispatch modes, profilers, transforms and tracing: the layers between a script and torch's ops."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import torch
 import torch.overrides
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
-#: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
+#: True while Dynamo traces. Dynamo reads it as a constant, so code after ``if compiling(): return`` is not compiled
 #: into the user's function.
 compiling = torch.compiler.is_dynamo_compiling
 
-#: What ``no_grad`` and ``set_grad_enabled`` call; a torch function mode sees it.
+#: The function that ``no_grad`` and ``set_grad_enabled`` call; torch function modes intercept it.
 set_grad_enabled = torch._C._set_grad_enabled
 
-#: ``with unseen():`` calls inside do not go through torch function modes.
+#: ``with unseen():`` disables torch function modes for the calls inside.
 unseen = torch._C.DisableTorchFunction
 
-#: ``with seen():`` inside it: they do.
+#: ``with seen():`` inside ``unseen()`` enables them again.
 seen = torch._C._EnableTorchFunction
 
-#: How many dispatch modes are on, and what ``torch.jit.trace`` records into while it does.
+#: The number of active dispatch modes, and the tracing state of ``torch.jit.trace`` (``None`` if it does not trace).
 dispatch_modes, jit_tracing = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
 
 #: The level of the innermost ``torch.func`` transform; ``None`` outside.
 transform_level = torch._C._functorch.maybe_current_level
 
-#: Whether a tensor belongs to a ``torch.func`` transform, also one that is over.
+#: Whether a tensor belongs to a ``torch.func`` transform, including one that has ended.
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 #: Whether a profiler records the ops of this thread.
 profiled = torch._C._autograd._profiler_enabled
 
-#: Marks dispatch modes of ours.
+#: Name of the attribute that marks backprobe's own dispatch modes.
 OURS = "of_backprobe"
 
-#: Whether a profiler, where one is on, is to record the ops of this thread.
+#: Switches recording of this thread's ops on or off in an active profiler.
 record_ops = torch._C._autograd._enable_record_function
 
 
@@ -52,13 +52,14 @@ _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
 def tracing() -> bool:
-    """Whether PyTorch traces in this thread: ops are written down as a graph, and compute nothing of the script's.
+    """Return whether PyTorch is tracing in this thread: ops are recorded into a graph and compute no real values.
 
     Note [Stand aside in a trace]: in ``torch.jit.trace``, ``make_fx``, ``torch.export``, AOT Autograd and under
-    ``FakeTensorMode`` every op of ours would enter the script's graph, and every number that we read would be a
-    constant, a guard, or an unbacked symbol in it. So the handlers of modes and of module hooks return at once there,
-    and what was not watched is counted. ``hands_off`` says the same of one tensor: the two are the only places that
-    know the kinds of tracing."""
+    ``FakeTensorMode``, every op that backprobe runs would enter the script's graph, and every number that it reads
+    would become a constant, a guard or an unbacked symbol in that graph. The handlers of modes and module hooks
+    therefore return at once during a trace, and the calls that they skipped are counted. ``hands_off`` makes the same
+    check for one tensor; only these two functions know the kinds of tracing.
+    """
     return (
         jit_tracing() is not None
         or (dispatch_modes() > 0 and any(_dispatch_mode(key) is not None for key in _TRACING_KEYS))
@@ -67,18 +68,20 @@ def tracing() -> bool:
 
 
 def has_dispatch(tensor: Any) -> bool:
-    """Whether the class of `tensor` computes in ``__torch_dispatch__``, as wrapper subclasses do (``DTensor``, a jagged
-    nested tensor, a fake tensor).
+    """Return whether the class of `tensor` computes in ``__torch_dispatch__``, as wrapper subclasses do (``DTensor``, a
+    jagged nested tensor, a fake tensor).
 
-    Note [No subclass below dispatch]: an op on such a tensor while dispatch to Python is off reaches a kernel that
-    reads its memory, and it has none: the process crashes. So the dispatcher's part for Python is turned off only
-    around tensors for which this is false."""
+    Note [No subclass below dispatch]: if the dispatcher's Python key is disabled, an op on such a tensor reaches a
+    kernel that reads the tensor's memory. It has none, so the process crashes. The Python key is therefore disabled
+    only around tensors for which this function returns false.
+    """
     return type(tensor).__torch_dispatch__ is not _NO_DISPATCH
 
 
 def is_symbolic(tensor: Any) -> bool:
-    """Whether `tensor` stands for values that a trace does not have: a fake or functional tensor, or a wrapper subclass
-    with one inside."""
+    """Return whether `tensor` has no values because of a trace: a fake or functional tensor, or a wrapper subclass that
+    contains one.
+    """
     if not has_dispatch(tensor):
         return torch._is_functional_tensor(tensor)  # type: ignore[attr-defined, no-any-return]
     if isinstance(tensor, _symbolic_classes()):
@@ -93,7 +96,7 @@ def is_symbolic(tensor: Any) -> bool:
 
 
 def _symbolic_classes() -> tuple[type, ...]:
-    """The classes of fake and functional tensors, as far as their modules are loaded."""
+    """Return the classes of fake and functional tensors whose modules are loaded."""
     places = (("fake_tensor", "FakeTensor"), ("functional_tensor", "FunctionalTensor"))
     loaded = ((sys.modules.get(f"torch._subclasses.{module}"), name) for module, name in places)
     return tuple(getattr(module, name) for module, name in loaded if hasattr(module, name))
@@ -104,8 +107,10 @@ _forget = getattr(torch._C, "_remove_obj_from_tls", None)  # not in torch 2.8
 
 
 class aside:
-    """Backward calls inside answer a question of ours: hooks that keep what comes to the user let them pass. The mark
-    goes with a call to the threads of the engine."""
+    """Marks the backward calls inside as backprobe's own, so that hooks that store values for the user ignore them.
+
+    The mark propagates to the engine's threads during a call.
+    """
 
     __slots__ = ("_before",)
 
@@ -149,7 +154,7 @@ def pop_function_mode() -> Any:
 
 
 def drop_mode(mode: Any) -> None:
-    """Take `mode` off this thread's stack of torch function modes, whatever was put on it since."""
+    """Remove `mode` from this thread's stack of torch function modes, even if other modes were pushed after it."""
     if not any(torch._C._get_function_stack_at(i) is mode for i in range(mode_depth())):
         return
     above = []
@@ -160,8 +165,10 @@ def drop_mode(mode: Any) -> None:
 
 
 def put_mode(mode: Any, depth: int) -> None:
-    """Put `mode` on this thread's stack of torch function modes, above the `depth` outermost: those that are on keep
-    their places, and whoever put one on top takes it off again."""
+    """Insert `mode` into this thread's stack of torch function modes, above the `depth` outermost.
+
+    The modes above it keep their order, so each is still popped by the code that pushed it.
+    """
     above = []
     while mode_depth() > depth:
         above.append(torch._C._pop_torch_function_stack())
@@ -169,19 +176,21 @@ def put_mode(mode: Any, depth: int) -> None:
         torch._C._push_on_torch_function_stack(other)
 
 
-#: What torch puts a mode back with when the call is over that the mode has handled; ``None`` where it has none by that
-#: name.
+#: The function with which torch pushes a mode back after the mode handled a call; ``None`` if this torch has none of
+#: that name.
 _push = getattr(torch.overrides, "_push_mode", None)
 
 
 def can_stay_off() -> bool:
-    """Whether ``stay_off`` can do what it says."""
+    """Return whether ``stay_off`` works with this torch, and nothing has patched ``_push_mode``."""
     return _push is not None and torch.overrides._push_mode is _push  # type: ignore[attr-defined]
 
 
 def stay_off(mode: Any) -> None:
-    """`mode` handles a call of a function that is written in Python, and is off meanwhile: torch is not to put it back
-    when the call is over. ``come_back`` undoes it before that."""
+    """Prevent torch from pushing `mode` back after a Python function that the mode is handling returns.
+
+    torch pops a mode while its handler runs. ``come_back`` undoes this function.
+    """
 
     def push(other: Any) -> None:
         if other is mode:
@@ -193,35 +202,35 @@ def stay_off(mode: Any) -> None:
 
 
 def come_back() -> None:
-    """Modes are put back by torch as ever."""
+    """Restore torch's own ``_push_mode`` after ``stay_off``."""
     if _push is not None:
         torch.overrides._push_mode = _push  # type: ignore[attr-defined]
 
 
 def depth_of(mode: Any) -> int | None:
-    """How many torch function modes are on below `mode`; ``None`` where it is off."""
+    """Return the number of torch function modes below `mode` on the stack, or ``None`` if it is not active."""
     return next((i for i in range(mode_depth()) if torch._C._get_function_stack_at(i) is mode), None)
 
 
 def in_mode() -> bool:
-    """Whether a dispatch mode is on."""
+    """Return whether a dispatch mode is active."""
     return bool(torch._C._len_torch_dispatch_stack() > 0)
 
 
 def in_mode_of_others() -> bool:
-    """Whether a dispatch mode is on that we have not put on ourselves."""
+    """Return whether a dispatch mode is active that backprobe did not push."""
     on = range(torch._C._len_torch_dispatch_stack())
     return not all(getattr(torch._C._get_dispatch_stack_at(i), OURS, False) for i in on)
 
 
 def put_dispatch_mode(mode: Any) -> None:
-    """Put a dispatch mode of ours on, innermost of this thread's."""
+    """Push one of backprobe's dispatch modes as this thread's innermost."""
     setattr(mode, OURS, True)
     mode.__enter__()
 
 
 def drop_dispatch_mode(mode: Any) -> None:
-    """Take a dispatch mode off, whatever was put on since."""
+    """Remove a dispatch mode, even if other modes were pushed after it."""
     above = []
     while torch._C._len_torch_dispatch_stack():
         top = torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1)
@@ -234,7 +243,7 @@ def drop_dispatch_mode(mode: Any) -> None:
 
 
 def drop_our_dispatch_modes() -> None:
-    """Take off those of ours that are still on: what was to do that may have failed."""
+    """Remove backprobe's dispatch modes that are still active because the code that should pop them failed."""
     for mode in [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]:
         if getattr(mode, OURS, False):
             drop_dispatch_mode(mode)
@@ -242,8 +251,11 @@ def drop_our_dispatch_modes() -> None:
 
 @contextmanager
 def unprofiled() -> Iterator[None]:
-    """A profiler of the user's does not record the ops inside. One that asks an accelerator for its kernels does. One
-    such block inside another would end it."""
+    """Hide the ops inside from the user's profiler.
+
+    A profiler that reads kernels from an accelerator still records them. Do not nest: leaving an inner block resumes
+    recording in the outer one.
+    """
     if not profiled():
         yield
         return
@@ -256,7 +268,7 @@ def unprofiled() -> Iterator[None]:
 
 @contextmanager
 def no_dispatch_modes() -> Iterator[None]:
-    """Without dispatch modes of the user's: ops inside, of subclasses too, go through none."""
+    """Disable the user's dispatch modes for the ops inside, including ops on subclasses."""
     if not in_mode():
         yield
         return
@@ -266,16 +278,21 @@ def no_dispatch_modes() -> Iterator[None]:
 
 @contextmanager
 def below_autograd() -> Iterator[None]:
-    """What is computed inside is seen by no mode, makes no node and raises no version. Not for tensors with
-    ``has_dispatch``: Note [No subclass below dispatch]."""
+    """Run ops below autograd: no mode intercepts them, they create no node and do not increment versions.
+
+    Not for tensors with ``has_dispatch``: Note [No subclass below dispatch].
+    """
     with torch._C._AutoDispatchBelowAutograd(), unseen(), torch._C._DisableTorchDispatch():
         yield
 
 
 @contextmanager
 def undispatched() -> Iterator[None]:
-    """Dispatch modes do not see the ops inside. They are taken off, as torch does it: to turn the dispatcher's part for
-    Python off would reach subclasses too, which have no values without it, and reading what has no storage crashes."""
+    """Remove all dispatch modes for the ops inside.
+
+    The modes are popped, as torch does it. Disabling the dispatcher's Python key would affect subclasses too: they have
+    no storage, and reading it crashes.
+    """
     count = torch._C._len_torch_dispatch_stack()
     if not count:
         yield
@@ -290,14 +307,17 @@ def undispatched() -> Iterator[None]:
 
 @contextmanager
 def unnoticed() -> Iterator[None]:
-    """Both."""
+    """Combine ``unprofiled`` and ``undispatched``."""
     with unprofiled(), undispatched():
         yield
 
 
 class measuring:
-    """Tensors of the script's are measured inside: no mode and no profiler sees it, and no graph is made. Both and
-    ``no_grad`` at a quarter of their time, where neither a dispatch mode nor a profiler is on."""
+    """Context in which backprobe measures the script's tensors: no mode or profiler intercepts it, and no graph is
+    built.
+
+    Takes a quarter of the time of ``unnoticed`` with ``no_grad`` if no dispatch mode or profiler is active.
+    """
 
     __slots__ = ("_grad", "_hidden", "_unseen")
 
@@ -320,13 +340,13 @@ class measuring:
 
 
 def in_transform() -> bool:
-    """Whether a ``torch.func`` transform is going on in this thread."""
+    """Return whether a ``torch.func`` transform is active in this thread."""
     return torch._C._functorch.maybe_current_level() is not None
 
 
 @contextmanager
 def untransformed() -> Iterator[None]:
-    """Ops inside take plain tensors for what they are, also where a ``torch.func`` transform is going on."""
+    """Suspend active ``torch.func`` transforms, so that ops inside treat plain tensors as plain."""
     if not in_transform():
         yield
         return
@@ -337,14 +357,17 @@ def untransformed() -> Iterator[None]:
 
 
 def is_batched(tensor: torch.Tensor) -> bool:
-    """Whether `tensor` stands for many at once inside ``vmap`` (``is_grads_batched``)."""
+    """Return whether `tensor` is batched inside ``vmap`` or ``is_grads_batched``."""
     functorch = torch._C._functorch
     return bool(functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor))
 
 
 def one_by_one(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The plain tensors that `tensor` stands for inside transforms: one, or many inside ``vmap`` and
-    ``is_grads_batched``, which still has a way of its own."""
+    """Return the plain tensors that `tensor` stands for inside transforms.
+
+    That is one tensor, or several inside ``vmap`` and ``is_grads_batched`` (which still uses the legacy
+    implementation).
+    """
     functorch = torch._C._functorch
     if functorch.is_legacy_batchedtensor(tensor):
         parts = [tensor]
@@ -365,15 +388,18 @@ def one_by_one(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether `tensor` is of no subclass that does its work under dispatch modes."""
+    """Return whether `tensor` is a plain tensor or parameter, not a subclass with its own dispatch."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
 def hands_off(tensor: torch.Tensor, past_ours: bool = False) -> bool:
-    """Whether reading `tensor`'s values here would disturb or mislead: while PyTorch traces, inside a ``torch.func``
-    transform, under a dispatch mode, in a CUDA graph capture, on the meta device, and for a tensor without values. See
-    Note [Stand aside in a trace]. `past_ours`: modes do not see the read (``undispatched``), so that those of our own
-    are no reason."""
+    """Return whether reading `tensor`'s values here would disturb the script or mislead.
+
+    True while PyTorch traces, inside a ``torch.func`` transform, under a dispatch mode, in a CUDA graph capture, on the
+    meta device, and for a tensor without values. See Note [Stand aside in a trace].
+
+    :param past_ours: the read is hidden from dispatch modes (``undispatched``), so backprobe's own modes do not count.
+    """
     return bool(
         torch._C._functorch.maybe_current_level() is not None
         or (in_mode_of_others() if past_ours else in_mode())

@@ -1,4 +1,4 @@
-"""What ``observe`` and ``engine`` use of this room, under one name."""
+"""Re-exports the parts of ``torch_internals`` that ``observe`` and ``engine`` use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Runs a compiled region again, op by op and not compiled, on what it was given, to see where its values go bad.
+"""Re-executes a compiled region eagerly, op by op, on its recorded inputs, to locate where its values become non-
+finite.
 
-It runs on a thread of its own, which no mode, hook or node number of the script's is on, with the region's autocast,
-on copies, from the state of random numbers that the region began with; that of the script is put back.
+It runs on a separate thread without the script's modes, hooks or node sequence numbers, under the region's autocast
+settings, on copies, from the random state at the start of the region. The script's random state is restored afterwards.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _CALLED = {"_get_data_attr": "data"}
 
 @dataclass
 class Made:
-    """A node of the graph that gave values that are not finite."""
+    """A node of the graph that produced non-finite values."""
 
     node: Any
     values: BadValues
     inputs: tuple[TensorStat, ...]
-    #: What it was given: whether some of it was NaN, or not finite.
+    #: Whether some input was NaN; whether some input was not finite.
     given_nan: bool
     given_bad: bool
     above: list[Made] = field(default_factory=list)
@@ -50,7 +51,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Went:
-    """Where it went bad: the graph's node, in its ``backward`` or the forward; the values; what it had kept, or got."""
+    """The node at which values became non-finite, in its backward (``backward``) or the forward.
+
+    ``tensors``: statistics of the node's inputs in the forward, or of its saved tensors in the backward.
+    """
 
     node: Any
     backward: bool
@@ -60,7 +64,7 @@ class Went:
 
 
 def name_of(node: Any) -> str:
-    """What the user called."""
+    """Return the name of the function that the user called."""
     stack = node.meta.get("source_fn_stack") or ()
     called = stack[-1][1] if stack and not isinstance(stack[-1][1], type) else node.target
     name = called if isinstance(called, str) else getattr(called, "__name__", str(called))
@@ -68,7 +72,7 @@ def name_of(node: Any) -> str:
 
 
 class _Steps(Interpreter):
-    """Notes of each node what it gave, and which nodes of autograd it made."""
+    """Runs a graph node by node and passes each node's inputs and outputs to the notes."""
 
     def __init__(self, module: Any, graph: Any, notes: Notes | _Paths) -> None:
         super().__init__(module, garbage_collect_values=True, graph=graph)
@@ -90,7 +94,7 @@ class _Steps(Interpreter):
         return out
 
     def _inner(self, n: Any) -> Any:
-        """What a checkpoint or the like runs is a graph of its own."""
+        """Run the nested graph of a higher-order operator, such as a checkpoint, with the same notes."""
         args, _ = self.fetch_args_kwargs_from_env(n)
         if args and isinstance(args[0], torch.fx.GraphModule) and n.target.__name__ in _INLINED:
             return _Steps(args[0], args[0].graph, self._notes).run(*args[1:])
@@ -101,22 +105,23 @@ _INLINED = ("tag_activation_checkpoint", "wrap", "wrap_activation_checkpoint", "
 
 
 class Notes:
-    """Notes of a region that runs again which tensors were bad, and which nodes of autograd each operation made."""
+    """Records, while a region is re-executed, which tensors are non-finite and which autograd nodes each op created."""
 
     def __init__(self, look: bool) -> None:
         self.look = look
-        #: Tensors that are not finite, by id, and who made them; those that are kept so that an id means one.
+        #: Non-finite tensors by id: (is NaN, the node that produced them). ``_kept`` keeps tensors alive so that ids
+        #: stay unique.
         self._bad: dict[int, tuple[bool, Made | None]] = {}
         self._kept: list[Any] = []
         self.made: list[Made] = []
         self.of: dict[Any, Any] = {}
 
     def states(self, tensors: Sequence[Any]) -> list[Any]:
-        """Of each whether some of it is NaN, and who made it, where it is not finite."""
+        """Return, for each non-finite tensor, whether it has a NaN and which node produced it."""
         return [self._bad.get(id(t)) for t in tensors] if self.look else []
 
     def begin(self, tensors: Sequence[Any]) -> bool:
-        """What the region was given: whether all of it is finite."""
+        """Record the region's inputs; return whether all are finite."""
         for t in tensors:
             values = bad_values(t)
             if values is not None:
@@ -156,7 +161,7 @@ class Notes:
             stack += [below for below, _ in one.next_functions if below is not None and below not in self.of]
 
     def origin(self, out: Any) -> Made | None:
-        """Who made what is not finite in `out`: the first, but for a mask that a NaN comes after."""
+        """Return the node that first produced the non-finite values in `out`, skipping a mask if a NaN follows it."""
         ends = [self._bad[id(t)][1] for t in tree_leaves(out) if isinstance(t, torch.Tensor) and id(t) in self._bad]
         chain: list[Made] = [one for one in ends if one is not None]
         for one in chain:  # grows as we go
@@ -173,9 +178,11 @@ class Notes:
 
 @dataclass
 class Lost:
-    """A node of the graph that took tensors with a gradient and gave one without. ``off``: gradient mode was off.
-    ``inputs``: positions of the tensors that were given to the region that it came from. ``arrived``: what it gave
-    entered the graph again, or was given back."""
+    """A node of the graph that took tensors that require grad and returned one that does not.
+
+    ``off``: gradient mode was disabled. ``inputs``: positions of the region's inputs that its tensors derive from.
+    ``arrived``: its result was used by a tensor that requires grad, or returned by the region.
+    """
 
     node: Any
     off: bool
@@ -184,7 +191,7 @@ class Lost:
 
 
 class _Paths:
-    """Notes which inputs of a region each tensor comes from, and where the path of their gradient ends."""
+    """Records which inputs of a region each tensor derives from, and where their gradient path ends."""
 
     def __init__(self) -> None:
         self.look = False
@@ -200,7 +207,7 @@ class _Paths:
         return True
 
     def states(self, tensors: Sequence[Any]) -> list[Any]:
-        """Whether each has a gradient."""
+        """Return whether each tensor requires grad."""
         return [t.requires_grad for t in tensors]
 
     def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
@@ -233,7 +240,9 @@ class _Paths:
 
 
 def lost_paths(call: RegionCall) -> list[Lost]:
-    """Where a call of a region loses the path of a gradient; ``inputs`` are positions in ``tensors_of(call)``."""
+    """Return the nodes at which a call of a region loses a gradient path; ``inputs`` are positions in
+    ``tensors_of(call)``.
+    """
 
     def look() -> list[Lost]:
         paths = _Paths()
@@ -245,13 +254,16 @@ def lost_paths(call: RegionCall) -> list[Lost]:
 
 
 def tensors_of(call: RegionCall) -> list[Any]:
-    """The tensors that a region was given, each once."""
+    """Return the tensor arguments of a region call, without duplicates."""
     return list({id(a): a for a in call.args if isinstance(a, torch.Tensor)}.values())
 
 
 def made_zeros(call: RegionCall, gradients: Sequence[Any], dead: frozenset[int]) -> Any:
-    """The node of the graph whose derivative was zero for all that came, before one of `dead`: positions in
-    ``tensors_of(call)``. ``None`` where there is none."""
+    """Return the graph node whose backward turned nonzero gradients into all zeros, on the path to one of `dead`.
+
+    :param dead: positions in ``tensors_of(call)``.
+    :returns: ``None`` if there is no such node.
+    """
 
     def look() -> Any:
         notes = Notes(False)
@@ -288,17 +300,17 @@ def _reaches(node: Any, leaves: set[int]) -> bool:
 
 
 def went_bad(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> Went | None:
-    """Where a call of a region made values that are not finite of such as are; ``None`` where it did not.
+    """Locate where a call of a region turned finite values into non-finite ones; ``None`` if it did not.
 
-    :param gradients: of each output the gradient that came to it, or ``None``; nothing: ones.
-    :param forward: the loss was bad: look at the forward; else at the backward.
+    :param gradients: the gradient of each output, or ``None`` for an output without; ``None`` for all: ones.
+    :param forward: examine the forward (the loss was non-finite), not the backward.
     """
     found: Went | None = apart(lambda: _look(call, gradients, forward), call)
     return found
 
 
 def apart(look: Callable[[], Any], call: RegionCall) -> Any:
-    """On a thread of its own, with the random numbers of then, and after all that the device was given until now."""
+    """Run `look` on a separate thread, with the call's random state and on the device's current stream."""
     state = random_state(call.args)
     found: list[Any] = []
     failed: list[BaseException] = []
@@ -326,7 +338,7 @@ def apart(look: Callable[[], Any], call: RegionCall) -> Any:
 
 
 def again(call: RegionCall, notes: Notes | _Paths) -> tuple[Any, list[Any]]:
-    """The region's outputs, and the leaves that stand for its inputs: what was one tensor is one again."""
+    """Re-execute the region; return the outputs and the leaves that replace its inputs (equal inputs share one)."""
     put_autocast(call.autocast)
     leaves: dict[int, Any] = {}
     given: dict[int, Any] = {}
@@ -375,16 +387,17 @@ def _backward(
     notes: Notes,
     after: Callable[[Any, Any], Callable[[Any, Any], None]],
 ) -> None:
-    """Run the backward of a region that ran again, where what came to it was finite, with hooks that `after` makes."""
+    """Run the backward of a re-executed region with hooks created by `after`, if its incoming gradients are finite."""
     made = {node: of for node, of in notes.of.items() if of is not None}
     backward_again(pairs_of(out, gradients), given, made, after)
 
 
 def pairs_of(out: Any, gradients: Sequence[Any] | None) -> list[tuple[int, Any, Any]]:
-    """The outputs of a region that ran again to which a gradient came: their numbers, and what came. Nothing where some
-    of that is not finite.
+    """Return the outputs of a re-executed region that receive a gradient, with their index and gradient.
 
-    :param gradients: nothing: ones.
+    Empty if an incoming gradient is non-finite.
+
+    :param gradients: ``None``: ones.
     """
     outs = list(out) if isinstance(out, (tuple, list)) else [out]
     pairs: list[tuple[int, Any, Any]] = []
@@ -409,8 +422,10 @@ def backward_again(
     nodes: Mapping[Any, Any],
     after: Callable[[Any, Any], Callable[[Any, Any], None]],
 ) -> dict[int, Any]:
-    """The backward from what ``pairs_of`` gives, with hooks on `nodes` that `after` makes: the gradients of those of
-    `given` that got one, by position."""
+    """Run the backward from the result of ``pairs_of``, with hooks on `nodes` that `after` creates.
+
+    :returns: position in `given` -> its gradient, for those that got one.
+    """
     wanted = {k: g for k, g in enumerate(given) if g.requires_grad}
     if not pairs or not wanted:
         return {}
