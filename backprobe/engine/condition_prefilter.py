@@ -100,7 +100,7 @@ class ConditionPrefilter:
 
 
 def _same_memory(grad: Any, incoming: Any) -> bool:
-    """Return whether a reshaping node returned the memory of its incoming gradient, not replaced by another gradient."""
+    """Return whether a reshaping node returned its incoming gradient's memory, not replaced by another gradient."""
     try:
         return bool(
             grad is not None

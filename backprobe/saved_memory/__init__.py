@@ -1,1 +1,1 @@
-"""What a graph keeps for its backward, and who else holds it."""
+"""The tensors that a graph saves for its backward, and the other holders of their memory."""

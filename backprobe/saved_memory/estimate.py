@@ -1,8 +1,8 @@
-"""What checkpointing a module would save, worked out from the graph of a forward without checkpoints.
+"""Estimates the memory that checkpointing a module would save, from the graph of a forward without checkpoints.
 
-A checkpointed call keeps its inputs and computes the rest again. So it gives back the memory that nodes inside the call
-alone keep; what nodes outside keep too stays, and so do its inputs. Edges that leave the call's nodes are the inputs
-with a gradient. Inputs without one (a mask, the batch) do not show in a graph: mostly somebody else holds them.
+A checkpointed call keeps its inputs and recomputes the rest. So it frees the memory that only nodes inside the call
+keep; memory that nodes outside keep too stays, and so do its inputs. Edges that leave the call's nodes are the inputs
+that require grad. Other inputs (a mask, the batch) do not appear in a graph; usually something else holds them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Made = tuple[int, int]
 
 @dataclass
 class Stored:
-    """A storage: bytes, the nodes that saved it, whether anybody else holds it, and the tensors that it is of."""
+    """A storage: its bytes, the nodes that saved it, whether anything else holds it, and the tensors that use it."""
 
     nbytes: int
     savers: Iterable[int]
@@ -31,20 +31,20 @@ class Stored:
 
 
 class Estimate:
-    """Works it out for one graph.
+    """Estimates the checkpoint savings for one graph.
 
-    :param within: for each node the index of the innermost call that it was made in, -1 for none.
+    :param within: for each node the index of the innermost call in which it was created, -1 for none.
     """
 
     def __init__(self, graph: LiveGraph, calls: Sequence[ModuleCall], within: Sequence[int]) -> None:
         self._graph, self._calls, self._within = graph, calls, within
         #: Bytes that only nodes inside a call keep.
         self._inside = [0] * len(calls)
-        #: A tensor -> whether it is held anyway, its bytes, and the innermost call that all who saved it are in.
+        #: Tensor -> (is held by something else, its bytes, the innermost call that contains all nodes that saved it).
         self._kept: dict[Made, tuple[bool, int, int, int]] = {}
 
     def modules(self, storages: Iterable[Stored]) -> tuple[SavedModule, ...]:
-        """A row for each module that was called, those that save most first."""
+        """Return a row for each module that was called, largest savings first."""
         for number, stored in enumerate(storages):
             self._add(number, stored)
         rows: dict[str, list[int]] = {}
@@ -71,7 +71,7 @@ class Estimate:
             common = self._calls[common].parent
 
     def _common(self, a: int, b: int) -> int:
-        """The innermost call that both are in."""
+        """Return the innermost call that contains both."""
         calls = self._calls
         while a != b:
             if a < 0 or b < 0:
@@ -83,7 +83,7 @@ class Estimate:
         return a
 
     def _source(self, tensor: Made) -> Made:
-        """The tensor whose memory it is a view of, as far as the names of nodes tell."""
+        """Return the tensor of which it is a view, as far as node names show."""
         node, output = tensor
         plan = self._graph.plan
         while info(plan.names[node]).is_view:
@@ -94,7 +94,7 @@ class Estimate:
         return node, output
 
     def _inputs(self) -> list[int]:
-        """Bytes of the inputs of each call that nothing outside keeps."""
+        """Return, for each call, the bytes of its inputs that nothing outside keeps."""
         plan, calls = self._graph.plan, self._calls
         entering: list[set[Made]] = [set() for _ in calls]
         for node, call in enumerate(self._within):
@@ -123,7 +123,7 @@ class Estimate:
 
 
 def bytes_of(node: Any, output: int) -> int:
-    """Bytes of an output of a node's forward; 0 where its size is not known."""
+    """Return the bytes of an output of a node's forward; 0 if its size is unknown."""
     metas = node._input_metadata
     if output >= len(metas):
         return 0

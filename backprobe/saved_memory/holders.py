@@ -1,4 +1,4 @@
-"""Who may hold memory besides a graph: parameters and buffers, the user's variables, other graphs."""
+"""Holders of memory besides a graph: parameters and buffers, the user's variables, other graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .storages import Found, Storages, pieces
 
 
 class Holders:
-    """Finds them. Names of variables are those of the user's functions that are running."""
+    """Finds holders of storages. Variable names are those of the user's running functions."""
 
     def __init__(self, frame: Any, frames: Frames, models: Iterable[nn.Module] = ()) -> None:
         self._holders: dict[int, tuple[str, str]] = {}
@@ -58,7 +58,7 @@ class Holders:
         self._roots.append((path, tensor))
 
     def look(self, nodes: list[Any]) -> None:
-        """Leaves of the graph are parameters where they are, and variables else."""
+        """Register the graph's leaves: as parameters if they are ``nn.Parameter``, else as variables."""
         for node in nodes:
             leaf = getattr(node, "variable", None)
             if isinstance(leaf, nn.Parameter):
@@ -71,7 +71,7 @@ class Holders:
                 self._hold(leaf, "variable", "")
 
     def other_graphs(self, nodes: list[Any], keys: set[int], limit: int = 20_000) -> None:
-        """Memory that graphs of the user's other tensors have saved too."""
+        """Register memory that graphs of the user's other tensors have saved too."""
         own = set(nodes)
         for path, tensor in self._roots:
             if tensor.grad_fn is None or tensor.grad_fn in own:
@@ -95,8 +95,10 @@ class Holders:
             protect_walked(more)
 
     def of(self, key: int, found: Found) -> tuple[str, str]:
-        """Kind and name of who holds a storage besides the graph; two empty strings for nobody. See
-        Note [Who holds a storage]."""
+        """Return kind and name of the holder of a storage besides the graph; two empty strings if there is none.
+
+        See Note [Who holds a storage].
+        """
         known = self._holders.get(key)
         if known is not None:
             return known
@@ -128,7 +130,7 @@ def _references_of_a_graph() -> tuple[int, int]:
 
 
 def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of a variable: itself, in a list or tuple, in a dict such as a model's output."""
+    """Yield the tensors of a variable: itself, or those in a list, tuple or dict such as a model's output."""
     if is_a(value, torch.Tensor) or (is_a(value, (tuple, list, dict)) and len(value) <= 1000):
         for path, one in leaves(value, name, depth=1):
             if isinstance(one, torch.Tensor):

@@ -25,22 +25,22 @@ from .estimate import Estimate, Made, Stored
 from .holders import Holders
 from .storages import Found, Storages
 
-#: Bounds of what a run keeps: rows by line, op, module and dtype; storages; points of the curve; modules.
+#: Limits of the stored record: rows by line, op, module and dtype; storages; points of the curve; modules.
 ROWS, ENTRIES, POINTS, MODULES = 2000, 200, 1000, 500
 
 
-#: What is noted as the op of a node where no op of torch was called by its name: the node says more.
+#: Names that are no op's: the node's name says more.
 NO_OPS = ("Function.apply", "__get__")
 
 
 class Finds(Protocol):
-    """Says where nodes were made, by their sequence numbers (``Origins``)."""
+    """Locates the code that created nodes, by their sequence numbers (``Origins``)."""
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], Sequence[int], tuple[ModuleCall, ...]]: ...
 
 
 class Nowhere:
-    """Where nothing was noted."""
+    """Origins if nothing was recorded."""
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], Sequence[int], tuple[ModuleCall, ...]]:
         return [NodePlace()], [0] * len(seqs), ()
@@ -48,7 +48,7 @@ class Nowhere:
 
 @dataclass
 class Reading:
-    """What was found in a graph. ``entries`` are sorted, most bytes first."""
+    """The saved memory found in a graph. ``entries`` are sorted, most bytes first."""
 
     entries: list[SavedEntry]
     placed: list[SavedPlaced]
@@ -65,7 +65,9 @@ class Reading:
         return sum(e.nbytes for e in self.entries if not e.holder)
 
     def rows(self, limit: int = ROWS) -> tuple[SavedBytes, ...]:
-        """The entries summed up, most bytes first; what goes beyond `limit` rows is in one more for each holder."""
+        """Return the entries aggregated, most bytes first; those beyond `limit` rows are merged into one row per
+        holder.
+        """
         rows: dict[Any, list[Any]] = {}
         for e in self.entries:
             row = rows.setdefault((e.site, e.op, e.module, e.dtype, e.holder), [0, 0, set()])
@@ -98,7 +100,7 @@ class Reading:
         return (SavedMoment("", None, self.nbytes, -1), *sorted((m for _, m in largest), key=lambda m: m.order))
 
     def record(self, step: int, backward: int, looked: int) -> SavedMemory:
-        """What a run keeps of it: bounded."""
+        """Return the bounded record that a run stores."""
         alone = sum(1 for e in self.entries if not e.holder)
         return SavedMemory(
             step,
@@ -115,7 +117,7 @@ class Reading:
 
 
 def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
-    """Look at what the nodes of `graph` keep. None of it runs: Note [Nothing is unpacked]."""
+    """Read the saved tensors of the nodes of `graph`, without unpacking: Note [Nothing is unpacked]."""
     nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
     storages = Storages()
     for i in sorted(range(len(nodes)), key=seqs.__getitem__):

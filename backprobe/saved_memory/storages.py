@@ -21,7 +21,7 @@ from ..torch_internals import checkpoints, modes, saved_by_nodes, storage_ids
 from ..torch_internals.structure import tensors_in
 from ..torch_texts import COPY_SLICES
 
-#: Levels of what hooks made, and of what lies on a ``ctx``, that are looked into.
+#: Maximum depth of nesting that is searched in hook results and ``ctx`` attributes.
 _DEPTH = 4
 
 #: What torch calls a tensor that a node saved and made itself, with the number of the output where there are several.
@@ -30,7 +30,7 @@ RESULTS = re.compile(r"(?:result(\d*)|out|output|values|[LQRSU]|LU|Vh|eigenvalue
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Memory that a policy has put elsewhere: what tells it from others, the policy in words, its size as it was."""
+    """Memory that a policy has moved elsewhere: its identity, the policy in words, and its original size."""
 
     key: int
     policy: str
@@ -38,17 +38,17 @@ class Elsewhere:
 
 
 class StandIn(ABC):
-    """What a saved-tensor hook of ours puts in a tensor's place, and tells about."""
+    """The object that one of our saved-tensor hooks stores in place of a tensor; lists its contents."""
 
     __slots__ = ()
 
     @abstractmethod
     def contents(self) -> Iterator[Any]:
-        """What it holds: tensors, other stand-ins, ``Elsewhere``, or what somebody else's hook has packed."""
+        """Yield its contents: tensors, other stand-ins, ``Elsewhere``, or objects packed by another hook."""
 
 
 class Found:
-    """One storage, and who saved it."""
+    """One storage, and the nodes that saved it."""
 
     __slots__ = (
         *("contained", "dtype", "first", "hidden", "keep", "name", "own", "packed"),
@@ -62,13 +62,13 @@ class Found:
         self.shape, self.dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
         self.tensors, self.views = 0, 0
         self.savers: set[int] = set()
-        #: (node, output) where the node saved what it made itself: such a tensor does not name its maker.
+        #: (node, output) pairs for results that the node itself saved: such a tensor does not name its creator.
         self.own: set[tuple[int, int]] = set()
         #: The tensors that explain its users (Note [Who holds a storage]), by identity.
         self.keep: dict[int, torch.Tensor] = {}
-        #: Those of them that something in Python holds for the graph, by identity.
+        #: Those of ``keep`` that a Python object holds for the graph, by identity.
         self.contained: set[int] = set()
-        #: Users besides them that nobody can see.
+        #: Further users that cannot be listed.
         self.hidden = 0
 
     def add(self, node: int, name: str, tensor: torch.Tensor, contained: bool) -> None:
@@ -87,17 +87,20 @@ class Found:
             self.keep[id(base)] = base
 
     def references(self, key: int) -> int:
-        """References from Python to one of the tensors of ``keep``."""
+        """Return the number of Python references to one of the tensors of ``keep``."""
         return sys.getrefcount(self.keep[key])
 
     def referred(self, alone: tuple[int, int]) -> bool:
-        """Whether Python refers to one of the tensors from more places than the graph explains: `alone` are the
-        references to a tensor that only a node holds, and to one that a container in Python holds for a node."""
+        """Return whether a tensor has more Python references than the graph explains.
+
+        :param alone: the references to a tensor that only a node holds, and to one that a Python container holds for a
+            node.
+        """
         return any(self.references(key) > alone[key in self.contained] for key in self.keep)
 
 
 def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
-    """The strided tensors that a tensor consists of; ``None`` where that is not known."""
+    """Return the strided tensors that a tensor consists of; ``None`` if unknown."""
     if modes.is_wrapped(tensor):
         return None
     flatten = getattr(type(tensor), "__tensor_flatten__", None)
@@ -125,12 +128,12 @@ def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
 
 
 class Storages:
-    """Collects what nodes keep.
+    """Collects the memory that nodes keep.
 
     :ivar found: by ``storage_ids.storage_key``.
-    :ivar placed: policy in words -> memory that it has put elsewhere -> (bytes, saved tensors on it).
-    :ivar freed: nodes whose saved tensors a backward has freed.
-    :ivar unknown: (what, why) -> how many: their memory cannot be told.
+    :ivar placed: policy in words -> memory that it has moved elsewhere -> (bytes, saved tensors on it).
+    :ivar freed: number of nodes whose saved tensors a backward has freed.
+    :ivar unknown: (what, why) -> count of cases whose memory cannot be determined.
     """
 
     def __init__(self) -> None:
@@ -141,7 +144,7 @@ class Storages:
         self._frames_seen: set[int] = set()
 
     def add(self, i: int, node: Any) -> None:
-        """What `node`, number `i`, keeps. The node that saved a storage first comes first."""
+        """Add the saved tensors of `node`, number `i`. Call in the order in which nodes saved their tensors."""
         if not saved_by_nodes.lists_its_tensors(node):
             self._lost(node.name(), "a node of a C++ extension, which does not say what it keeps")
             return
@@ -153,7 +156,7 @@ class Storages:
         for name, slot, content in slots:
             if content is not None:
                 self._slot(i, name, slot, *content)
-        # What a custom function put on its ctx, which is the node itself.
+        # Attributes that a custom function put on its ctx, which is the node itself.
         for name, value in list(getattr(node, "__dict__", {}).items()):
             if name in ("saved_tensors", "to_save", "non_differentiable", "dirty_tensors"):
                 continue
@@ -179,7 +182,7 @@ class Storages:
                     self._slot(i, "input of a checkpoint", one, *inside)
 
     def content(self, i: int, name: str, content: Any) -> None:
-        """What a hook, ours or another's, made of a tensor."""
+        """Add an object that a saved-tensor hook, ours or another's, packed."""
         if isinstance(content, Elsewhere):
             copies = self.placed.setdefault(content.policy, {})
             copies[content.key] = (content.nbytes, copies.get(content.key, (0, 0))[1] + 1)
