@@ -34,7 +34,7 @@ def version_of(tensor: Any) -> int:
 
 
 class Captured:
-    """One value. Several names share it where modules hand on the same tensor."""
+    """A captured value. Several names share it if modules return the same tensor."""
 
     __slots__ = ("edge", "is_view", "record", "source", "storage", "stored", "tensor", "version")
 

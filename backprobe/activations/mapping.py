@@ -1,4 +1,4 @@
-"""What a capture gives: a read-only mapping from names to tensors."""
+"""The result of a capture: a read-only mapping from names to tensors."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ class Activations(Mapping[str, Any]):
         return dict(self._recorder.notes)
 
     def table(self) -> list[Row]:
-        """One ``Row`` for each tensor: class, shape, dtype, range, mean, deviation, number of non-finite values."""
+        """Return a ``Row`` for each tensor: class, shape, dtype, range, mean, deviation, number of non-finite values.
+        """
         return [self._row(name) for name in self]
 
     def _row(self, name: str) -> Row:

@@ -44,7 +44,7 @@ class Treatment:
 
 @dataclass(frozen=True)
 class Options:
-    """What a capture was asked for."""
+    """The options of a capture."""
 
     keep: Treatment = Treatment()
     #: Whether gradients are kept when a backward comes by.

@@ -1,4 +1,4 @@
-"""What was captured, as rows of a table."""
+"""Captured tensors as rows of a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..torch_internals.norms import norm
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor. Range, mean and deviation are those of its finite values; None where there are no numbers."""
+    """A tensor's row. Range, mean and deviation cover its finite values; None if it has no numbers."""
 
     name: str
     #: Class of the module, or name of the function.
@@ -66,7 +66,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def grouped(said: dict[str, str], limit: int = 4) -> list[str]:
-    """One line for each reason, with the first names that it holds for."""
+    """Return a line for each reason, with the first names to which it applies."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in said.items():
         by_reason.setdefault(reason, []).append(name or "(model)")

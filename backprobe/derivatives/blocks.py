@@ -50,7 +50,7 @@ class _Side:
 
 
 class _Job:
-    """One Jacobian cut into blocks."""
+    """A Jacobian divided into blocks."""
 
     def __init__(self, y: Tree, x: Tree, per: Per, chunk: int | None) -> None:
         self.products = Products(Named(y, "y"), Named(x, "x"))

@@ -1,4 +1,4 @@
-"""Why there is no derivative, in words: what is not attached, where a path ends, and what torch's errors mean."""
+"""Explains why there is no derivative: detached tensors, ends of gradient paths, and torch's errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check(named: Named) -> None:
 
 
 def unfit(tensor: torch.Tensor, role: str) -> str:
-    """Why `tensor` has no derivatives at all; empty if it may have."""
+    """Explain why `tensor` has no derivatives at all; empty if it may have some."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return (
             f"is {tensor.dtype}: only floating point tensors have derivatives. Start from the first floating one after "

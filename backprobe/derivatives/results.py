@@ -1,4 +1,4 @@
-"""What norms come back as: numbers with their error, and how they were got."""
+"""Results of norm computations: numbers with their error, and the method that produced them."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def _cotangents(products: Products, exact: bool, count: int, generator: torch.Ge
 
 
 def _notes(fit: dict[str, torch.Tensor]) -> dict[str, str]:
-    """What a reader must know of tensors that were written in place or stand under two names."""
+    """Describe tensors that were written in place or have two names."""
     same: dict[tuple[object, int], list[str]] = {}
     for key, t in fit.items():
         edge = gradient_edge(t)

@@ -1,4 +1,4 @@
-"""What edits did: a bounded log whose numbers are read from the device when somebody asks for them."""
+"""A bounded log of gradient edits, whose numbers are read from the device only on access."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..torch_internals import modes, norms
 
 @dataclass(frozen=True)
 class EditPlace:
-    """Where a gradient is edited."""
+    """A place at which a gradient is edited."""
 
     #: ``"parameter"``, ``"output"``, ``"input"``, ``"tensor"`` or ``"node"``.
     where: str

@@ -21,7 +21,7 @@ Function = Callable[[torch.Tensor], "torch.Tensor | None"]
 
 
 class Rule:
-    """One line of what the user wrote: a selection and an action."""
+    """A selection and an action, as the user wrote them."""
 
     def __init__(self, number: int, select: Selection, action: Function) -> None:
         if not callable(action):
@@ -96,7 +96,7 @@ def rules_of(select: Any, action: Any) -> list[Rule]:
 
 
 def name_of(action: Any) -> str:
-    """What a function is called in logs and errors; a lambda by its place."""
+    """Return the name of a function for logs and errors; for a lambda, its file and line."""
     if isinstance(action, Action):
         return repr(action)
     name = getattr(action, "__name__", None) or type(action).__name__

@@ -1,4 +1,4 @@
-"""One recorded op called again: its floats in float64, on the CPU."""
+"""Calls one recorded op again, with its floats in float64, on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Opaque(Exception):
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """What is calculated with in the place of `dtype`."""
+    """Return the dtype used for computation in place of `dtype`."""
     if dtype.is_floating_point:
         return torch.float64
     return torch.complex128 if dtype.is_complex else dtype

@@ -1,1 +1,1 @@
-"""What autograd keeps for backward: the ledger, and policies for where it is kept."""
+"""Saved-tensor hooks: the ledger of what autograd saves for backward, and policies for where to store it."""

@@ -66,7 +66,7 @@ class Kept(StandIn):
 
 
 class Foreign(StandIn):
-    """What the pair of somebody else made of a tensor."""
+    """The object into which another user's saved-tensor hooks packed a tensor."""
 
     __slots__ = ("content", "unpack")
     safe = False
@@ -145,7 +145,7 @@ class Version:
 
 
 class Cell(StandIn):
-    """What torch stores: the values, and the version to check when they are asked for."""
+    """The object that torch stores for a saved tensor: the values, and the version to check on unpacking."""
 
     __slots__ = ("held", "version")
 

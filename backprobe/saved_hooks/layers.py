@@ -162,10 +162,10 @@ class Layer(ABC):
             self._outer = None
 
     def start(self) -> None:  # noqa: B027 - most layers have nothing to do here
-        """What a subclass does on entering, after its hooks are on."""
+        """Hook for subclasses: runs on entering, after the saved-tensor hooks are active."""
 
     def stop(self) -> None:  # noqa: B027 - see start
-        """What a subclass does on leaving. Called also where ``start`` raised."""
+        """Hook for subclasses: runs on leaving, also if ``start`` raised."""
 
     # Packing
 
@@ -207,7 +207,7 @@ class Layer(ABC):
 
     @abstractmethod
     def place(self, tensor: torch.Tensor) -> Held:
-        """What is kept for a tensor that this layer takes."""
+        """Return the object stored for a tensor that this layer takes."""
 
     def hand_on(self, tensor: torch.Tensor) -> Held:
         """To the layer around this one, to the pair around it, or nowhere: the tensor stays."""

@@ -41,7 +41,7 @@ class Ledger:
 
     @property
     def entries(self) -> list[SavedEntry]:
-        """One for each storage, most bytes first."""
+        """The saved memory by storage, most bytes first."""
         return list(self._read().entries)
 
     @property
@@ -60,12 +60,12 @@ class Ledger:
 
     @property
     def placed(self) -> list[SavedPlaced]:
-        """What policies put elsewhere."""
+        """Memory that policies have moved elsewhere."""
         return list(self._read().placed)
 
     @property
     def unknown(self) -> list[SavedUnknown]:
-        """What is kept and could not be measured, with the reason. Empty: ``bytes`` is all there is."""
+        """Saved memory that could not be measured, with the reason. If empty, ``bytes`` is complete."""
         return list(self._read().unknown)
 
     @property

@@ -46,7 +46,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a policy or a checkpoint saves and costs."""
+    """The savings and costs of a policy or a checkpoint."""
 
     name: str
     plain: StepCost
@@ -131,7 +131,7 @@ class Allocations(TorchDispatchMode):
 
 
 class _State:
-    """What a run may change: noted once, put back after each run (Note [Trials begin alike])."""
+    """The state that a run may change: saved once, restored after each run (Note [Trials begin alike])."""
 
     def __init__(self, model: nn.Module) -> None:
         tensors = [*model.parameters(), *model.buffers()]

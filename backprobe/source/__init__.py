@@ -1,1 +1,1 @@
-"""Whose line, whose module: frames of the user's code, where things were defined, outermost modules."""
+"""Reads the user's source code: frames, definitions, assignments, control flow, outermost modules."""

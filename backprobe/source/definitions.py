@@ -1,4 +1,4 @@
-"""Where a parameter or module was assigned: the line ``self.name = ...`` of the class that owns it."""
+"""Finds the line ``self.name = ...`` that assigned a parameter or module, in the class that owns it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _put_at(cls: type, name: str) -> Iterator[tuple[Site, ast.expr | None]]:
 
 
 def _value_for(node: ast.Assign | ast.AnnAssign, name: str) -> ast.expr | None:
-    """What a statement gives ``self.name``: of several at once the one in its place."""
+    """Return the value that a statement assigns to ``self.name``; for a multiple assignment, the matching element."""
     for target in node.targets if isinstance(node, ast.Assign) else ():
         several = target.elts if isinstance(target, ast.Tuple) else ()
         if several and isinstance(node.value, ast.Tuple) and len(several) == len(node.value.elts):

@@ -1,4 +1,4 @@
-"""What stands on a line of the user's code: what it calls, computes and writes in place."""
+"""Finds the calls, computations and in-place writes on a line of the user's code."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _write_of_call(node: ast.Call, imported: frozenset[str]) -> LineWrite | None
 
 
 def writes_on(file: str, line: int) -> tuple[str, str] | None:
-    """What a line writes in place, if it does: the operation and the expression that it writes to."""
+    """Return the in-place write of a line, if it has one: the operation and the expression that it writes to."""
     found = all_writes_on(file, line)
     return (found[0].op, found[0].target) if found else None
 

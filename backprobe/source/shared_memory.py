@@ -127,7 +127,7 @@ def _in_order(function: Function) -> list[ast.AST]:
 
 
 def _assigned(node: ast.AST) -> list[tuple[ast.AST, ast.AST]]:
-    """What is given to names: the targets and the value."""
+    """Return the targets and the value of an assignment."""
     if isinstance(node, ast.Assign):
         return [(target, value) for target, value in pairs_of(node) if not isinstance(target, ast.Subscript)]
     if isinstance(node, (ast.For, ast.comprehension)):
