@@ -196,7 +196,7 @@ test("what watching took is told", async () => {
   const page = await watched(browser);
   await opened(page, "late");
   const { took } = documentOf("late").run;
-  assert.match(took, /^watching took about /);
+  assert.match(took, /^watching added /);
   assert.ok((await page.innerText(".findings-figures")).includes(took));
   await page.context().close();
 });
