@@ -119,7 +119,7 @@ class Activations(Mapping[str, Any]):
         return dict(self._recorder.notes)
 
     def table(self) -> list[Row]:
-        """Return a ``Row`` for each tensor: class, shape, dtype, range, mean, deviation, number of non-finite values."""
+        """Return a ``Row`` for each tensor: class, shape, dtype, range, mean, deviation, count of non-finite values."""
         return [self._row(name) for name in self]
 
     def _row(self, name: str) -> Row:
