@@ -407,12 +407,12 @@ def test_what_always_fails_does_not_end_the_watching_of_the_rest(monkeypatch: py
     calls, mistaken = 0, Mistaken()
     record = call_record_builder.root_record
 
-    def failing(root: Any, node: Any) -> Any:
+    def failing(*given: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls % 2:
             raise ZeroDivisionError("planted")
-        return record(root, node)
+        return record(*given)
 
     monkeypatch.setattr(call_record_builder, "root_record", failing)
     session, collector = watched()

@@ -195,8 +195,13 @@ def mixes_inf(sample: Sample) -> bool | None:
 
 
 def amplifies(sample: Sample) -> bool | None:
-    """The result is several times larger than the largest input."""
-    out = [t for seed in range(6) for t in floats(sample(refilled(sample.arguments, (100.0, -100.0), seed)))]
+    """The result is several times larger than the largest input, for inputs of one sign or of both."""
+    out = [
+        t
+        for values in ((100.0, -100.0), (100.0,))
+        for seed in range(6)
+        for t in floats(sample(refilled(sample.arguments, values, seed)))
+    ]
     return any(bool((t.abs() > 250.0).any()) for t in out) if out else None
 
 

@@ -319,7 +319,7 @@ def test_a_loss_times_a_complex_number_is_watched() -> None:
     with backprobe.trace(budget=None) as trace:
         (z * torch.tensor(2 + 1j, dtype=torch.complex128)).backward(torch.ones((), dtype=torch.complex128))
     assert same(z.grad, torch.tensor(2 - 1j, dtype=torch.complex128))
-    assert not [one for one in trace.unseen if one.what == "internal error"]
+    assert not [one for one in trace.coverage.unseen if one.what == "internal error"]
     assert [call.kind for call in trace.backwards] == ["Tensor.backward"]
 
 
@@ -351,7 +351,7 @@ def test_explain_raises_what_it_cannot_explain() -> None:
         backprobe.diagnose(model, lambda: model(torch.ones(2, 4)).sum())
     with pytest.raises(backprobe.BackprobeError, match="loss is a float; give a tensor"):
         backprobe.diagnose(model, 1.0)
-    with pytest.raises(backprobe.BackprobeError, match="cannot ask for speed"):
+    with pytest.raises(backprobe.BackprobeError, match="unknown check speed"):
         backprobe.diagnose(model, lambda: model(torch.ones(2, 3)).sum(), checks=("speed",))
     with pytest.raises(backprobe.BackprobeError, match="the function returned a float"):
         backprobe.diagnose(model, lambda: 1.0)

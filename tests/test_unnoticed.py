@@ -37,7 +37,7 @@ class Mark:
 
 def under(level: str, step: Callable[[], Any]) -> Any:
     """What `step` returns under a session, the third time where that is used to the script."""
-    session, _ = watched(Settings("full" if level == "explain" else "trace"))
+    session, _ = watched(Settings("full" if level == "explain" else "nodes"))
     session.start()
     try:
         if level == "used":
@@ -219,7 +219,7 @@ def test_nested_tensors_do_not_end_the_watching(level: str) -> None:
         return found
 
     assert all(map(torch.equal, under(level, grads), grads()))
-    with backprobe.trace(level="full" if level == "explain" else "trace") as trace:
+    with backprobe.trace(level="full" if level == "explain" else "nodes") as trace:
         for _ in range(6 if level == "used" else 1):
             grads()
     assert trace.session is not None and trace.session.error is None

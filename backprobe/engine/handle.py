@@ -160,7 +160,7 @@ class _Engine:
         self.wait()
 
     def wait(self) -> None:
-        """Wait for the engine. A first Ctrl-C makes it stop at the next node; a second one returns at once."""
+        """Wait for the engine. A first Ctrl-C stops it at the next node; a second one raises and leaves it running."""
         try:
             self._wake()
             self._asked.wait()

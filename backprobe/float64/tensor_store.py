@@ -14,7 +14,7 @@ from ..untrusted import is_regular
 
 
 class Tensors(Protocol):
-    """Stores tensors by the hash of their values."""
+    """A lookup of tensors by the hash of their values."""
 
     def get(self, name: str, /) -> torch.Tensor | None: ...
 

@@ -9,6 +9,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ... import torch_texts
+from ...ops import canonical
 from .. import code_objects, forward_again, saved_by_nodes
 from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
 
@@ -139,7 +140,7 @@ def again() -> None:
     for made in (x.log(), x / (x + 1), x * x.exp(), x**2.5, torch.logit(x, 1e-3), x.var(1, keepdim=True), x.acos()):
         node: Any = made.grad_fn
         kept = dict(saved_by_nodes.saved_tensors(node))
-        name = node.name().rpartition("Backward")[0]
+        name = canonical(node.name())
         found = forward_again.forward_again(name, node, kept)
         expect(found is not None and torch.equal(found, made), f"{name} cannot be computed from what its node keeps")
 
@@ -158,8 +159,8 @@ def from_inputs() -> None:
         node: Any = one.grad_fn
         kept = dict(saved_by_nodes.saved_tensors(node))
         leaves = [getattr(before, "variable", None) for before, _ in node.next_functions]
-        name = node.name().rpartition("Backward")[0]
-        if name == "Addmm":
+        name = canonical(node.name())
+        if name == "addmm":
             leaves = [x[:, :2], x, w.t()]
         found = forward_again.forward_from_inputs(name, node, kept, leaves)
         expect(found is not None and torch.equal(found, one), f"{name} cannot be computed from what goes in")
