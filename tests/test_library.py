@@ -297,3 +297,12 @@ def test_the_innermost_line_that_is_not_torchs_is_shown(gpt) -> None:
         place = backprobe.debug(linear(torch.ones(1, 2)).sum()).until(module="").node.place
         place = backprobe.debug(linear(torch.ones(1, 2)).sum()).until("AddmmBackward0").node.place
     assert place.shown(True) == 1 == len(place.lines) - 1
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages", "mine"])
+def test_packages_of_the_user_and_of_other_environments_are_libraries(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / folder))
+    code = compile("x = 1", str(tmp_path / folder / "package" / "module.py"), "exec")
+    assert frames.Frames().is_user(code) == (folder == "mine")

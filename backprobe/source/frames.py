@@ -24,9 +24,12 @@ CodeLocation = tuple[CodeType, int]
 
 
 def _library_folders() -> tuple[str, ...]:
+    """Return the folders of installed code: the standard library, torch, backprobe and every folder of packages on
+    ``sys.path``, also those of ``pip install --user`` and of another environment."""
     paths = sysconfig.get_paths()
     found = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
     found.update(site_packages.getsitepackages() if hasattr(site_packages, "getsitepackages") else ())
+    found.update(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))
     found.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     found.add(os.path.dirname(code_objects.TORCH))
     return tuple(os.path.realpath(p) + os.sep for p in found)
