@@ -19,10 +19,7 @@ _TOOK = ("cost", "first_steps", "first_cost", "own", "overhead")
 
 
 class Coverage:
-    """How much of a run backprobe observed: ``trace.coverage``.
-
-    :ivar trace: the trace that this is about.
-    """
+    """How much of a run backprobe observed: ``trace.coverage``."""
 
     def __init__(self, trace: Observed) -> None:
         self._trace = trace
@@ -183,8 +180,9 @@ def sampled(what: Watched) -> str:
 
 
 def endings(ran: Sequence[Process]) -> list[str]:
-    """Return how processes failed, equal ones merged: first those that ended by themselves, then the launcher's
-    reaction.
+    """Return how processes failed, with equal failures merged.
+
+    Processes that failed by themselves come first, then those that the launcher ended.
     """
     script = ran[0] if ran and not ran[0].part else None
     others = [one for one in ran if one is not script]

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from backprobe.ops import OpInfo, info
 
 NAN, INF = math.nan, math.inf
-#: Values at which functions have their poles, edges and kinks; those that overflow an exponential; nearly the largest.
+#: Values at the poles, edges and kinks of functions; values that overflow an exponential; values near the largest.
 SPECIAL, LARGE, LARGEST = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0), (200.0, -200.0), (1e38, -1e38)
 #: Samples of each entry of the database.
 SAMPLES = 4

@@ -102,7 +102,7 @@ def test_what_an_accelerator_has_is_not_waited_for_in_a_step(monkeypatch: pytest
     assert session.budget.recorded < 10
     assert kept.losses == [(i, pytest.approx(loss, rel=1e-6)) for i, loss in every.losses]
     assert len(kept.losses) == steps
-    assert len(read) <= 2 * steps // async_scalars.MOST + 1 and set(read) <= {"tolist"}
+    assert len(read) <= 2 * steps // async_scalars.MAX_PENDING_NUMBERS + 1 and set(read) <= {"tolist"}
 
 
 @pytest.mark.parametrize("spoil_at", [-1, 40])
@@ -116,7 +116,7 @@ def test_losses_of_steps_that_pass_on_an_accelerator_come_later(monkeypatch: pyt
     assert session.budget.told > 10 and session.budget.passed == 0
     assert kept.losses == [(i, pytest.approx(loss, rel=1e-6, nan_ok=True)) for i, loss in every.losses]
     if spoil_at < 0:
-        assert len(read) <= 2 * steps // async_scalars.MOST + 1 and set(read) <= {"tolist"}
+        assert len(read) <= 2 * steps // async_scalars.MAX_PENDING_NUMBERS + 1 and set(read) <= {"tolist"}
 
 
 def test_a_loss_that_comes_later_and_is_bad_makes_the_next_steps_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,11 +132,11 @@ def test_a_loss_that_comes_later_and_is_bad_makes_the_next_steps_looked_at(monke
 def test_numbers_come_in_order_and_at_once_where_that_is_asked_for() -> None:
     told: list[float] = []
     numbers = Later()
-    for i in range(3 * async_scalars.MOST + 5):
+    for i in range(3 * async_scalars.MAX_PENDING_NUMBERS + 5):
         numbers.add(torch.tensor(float(i)), told.append)
-    assert len(told) == 2 * async_scalars.MOST
+    assert len(told) == 2 * async_scalars.MAX_PENDING_NUMBERS
     numbers.flush()
-    assert told == [float(i) for i in range(3 * async_scalars.MOST + 5)]
+    assert told == [float(i) for i in range(3 * async_scalars.MAX_PENDING_NUMBERS + 5)]
     numbers.flush()
 
 

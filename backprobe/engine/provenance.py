@@ -20,8 +20,7 @@ from ..observe.forward.origins import line_and_op, makers
 from ..observe.forward.torch_call_recorder import TorchCallRecorder
 from ..records import ACCUMULATE_SEQ, Site
 from ..source.frames import Frames
-from ..torch_internals import code_objects as places
-from ..torch_internals import private
+from ..torch_internals import code_objects, private
 
 #: The text for unknown modules and lines.
 UNKNOWN = (
@@ -60,7 +59,7 @@ class Provenance:
         """Return the index in ``lines`` to display: the user's line, or that of the library which called torch."""
         if not library:
             return None if self.site is None else 0
-        outside = [n for n, site in enumerate(self.lines) if not site.file.startswith(places.TORCH)]
+        outside = [n for n, site in enumerate(self.lines) if not site.file.startswith(code_objects.TORCH)]
         if len(outside) > (self.site is not None):
             return outside[-1]
         return len(self.lines) - 1 if self.lines else None

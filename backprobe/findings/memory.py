@@ -1,6 +1,6 @@
 """The ``memory`` check: the bytes that autograd saves for backward, by module, line, op and dtype.
 
-It also reports the saved tensors that something else holds anyway, those that could not be measured, and what
+It also reports saved tensors that other references keep alive, tensors that could not be measured, and the bytes that
 checkpointing would save.
 """
 

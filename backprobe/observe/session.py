@@ -179,9 +179,8 @@ class Session:
             return
         disable_dynamo()
         self._steps.start()
-        # torch warns about backward hooks that change what they get; ours only distinguish an OptimizedModule from the
-        # module inside it. The second message: if a module raised at the recursion limit, there is no stack left for
-        # our hooks.
+        # The first warning is about global hooks that run twice around an OptimizedModule: our hooks tell it from the
+        # module inside it. The second: a module raised at the recursion limit, so our hooks had no stack left.
         for message in (GLOBAL_HOOKS, NO_ROOM):
             warnings.filterwarnings("ignore", message=message)
             self._filters.append(warnings.filters[0])

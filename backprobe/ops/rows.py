@@ -19,7 +19,7 @@ from .info import (
     OpInfo,
 )
 
-#: Operators whose result is the memory that they are given, seen another way.
+#: Views: the result shares the memory of the first input.
 VIEWS: tuple[OpInfo, ...] = (
     OpInfo("view", aliases=("view_as",), is_view=True, reshapes=True, moves_values=True, forward=FINITE),
     OpInfo("_unsafe_view", is_view=True, reshapes=True, moves_values=True, forward=FINITE),
@@ -91,7 +91,7 @@ VIEWS: tuple[OpInfo, ...] = (
     OpInfo("attribute", aliases=("__get__",), moves_values=True),
 )
 
-#: Operators whose result holds values that they are given, and no other.
+#: Operators whose result holds values of their inputs only.
 MOVES: tuple[OpInfo, ...] = (
     OpInfo("clone", reshapes=True, moves_values=True, forward=FINITE),
     OpInfo("copy", aliases=("CopyBackwards",), moves_values=True, forward=FINITE, forgets_inputs=True, overwrites=True),
@@ -161,7 +161,7 @@ MOVES: tuple[OpInfo, ...] = (
     OpInfo("nan_to_num", is_exact=True, forward=FINITE, saturates=True),
 )
 
-#: Operators that put a constant, or given values, in some places: an Inf of theirs is meant.
+#: Operators that write a constant, or given values, to some places: an Inf from them is intended.
 FILLS: tuple[OpInfo, ...] = (
     OpInfo("masked_fill", is_fill=True, forward=FINITE, drops_inputs=True),
     OpInfo("index_fill", is_fill=True, forward=FINITE, drops_inputs=True),
@@ -190,7 +190,7 @@ FILLS: tuple[OpInfo, ...] = (
     OpInfo("ones", aliases=("ones_like", "new_ones"), is_fill=True, forward=FINITE, creates=True),
 )
 
-#: Sums, products, and what is made of them.
+#: Sums, products and operators built from them.
 ARITHMETIC: tuple[OpInfo, ...] = (
     OpInfo(
         "add",
@@ -566,7 +566,7 @@ DECOMPOSITIONS: tuple[OpInfo, ...] = (
     OpInfo("logdet", forward=POLE, singular_at=ZERO),
 )
 
-#: Operators that make a tensor of no other, and those that read one's values into Python.
+#: Operators that create a tensor, and those that read the values of one into Python.
 SOURCES: tuple[OpInfo, ...] = (
     OpInfo(
         "empty",

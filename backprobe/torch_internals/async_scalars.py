@@ -1,10 +1,10 @@
-"""Numbers that an accelerator works out and that are read together: the only place that waits for one.
+"""Reads numbers from accelerators in batches: the only module that waits for a device.
 
-Note [Nothing waits]: to read a number of an accelerator is to wait until it has done all that it was told before. So
-numbers stay there, and come many in one copy into pinned memory. Of steps that are not recorded nobody waits for the
-copy: it is looked at when the next numbers come (``Later.add``). A backward call that is recorded fetches twice at most
-(``Later.fetch``): before it begins what was measured of the forward, as what a bad result was made of is there only
-then; when it is over the norms of its gradients, its loss, and all that has waited since the last fetch.
+Note [Nothing waits]: reading a number from an accelerator waits until the device has finished all work queued before.
+So numbers stay on the device, and many come in one copy into pinned memory. In unrecorded steps nothing waits for the
+copy: ``Later.add`` reads it when later numbers arrive. A recorded backward call fetches at most twice
+(``Later.fetch``). Before it begins it fetches the norms of the forward, because the inputs of a bad result exist only
+until then. When it is over it fetches the norms of its gradients, its loss, and everything added since the last fetch.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import torch
 
 from . import modes
 
-#: Numbers that are fetched at once.
-MOST = 64
+#: The numbers that ``Later`` collects before it starts a copy.
+MAX_PENDING_NUMBERS = 64
 
 
 class Copy:
-    """Numbers on their way from where they were worked out: vectors, or tensors of no dimension.
+    """A copy of numbers to the CPU that is under way.
 
-    :param streams: of accelerators, on which the numbers may have been worked out, besides the current ones.
+    :param numbers: vectors, or tensors of no dimension.
+    :param streams: further streams that may still compute the numbers; the copy waits for them on the device.
     """
 
     def __init__(self, numbers: Sequence[torch.Tensor], streams: Iterable[Any] = ()) -> None:
-        #: Held until they have come: another stream may be given their memory.
+        #: Held until the copy is complete: the allocator could give their memory to another stream.
         self._numbers = numbers
         self._sizes = [number.numel() for number in numbers]
         groups: dict[Any, dict[Any, list[int]]] = {}
         for at, number in enumerate(numbers):
             groups.setdefault(number.device, {}).setdefault(number.dtype, []).append(at)
-        #: By device: the places of its numbers in the order in which they come, the numbers, and what says that they
-        #: are there.
+        #: By device: the positions of its numbers in the order of the copy, the copy, and the event that ends it.
         self._coming: list[tuple[list[int], torch.Tensor, Any]] = []
         if not groups:
             return
@@ -55,7 +55,7 @@ class Copy:
 
     @property
     def is_here(self) -> bool:
-        """Whether no accelerator has anything to do with it."""
+        """Whether all numbers were on the CPU."""
         return all(event is None for _, _, event in self._coming)
 
     @property
@@ -63,7 +63,7 @@ class Copy:
         return all(event is None or bool(event.query()) for _, _, event in self._coming)
 
     def read(self) -> list[list[float]]:
-        """The numbers of each tensor. Waits for them."""
+        """Wait for the copy and return the numbers of each tensor."""
         found: list[list[float]] = [[] for _ in self._sizes]
         for places, copied, event in self._coming:
             if event is not None:
@@ -77,47 +77,50 @@ class Copy:
 
 
 def _joined(numbers: list[torch.Tensor]) -> torch.Tensor:
-    """Tensors of one device and dtype as a vector."""
+    """Concatenate tensors of one device and dtype."""
     if all(not number.dim() for number in numbers):
         return torch.stack(numbers)
     return torch.cat([number.reshape(-1) for number in numbers])
 
 
 def fetch(numbers: Sequence[torch.Tensor], streams: Iterable[Any] = ()) -> list[float]:
-    """What tensors of no dimension hold, with one wait for each device. `streams`: see ``Copy``."""
+    """Return the values of tensors of no dimension, with one wait for each device. `streams`: see ``Copy``."""
     return [value for (value,) in Copy(numbers, streams).read()] if numbers else []
 
 
 def capturing() -> bool:
-    """Whether the script is capturing a CUDA graph: no number can be waited for, or sent, until it is captured."""
+    """Return whether the script is capturing a CUDA graph: until that is over no number can be copied or waited for."""
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 class Later:
-    """Numbers that wait on an accelerator, and who wants to know them."""
+    """Numbers that wait on accelerators, each with the callback that receives it."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[torch.Tensor, Callable[[list[float]], None]]] = []
-        #: What comes, and who wants to know each.
+        #: The copy that is under way, and the callbacks of its numbers.
         self._coming: tuple[Copy, list[Callable[[list[float]], None]]] | None = None
 
     def add(self, number: torch.Tensor, tell: Callable[[float], None]) -> None:
-        """`tell` is called with the value of `number`, in the order in which they were added."""
+        """Call `tell` with the value of `number` once it is read; callbacks run in the order of their numbers."""
         self.add_all(number, lambda values: tell(values[0]))
 
     def add_all(self, numbers: torch.Tensor, tell: Callable[[list[float]], None]) -> None:
-        """`tell` is called with the values of a vector, in its turn."""
+        """Call `tell` with the values of a vector once they are read."""
         self._waiting.append((numbers.detach(), tell))
-        if len(self._waiting) >= MOST and not capturing() and self._may_send():
+        if len(self._waiting) >= MAX_PENDING_NUMBERS and not capturing() and self._may_send():
             self._arrive()
             self._send()
 
     def _may_send(self) -> bool:
-        # One that is behind by as much again is waited for: memory has a bound.
-        return self._coming is None or len(self._waiting) >= 2 * MOST or self._coming[0].is_there
+        # A copy that is still under way after as many numbers again is waited for: memory is bounded.
+        return self._coming is None or len(self._waiting) >= 2 * MAX_PENDING_NUMBERS or self._coming[0].is_there
 
     def fetch(self, numbers: Sequence[torch.Tensor], streams: Iterable[Any] = ()) -> list[float]:
-        """What tensors of no dimension hold, now. What waits comes in the same copy, and is told first."""
+        """Return the values of tensors of no dimension now.
+
+        Pending numbers come in the same copy; their callbacks run first.
+        """
         if not numbers:
             return []
         waiting, self._waiting = self._waiting, []
@@ -129,7 +132,7 @@ class Later:
         return [value for (value,) in values[len(waiting) :]]
 
     def flush(self) -> None:
-        """All of them, now; while a graph is captured, later."""
+        """Read all pending numbers now; do nothing while a CUDA graph is captured."""
         while (self._waiting or self._coming is not None) and not capturing():
             self._arrive()
             self._send()

@@ -72,8 +72,9 @@ class Norms:
         #: Slots whose tensor really held non-finite elements, and which.
         self.bad: dict[int, BadValues] = {}
         self._batches: dict[Any, Any] = {}
-        #: What is on accelerators: slot, norm, greatest element or ``None``; and the streams it is worked out on.
+        #: Norms on accelerators that are not read yet: slot, norm, greatest element or ``None``.
         self._device: list[tuple[int, Any, Any]] = []
+        #: The streams that compute them.
         self.streams: set[Any] = set()
 
     def take(self, tensor: Any) -> int:

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from ...source.frames import CodeLocation
-from ...torch_internals import code_objects as places
-from ...torch_internals import private
+from ...torch_internals import code_objects, private
 from ...torch_internals.async_scalars import Later
 from ...torch_internals.entry_points import EntryPoint, as_list, needed_nodes, node_of, number_of_root
 from ...torch_internals.machine import uncollected
@@ -62,7 +61,7 @@ class ActiveBackward:
     #: accelerator and was not read yet, where it is.
     scale: float = 1.0
     scale_away: torch.Tensor | None = None
-    #: What was read of the roots on an accelerator, by their places.
+    #: The values of roots on an accelerator, by position among the roots.
     numbers: dict[int, float] = field(default_factory=dict)
     watch: NodeHookSet = field(init=False)
     #: Nodes for which a hook on their tensor enters the recorder: it is left before they run.
@@ -148,7 +147,7 @@ class BackwardCalls:
         self.compiled = 0
         #: Makes the record of a call that is over.
         self.outcome: Callable[[ActiveBackward], PendingCallRecord] | None = None
-        #: Fetches what is on an accelerator.
+        #: Fetches numbers from accelerators.
         self.later = Later()
         #: Makes a call whose backward is compiled, given what it is and what runs it.
         self.in_one: Callable[..., Any] | None = None
@@ -199,7 +198,7 @@ class BackwardCalls:
     def _rehearses(self, frame: Any) -> bool:
         """Whether the call is one of a pipeline that learns its shapes: it is none of the script's, and neither is what
         was seen of the forward before it."""
-        if not places.in_rehearsal(frame):
+        if not code_objects.in_rehearsal(frame):
             return False
         self._values.flush()
         self._values.take_bad()
@@ -474,9 +473,9 @@ class BackwardCalls:
         self._own.ran(hooked, inside, times, stood)
 
     def _fetch(self, running: ActiveBackward) -> None:
-        """Read all that is on an accelerator and has to be known of a call, with one wait: Note [Nothing waits]."""
-        places = [at for at, root in enumerate(running.roots) if isinstance(root, torch.Tensor) and not root.is_cpu]
-        numbers = {at: number for at in places if (number := number_of_root(running.roots[at])) is not None}
+        """Fetch the numbers of a call that are on an accelerator, with one wait: Note [Nothing waits]."""
+        known = ((at, number_of_root(root)) for at, root in enumerate(running.roots))
+        numbers = {at: number for at, number in known if number is not None}
         away = running.scale_away
         others = [*numbers.values(), *([] if away is None else [away.detach().reshape(())])]
         norms = [running.watch.norms, *(() if running.repeats else self._values.outside.measured())]

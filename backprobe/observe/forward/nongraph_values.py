@@ -40,8 +40,8 @@ _BY_A_NUMBER = frozenset(("add_", "sub_", "mul_", "div_"))
 _LINES = 20
 #: Results that wait, and elements of one that is looked at though nothing is wrong.
 MOST, LARGE = 1024, 1 << 20
-#: Times that so many were measured on an accelerator, and nothing of it was read.
-UNREAD = 16
+#: The most measurements on an accelerator that wait to be read together.
+MAX_UNREAD_MEASUREMENTS = 16
 #: Bytes behind a result that waits.
 _BYTES = 1 << 14
 
@@ -86,9 +86,9 @@ class Outside:
         self._used: dict[int, NonFiniteResult | None] = {}
         #: Results that were looked at.
         self._settled = 0
-        #: What was measured where it is, in the order in which it was made, and not read yet: what was noted, the shape
-        #: and slot of each, and the measurements. The latest was taken before a fetch.
+        #: Measurements that are not read yet, in order: the noted results, the shape and slot of each, and the norms.
         self._unread: list[tuple[list[tuple[Any, ...]], list[tuple[Any, int | None]], Norms]] = []
+        #: The results that were measured for the latest fetch: ``clear`` still needs them.
         self._taken: list[tuple[Any, ...]] = []
         #: Whether all that waits is looked at, and not only the latest when something is wrong.
         self.careful = True
@@ -136,7 +136,7 @@ class Outside:
         waiting.add(own)
         if len(self._noted) > MOST:
             self._measure(LARGE if self.careful else 0)
-            if len(self._unread) > UNREAD or not any(norms.away for *_, norms in self._unread):
+            if len(self._unread) > MAX_UNREAD_MEASUREMENTS or not any(norms.away for *_, norms in self._unread):
                 self.settle(0)
 
     def _line(self, frame: Any) -> tuple[Any, int]:
@@ -179,8 +179,7 @@ class Outside:
             )
 
     def settle(self, limit: int = 1 << 62) -> None:
-        """Measure what waits and has no more than `limit` elements, or waits as it is, and remember what is not
-        finite."""
+        """Measure the noted results that are held or have at most `limit` elements, and remember the non-finite."""
         self._measure(limit)
         unread, self._unread = self._unread, []
         for noted, measured, norms in unread:
@@ -188,7 +187,7 @@ class Outside:
             self._remember(noted, measured, norms)
 
     def measured(self) -> list[Norms]:
-        """A backward call is over: what waits on an accelerator is measured there, to be read with the rest."""
+        """Measure the noted results on accelerators at the end of a backward call; return all norms to be fetched."""
         if not self.careful and any(one[0] is not None and not one[0].is_cpu for one in self._noted):
             self._taken = self._noted
             self._measure(0)
@@ -216,7 +215,7 @@ class Outside:
         self._unread.append((noted, measured, norms))
 
     def _remember(self, noted: list[tuple[Any, ...]], measured: list[tuple[Any, int | None]], norms: Norms) -> None:
-        """Which of what was `noted` is not finite, and what has made it so."""
+        """Remember which of the `noted` results are non-finite, and the op that made each so."""
         bad = dict(self._bad)  # those that are gone too: what waits may have been made of them
         #: What was written over before anybody looked: who had made it.
         unknown: dict[int, Entry] = {}

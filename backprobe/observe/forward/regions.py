@@ -94,13 +94,16 @@ class _Region:
     again: list[_Op] = field(default_factory=list)
     #: Whether the first ops of the forward may have gone unheard.
     partial: bool = False
-    #: Paths of the modules whose forward ran without our function mode: their ops are known of the recomputation only.
+    #: Paths of the modules whose forward ran without our function mode: only the recomputation of their ops is known.
     unobserved: set[str] = field(default_factory=set)
 
     @property
     def heard(self) -> list[_Op]:
-        """The ops of the recomputation that can be compared: from the first op on that was observed in the forward, and
-        without those of modules that were not observed there."""
+        """The ops of the recomputation that can be compared.
+
+        They begin with the first op that was observed in the forward. Ops of modules whose forward was not observed are
+        left out.
+        """
         again = [op for op in self.again if not self._is_unobserved(op)] if self.unobserved else self.again
         if not self.partial:
             return again

@@ -52,8 +52,8 @@ _COMPUTING = frozenset(
 )
 #: Five for each small result that waits: few enough for caches, and to be gone before the collector of garbage looks.
 HELD = 1000
-#: Results on an accelerator that are measured there and not read yet, at most.
-AWAY = 1 << 14
+#: The most results on an accelerator that have been measured there and not read yet.
+MAX_UNREAD_RESULTS = 1 << 14
 #: Nodes of one op that are asked what they saved.
 NODES = 20
 #: Results of one shape and dtype, and where each stands.
@@ -76,8 +76,9 @@ class ForwardValues:
         #: Small results that wait, flat: values, reference to the tensor, counter before and after, entry.
         self._held: list[Any] = []
         self._norms = Norms(on_bad=self._batch_bad, sums=True)
-        #: What is being measured, by slot: reference to the tensor, counter before and after, entry.
-        self._waiting: list[tuple[Any, int, int, Entry]] = []
+        #: The results that are being measured, flat, four places a slot: reference to the tensor, counter before and
+        #: after, entry. One list instead of tuples, which Python's collector would have to visit.
+        self._waiting: list[Any] = []
         #: By id of the first op of some that were looked at together: all of them, and how their results were grouped.
         self._groups: dict[int, tuple[list[Entry], list[_Group]]] = {}
         #: The first bad result of an op of which nobody knows what it was given, but that its leaves are finite: where
@@ -172,7 +173,7 @@ class ForwardValues:
         """Look at one result, at once where it is on the CPU."""
         if self._passes(entry) or not is_float(t) or private.hands_off(t):
             return
-        self._waiting.append((private.tensor_ref(t), before, after, entry))
+        self._waiting += (private.tensor_ref(t), before, after, entry)
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -204,7 +205,7 @@ class ForwardValues:
                 self._measured()
             if held and not private.in_mode():  # a dispatch mode of the user's would see what we compute
                 self._look(held)
-            if wait or not self._norms.away or len(self._waiting) > AWAY:
+            if wait or not self._norms.away or len(self._waiting) > 4 * MAX_UNREAD_RESULTS:
                 self._measured()
                 if graph is not None and self._bad:
                     self._look_up(graph)
@@ -238,7 +239,9 @@ class ForwardValues:
         norms, tensors, entries = self._norms, held[0::5], held[4::5]
         first, base = id(entries[0]), len(norms.values)
         norms.values += [0.0] * len(tensors)
-        self._waiting += zip(held[1::5], held[2::5], held[3::5], entries, strict=True)
+        results = held.copy()
+        del results[0::5]
+        self._waiting += results
         known = self._groups.get(first)
         try:
             there = [at for at, t in enumerate(tensors) if _size(_storage(t))]
@@ -282,7 +285,7 @@ class ForwardValues:
         return list(groups.values())
 
     def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
-        ref, first, after, entry = self._waiting[slot]
+        ref, first, after, entry = self._waiting[4 * slot : 4 * slot + 4]
         if len(self._bad) < self._limit:
             made = ref()
             node = made.grad_fn if made is not None else self._node_of(first, after)
