@@ -20,7 +20,7 @@ ROOT = Path(backprobe.__file__).parent
 #: What may read the system clock: moments that are written down, and those that come from other processes.
 MOMENTS = {
     *("observe/wall_clock.py", "observe/processes/rendezvous.py", "integrations/watching.py", "store/writer.py"),
-    *("store/job.py", "tracking/mlflow.py", "tracking/tensorboard.py", "commands/top.py", "desync.py"),
+    *("store/job.py", "tracking/mlflow.py", "tracking/tensorboard.py", "commands/top.py", "collective_desync.py"),
 }
 
 
