@@ -17,6 +17,8 @@ import pytest
 import torch
 from compiling import dynamo, forget
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.modules import module as torch_module
 from torch.utils.checkpoint import checkpoint
 from watching import same
@@ -103,6 +105,16 @@ def function_that_dynamo_leaves_alone() -> Any:
     graphs, net = Graphs(), model()
     alone = dynamo.disable(lambda x: net(x) * 2)
     return trained(torch.compile(lambda x: alone(x + 1).sin(), backend=graphs)), graphs.seen
+
+
+@case
+def guards_that_run_a_dispatch_mode() -> Any:
+    """The guards ask a fake tensor for its sizes under its mode, whose ``__torch_dispatch__`` is Python code."""
+    graphs = Graphs()
+    compiled = torch.compile(torch.sin, backend=graphs, fullgraph=True)
+    with FakeTensorMode(shape_env=ShapeEnv()) as fake:
+        shapes = [tuple(compiled(fake.from_tensor(torch.zeros(n, 4), static_shapes=True)).shape) for n in (3, 4, 5)]
+    return shapes, graphs.seen
 
 
 @case

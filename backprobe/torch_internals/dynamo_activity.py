@@ -10,6 +10,11 @@ as it is between two graphs of one function is the price: the mode does not see 
 Note [In place of Dynamo's functions]: while somebody listens, ``torch._dynamo`` has functions of ours in the place of
 those that set its callback and that capture a graph. They go with the last who listens. If Dynamo is not loaded, the
 import system tells when it is.
+
+Note [Functions that Dynamo leaves alone, called by its guards]: Dynamo takes its callback away while it evaluates guards,
+and a guard can run Python code, for example the ``__torch_dispatch__`` of a mode. Such code is wrapped in a
+``DisableContext``, which sets the callback to None and afterwards to what it found: None. That is no sign that Dynamo is
+done. Only the wrapper knows what it found, so its frame is asked.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -114,8 +119,9 @@ def _replace() -> None:
                     one.tell(True)
                 return sets(callback)
             before = sets(callback)
-            for one in tuple(_listening):
-                one.tell(False)
+            if any(one.active for one in _listening) and not _found_none(sys._getframe(1)):
+                for one in tuple(_listening):
+                    one.tell(False)
             return before
 
         _put(sys.modules[_EVAL_FRAME], SETS_CALLBACK, set_and_tell)
@@ -137,6 +143,16 @@ def _replace() -> None:
                     one.tell(before)
 
         _put(sys.modules[_EXPORT], CAPTURES, capture_and_tell)
+
+
+def _found_none(frame: FrameType) -> bool:
+    """Return whether `frame` is a ``DisableContext``'s that found no callback: see Note [Functions that Dynamo leaves
+    alone, called by its guards]."""
+    context, names = getattr(sys.modules[_EVAL_FRAME], "DisableContext", None), frame.f_locals
+    wrapper = names.get("self")
+    if context is None or not isinstance(wrapper, context):
+        return False
+    return (names["prior"] if "prior" in names else getattr(wrapper, "prior", None)) is None
 
 
 def _put(owner: ModuleType, name: str, ours: Any) -> None:
