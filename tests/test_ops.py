@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ from op_samples import (
     samples_of_entry,
     tensors,
 )
+from torch.utils._pytree import tree_map
 
 from backprobe.ops import FINITE, NORMALISES, OVERFLOWS, OpInfo, canonical, info, overwrites, rows
 from backprobe.ops import writes_in_place as writes
@@ -509,6 +511,27 @@ def reads_nothing(row: OpInfo) -> bool | None:
     return torch.equal(*made) and overwrites(f"{row.name}_.default") and not overwrites(row.name)
 
 
+def makes(row: OpInfo) -> bool | None:
+    """Each of the nodes is in the graph of a sample, and the row has a sample without a node of its own name."""
+
+    def with_gradients(value: Any) -> Any:
+        floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.detach().clone().requires_grad_() if floating else value
+
+    graphs = []
+    for sample in samples_of(row):
+        found: set[Any] = set()
+        waiting = [t.grad_fn for t in tensors(sample(tree_map(with_gradients, sample.arguments)))]
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in found:
+                found.add(node)
+                waiting += [after for after, _ in node.next_functions]
+        graphs.append({canonical(node.name()) for node in found})
+    seen = set().union(*graphs)
+    return set(map(canonical, row.makes)) <= seen and any(row.name not in graph for graph in graphs)
+
+
 FACTS: dict[str, Check] = {
     "is_view": lambda row: every(row, shares_memory),
     "may_be_view": lambda row: some(row, shares_memory),
@@ -543,6 +566,7 @@ FACTS: dict[str, Check] = {
     "overwrites": reads_nothing,
     "hidden_writes": hidden_writes,
     "conditional_write": conditional_write,
+    "makes": makes,
     "source_name": lambda row: torch.equal(getattr(torch, row.source_name)(leaf(2), 1), -torch.rsub(leaf(2), 1)),
 }
 
@@ -676,10 +700,14 @@ def _reaches_the_dispatcher(name: str) -> bool:
     """Whether an operator of this name is no function that is made of others."""
     packet = getattr(torch.ops.aten, name.replace("nn.functional.", "").replace(".", "_"), None)
     composite = "CompositeImplicitAutograd"
-    overloads = [getattr(packet, one) for one in packet.overloads()] if packet is not None else []
-    return bool(overloads) and not any(
-        torch._C._dispatch_has_kernel_for_dispatch_key(one.name(), composite) for one in overloads
-    )
+    names = [getattr(packet, one).name() for one in packet.overloads()] if packet is not None else []
+    known = [one for one in names if one in _in_dispatcher()]  # TorchScript alone has operators of numbers
+    return bool(known) and not any(torch._C._dispatch_has_kernel_for_dispatch_key(one, composite) for one in known)
+
+
+@functools.cache
+def _in_dispatcher() -> frozenset[str]:
+    return frozenset(torch._C._dispatch_get_all_op_names())
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,19 @@ class Instrumentation:
             self._calls.noted_from = NONE_RECORDED
             self._events.tell("about_to_write")  # measures what is pending
 
+    def leave_calls_to_engine(self, unrecorded: bool) -> None:
+        """Let the interceptor handle backward calls although everything is attached, in steps that are `unrecorded`:
+        the first ones of a run at ``--level minimal``, in which the modules are learnt.
+        """
+        if not self.on or unrecorded == self._calls.left_to_engine:
+            return
+        if not unrecorded:
+            engine_calls.unlisten(self._unrecorded)
+            self._calls.left_to_engine = False
+            self._record_from_here()
+        elif engine_calls.listen(self._unrecorded):
+            self._calls.left_to_engine, self._calls.noted_from = True, NONE_RECORDED
+
     def may_record(self) -> bool:
         """Whether the next step can be recorded: Note [Held in a test]."""
         return self.on or self._eye.idle or not self._is_held()
@@ -120,11 +133,16 @@ class Instrumentation:
         if self._dynamo.active:
             self._hide()
         private.show_backward(eye)
+        self._calls.left_to_engine = False
+        self._record_from_here()
+        self.on = True
+
+    def _record_from_here(self) -> None:
         now = private.next_sequence_nr()
         if self._calls.noted_from:  # steps were left out
-            eye.log.skipped(now)
+            self._eye.log.skipped(now)
             self._calls.noted_from = now
-        eye.last, self.on = now, True
+        self._eye.last = now
 
     def _dynamo_looks(self, active: bool) -> None:
         """Hide from Dynamo while it is active on this thread. See Note [Out of Dynamo's sight]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -273,6 +274,7 @@ class Session:
         careful = self._attention.begin_step(step, self.settings, recorded and not repeats)
         self._cost.explains = self._cost.explains or (careful and step < self._explains_until)
         self._switch.to((recorded and not repeats) or step < self.settings.careful)
+        self._switch.leave_calls_to_engine(not recorded)
         self._steps.samples_away = recorded
         if self._switch.on:
             self.events.tell("step_begins", step, careful)
@@ -385,14 +387,16 @@ class Session:
             self.budget.good_loss()
 
     def _news(self) -> list[CodeLocation]:
-        """Lines that ran for the first time in this step or the one before, while steps are not recorded."""
-        if self._switch.on:
+        """Return the lines that ran for the first time in this step or the one before, while steps are not recorded. In
+        the first steps that is not known: the lines of the running functions count.
+        """
+        if self._switch.on and not self._calls.left_to_engine:
             return []
         step = self._steps.index
         if self._found_new[0] < step - 1:
             self._found_new = step, []
         self._found_new[1].extend(self._new_lines(True))
-        return self._found_new[1]
+        return self._first_runs.entered(self._found_new[1], sys._getframe(1), step < self.settings.careful)
 
     def _new_lines(self, called: bool = False) -> list[CodeLocation]:
         """Return the lines that ran for the first time since the last scan.

@@ -85,6 +85,7 @@ class OpInfo:
     :ivar overwrites: its form in place does not read what it writes over.
     :ivar hidden_writes: arguments that it writes to though its schema does not say so.
     :ivar conditional_write: when its function in ``torch.nn`` writes to what it is given.
+    :ivar makes: nodes that some of its graphs consist of instead of one with its own name.
     :ivar source_name: the operator that the user writes for it, if that is another.
     """
 
@@ -120,6 +121,7 @@ class OpInfo:
     overwrites: bool = False
     hidden_writes: tuple[str, ...] = ()
     conditional_write: ConditionalWrite | None = None
+    makes: tuple[str, ...] = ()
     source_name: str = ""
 
     @property

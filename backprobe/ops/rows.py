@@ -24,8 +24,24 @@ VIEWS: tuple[OpInfo, ...] = (
     OpInfo("view", aliases=("view_as",), is_view=True, reshapes=True, moves_values=True, forward=FINITE),
     OpInfo("_unsafe_view", is_view=True, reshapes=True, moves_values=True, forward=FINITE),
     OpInfo("_reshape_alias", is_view=True, reshapes=True, moves_values=True, forward=FINITE),
-    OpInfo("reshape", aliases=("reshape_as",), may_be_view=True, reshapes=True, moves_values=True, forward=FINITE),
-    OpInfo("flatten", aliases=("ravel",), may_be_view=True, reshapes=True, moves_values=True, forward=FINITE),
+    OpInfo(
+        "reshape",
+        aliases=("reshape_as",),
+        may_be_view=True,
+        reshapes=True,
+        moves_values=True,
+        forward=FINITE,
+        makes=("view",),
+    ),
+    OpInfo(
+        "flatten",
+        aliases=("ravel",),
+        may_be_view=True,
+        reshapes=True,
+        moves_values=True,
+        forward=FINITE,
+        makes=("view",),
+    ),
     OpInfo("unflatten", is_view=True, reshapes=True, moves_values=True, forward=FINITE),
     OpInfo(
         "transpose",
@@ -72,7 +88,7 @@ VIEWS: tuple[OpInfo, ...] = (
     OpInfo("narrow", is_view=True, moves_values=True, forward=FINITE),
     OpInfo("select", is_view=True, moves_values=True, forward=FINITE),
     OpInfo("slice", is_view=True, moves_values=True, forward=FINITE),
-    OpInfo("chunk", aliases=("unsafe_chunk",), is_view=True, moves_values=True, forward=FINITE),
+    OpInfo("chunk", aliases=("unsafe_chunk",), is_view=True, moves_values=True, forward=FINITE, makes=("split",)),
     OpInfo(
         "split",
         aliases=("split_with_sizes", "unsafe_split", "unsafe_split_with_sizes"),
@@ -87,7 +103,14 @@ VIEWS: tuple[OpInfo, ...] = (
     OpInfo("real", aliases=("imag",), is_view=True, moves_values=True, forward=FINITE),
     OpInfo("view_as_real", is_view=True),
     OpInfo("view_as_complex", is_view=True),
-    OpInfo("getitem", aliases=("__getitem__",), may_be_view=True, moves_values=True, forward=FINITE),
+    OpInfo(
+        "getitem",
+        aliases=("__getitem__",),
+        may_be_view=True,
+        moves_values=True,
+        forward=FINITE,
+        makes=("select", "slice", "index"),
+    ),
     OpInfo("attribute", aliases=("__get__",), moves_values=True),
 )
 
@@ -125,8 +148,8 @@ MOVES: tuple[OpInfo, ...] = (
     OpInfo("kthvalue", moves_values=True, forward=FINITE),
     OpInfo("mode", moves_values=True, forward=FINITE),
     OpInfo("median", aliases=("nanmedian",), moves_values=True, forward=FINITE),
-    OpInfo("max", moves_values=True, forward=FINITE),
-    OpInfo("min", moves_values=True, forward=FINITE),
+    OpInfo("max", moves_values=True, forward=FINITE, makes=("maximum",)),
+    OpInfo("min", moves_values=True, forward=FINITE, makes=("minimum",)),
     OpInfo("amax", moves_values=True, forward=FINITE),
     OpInfo("amin", moves_values=True, forward=FINITE),
     OpInfo("aminmax", moves_values=True, forward=FINITE),
@@ -142,10 +165,10 @@ MOVES: tuple[OpInfo, ...] = (
     OpInfo("pixel_shuffle", moves_values=True, forward=FINITE),
     OpInfo("pixel_unshuffle", moves_values=True, forward=FINITE),
     OpInfo("channel_shuffle", moves_values=True, forward=FINITE),
-    OpInfo("max_pool1d", moves_values=True, forward=FINITE),
+    OpInfo("max_pool1d", moves_values=True, forward=FINITE, makes=("max_pool2d",)),
     OpInfo("max_pool2d", aliases=("max_pool2d_with_indices",), moves_values=True, forward=FINITE),
     OpInfo("max_pool3d", aliases=("max_pool3d_with_indices",), moves_values=True, forward=FINITE),
-    OpInfo("adaptive_max_pool1d", moves_values=True, forward=FINITE),
+    OpInfo("adaptive_max_pool1d", moves_values=True, forward=FINITE, makes=("adaptive_max_pool2d",)),
     OpInfo("adaptive_max_pool2d", moves_values=True, forward=FINITE),
     OpInfo("adaptive_max_pool3d", moves_values=True, forward=FINITE),
     OpInfo("reflection_pad1d", moves_values=True, forward=FINITE),
@@ -177,7 +200,14 @@ FILLS: tuple[OpInfo, ...] = (
     OpInfo(
         "index_put", aliases=("_index_put_impl",), is_fill=True, forward=FINITE, drops_inputs=True, forgets_inputs=True
     ),
-    OpInfo("setitem", aliases=("__setitem__",), is_fill=True, forward=FINITE, takes_python_values=True),
+    OpInfo(
+        "setitem",
+        aliases=("__setitem__",),
+        is_fill=True,
+        forward=FINITE,
+        takes_python_values=True,
+        makes=("copy_slices",),
+    ),
     OpInfo("masked_scatter", moves_values=True, is_fill=True, forward=FINITE, drops_inputs=True, forgets_inputs=True),
     OpInfo("copy_slices", is_fill=True, forward=FINITE, forgets_inputs=True),
     OpInfo("slice_scatter", moves_values=True, is_fill=True, forward=FINITE, forgets_inputs=True),
@@ -232,12 +262,12 @@ ARITHMETIC: tuple[OpInfo, ...] = (
     OpInfo("floor_divide", aliases=("floordiv",), forward=POLE),
     OpInfo("remainder", aliases=("fmod", "mod"), forward=POLE),
     OpInfo("reciprocal", forward=POLE, singular_at=ZERO),
-    OpInfo("square", forward=FINITE, keeps_nan=True, amplifies=True),
+    OpInfo("square", forward=FINITE, keeps_nan=True, amplifies=True, makes=("pow",)),
     OpInfo("pow", aliases=("float_power",), forward=POLE, singular_at=ZERO, singular_for_some_arguments=True),
     OpInfo("sum", aliases=("sum_to_size",), forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True),
     OpInfo("nansum", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True),
     OpInfo("mean", forward=FINITE, mixes_inf=True, adds_terms=True, nan_if_empty=True),
-    OpInfo("nanmean", forward=FINITE, mixes_inf=True, adds_terms=True, nan_if_empty=True),
+    OpInfo("nanmean", forward=FINITE, mixes_inf=True, adds_terms=True, nan_if_empty=True, makes=("nansum", "div")),
     OpInfo("cumsum", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True),
     OpInfo("mm", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True),
     OpInfo("bmm", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True),
@@ -250,12 +280,22 @@ ARITHMETIC: tuple[OpInfo, ...] = (
         amplifies=True,
         adds_terms=True,
     ),
-    OpInfo("matmul", aliases=("__matmul__",), forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True),
+    OpInfo(
+        "matmul",
+        aliases=("__matmul__",),
+        forward=FINITE,
+        mixes_inf=True,
+        amplifies=True,
+        adds_terms=True,
+        makes=("mm", "mv", "dot"),
+    ),
     OpInfo("addmm", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True, added_inputs=(0,)),
     OpInfo("addmv", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True, added_inputs=(0,)),
     OpInfo("addbmm", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True, added_inputs=(0,)),
     OpInfo("baddbmm", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True, added_inputs=(0,)),
-    OpInfo("linear", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True, added_inputs=(2,)),
+    OpInfo(
+        "linear", forward=FINITE, mixes_inf=True, amplifies=True, adds_terms=True, added_inputs=(2,), makes=("addmm",)
+    ),
     OpInfo(
         "convolution",
         aliases=(
@@ -289,10 +329,10 @@ ARITHMETIC: tuple[OpInfo, ...] = (
         adds_terms=True,
         conditional_write=ConditionalWrite("max_norm", (1,)),
     ),
-    OpInfo("avg_pool1d", forward=FINITE, mixes_inf=True, adds_terms=True),
+    OpInfo("avg_pool1d", forward=FINITE, mixes_inf=True, adds_terms=True, makes=("avg_pool2d",)),
     OpInfo("avg_pool2d", forward=FINITE, mixes_inf=True, adds_terms=True),
     OpInfo("avg_pool3d", forward=FINITE, mixes_inf=True, adds_terms=True),
-    OpInfo("adaptive_avg_pool1d", forward=FINITE, mixes_inf=True, adds_terms=True),
+    OpInfo("adaptive_avg_pool1d", forward=FINITE, mixes_inf=True, adds_terms=True, makes=("adaptive_avg_pool2d",)),
     OpInfo("adaptive_avg_pool2d", forward=FINITE, mixes_inf=True, adds_terms=True),
     OpInfo("adaptive_avg_pool3d", forward=FINITE, mixes_inf=True, adds_terms=True),
     OpInfo("upsample_bilinear2d", forward=FINITE, mixes_inf=True, adds_terms=True),
@@ -323,6 +363,7 @@ ACTIVATIONS: tuple[OpInfo, ...] = (
         keeps_nan=True,
         has_flat_parts=True,
         conditional_write=ConditionalWrite("inplace", (0,)),
+        makes=("hardtanh",),
     ),
     OpInfo(
         "hardtanh",
@@ -363,7 +404,12 @@ ACTIVATIONS: tuple[OpInfo, ...] = (
         "elu", forward=FINITE, keeps_nan=True, has_flat_parts=True, conditional_write=ConditionalWrite("inplace", (0,))
     ),
     OpInfo(
-        "selu", forward=FINITE, keeps_nan=True, has_flat_parts=True, conditional_write=ConditionalWrite("inplace", (0,))
+        "selu",
+        forward=FINITE,
+        keeps_nan=True,
+        has_flat_parts=True,
+        conditional_write=ConditionalWrite("inplace", (0,)),
+        makes=("elu",),
     ),
     OpInfo(
         "celu", forward=FINITE, keeps_nan=True, has_flat_parts=True, conditional_write=ConditionalWrite("inplace", (0,))
@@ -414,8 +460,8 @@ ACTIVATIONS: tuple[OpInfo, ...] = (
         keeps_nan=True,
         has_flat_parts=True,
     ),
-    OpInfo("softsign", forward=FINITE),
-    OpInfo("tanhshrink", forward=FINITE),
+    OpInfo("softsign", forward=FINITE, makes=("div",)),
+    OpInfo("tanhshrink", forward=FINITE, makes=("sub",)),
     OpInfo(
         "erf",
         aliases=("special_erf",),
@@ -483,7 +529,12 @@ ACTIVATIONS: tuple[OpInfo, ...] = (
 
 #: Norms, variances, normalisations and losses.
 NORMS: tuple[OpInfo, ...] = (
-    OpInfo("norm", aliases=("linalg_vector_norm", "linalg_norm", "linalg_matrix_norm"), forward=FINITE),
+    OpInfo(
+        "norm",
+        aliases=("linalg_vector_norm", "linalg_norm", "linalg_matrix_norm"),
+        forward=FINITE,
+        makes=("linalg_vector_norm", "sum"),
+    ),
     OpInfo("cdist", aliases=("_cdist_forward",), forward=FINITE),
     OpInfo("euclidean_dist", forward=FINITE),
     OpInfo("dist", forward=FINITE),
@@ -510,6 +561,7 @@ NORMS: tuple[OpInfo, ...] = (
         forward=FINITE,
         mixes_inf=True,
         is_random=True,
+        makes=("_safe_softmax", "bmm"),
     ),
     OpInfo("layer_norm", aliases=("native_layer_norm",), forward=FINITE, mixes_inf=True, added_inputs=(2,)),
     OpInfo("group_norm", aliases=("native_group_norm",), forward=FINITE, mixes_inf=True, added_inputs=(2,)),
@@ -540,9 +592,9 @@ NORMS: tuple[OpInfo, ...] = (
             ),
         ),
     ),
-    OpInfo("rms_norm", aliases=("fused_rms_norm",), forward=FINITE, mixes_inf=True),
+    OpInfo("rms_norm", aliases=("fused_rms_norm",), forward=FINITE, mixes_inf=True, makes=("rsqrt", "pow")),
     OpInfo("mse_loss", forward=FINITE, mixes_inf=True, amplifies=True),
-    OpInfo("l1_loss", forward=FINITE, mixes_inf=True),
+    OpInfo("l1_loss", forward=FINITE, mixes_inf=True, makes=("abs", "mean")),
     OpInfo("smooth_l1_loss", forward=FINITE, mixes_inf=True),
     OpInfo("huber_loss", forward=FINITE, mixes_inf=True),
     OpInfo("nll_loss", aliases=("nll_loss_forward", "nll_loss2d", "nll_loss2d_forward", "nll_loss_nd"), forward=FINITE),
@@ -563,7 +615,7 @@ DECOMPOSITIONS: tuple[OpInfo, ...] = (
     OpInfo("linalg_cholesky", aliases=("cholesky", "linalg_cholesky_ex"), forward=FINITE, singular_at=EDGES),
     OpInfo("linalg_det", aliases=("det",), forward=FINITE),
     OpInfo("linalg_slogdet", aliases=("slogdet",), forward=POLE, singular_at=ZERO),
-    OpInfo("logdet", forward=POLE, singular_at=ZERO),
+    OpInfo("logdet", forward=POLE, singular_at=ZERO, makes=("linalg_slogdet",)),
 )
 
 #: Operators that create a tensor, and those that read the values of one into Python.
@@ -622,6 +674,7 @@ RANDOM: tuple[OpInfo, ...] = (
         mixes_inf=True,
         is_random=True,
         conditional_write=ConditionalWrite("inplace", (0,)),
+        makes=("mul",),
     ),
     OpInfo(
         "dropout1d",
@@ -639,6 +692,7 @@ RANDOM: tuple[OpInfo, ...] = (
         mixes_inf=True,
         is_random=True,
         conditional_write=ConditionalWrite("inplace", (0,)),
+        makes=("mul", "add"),
     ),
     OpInfo(
         "feature_alpha_dropout",
@@ -650,7 +704,7 @@ RANDOM: tuple[OpInfo, ...] = (
     ),
     OpInfo("fractional_max_pool2d", moves_values=True, forward=FINITE, is_random=True),
     OpInfo("fractional_max_pool3d", moves_values=True, forward=FINITE, is_random=True),
-    OpInfo("gumbel_softmax", is_random=True),
+    OpInfo("gumbel_softmax", is_random=True, makes=("softmax",)),
     OpInfo("lstm", is_random=True),
     OpInfo("gru", is_random=True),
     OpInfo("rnn_tanh", is_random=True),

@@ -16,6 +16,7 @@ from ..torch_internals.compilations import FRAME
 from ..torch_internals.compiled_regions import generated_from
 from ..torch_texts import GENERATED
 from .library import Stack
+from .module_code import code_of_modules
 from .sites import site_at
 from .tracebacks import STAND_IN
 
@@ -172,8 +173,8 @@ class Frames:
         return found
 
     def spot_at(self, file: str, line: int) -> CodeLocation | None:
-        """A place on a line of the user's code that was met."""
-        codes = self.users_codes()
+        """Return a place on a line of the user's code that was met, or that a module of `file` defines."""
+        codes = self.users_codes() + code_of_modules((file,))
         for code in codes:  # grows as we go
             codes += [c for c in code.co_consts if isinstance(c, CodeType)]
             if code.co_filename == file:

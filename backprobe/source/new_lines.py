@@ -8,13 +8,12 @@ call does, in the code that calls it. On an older Python nothing is told.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType
 from typing import Any
 
 from .frames import CodeLocation, Frames
 from .line_ops import calls_on
+from .module_code import code_of_modules
 
 
 def _adapted(code: Any) -> bytes:
@@ -81,11 +80,7 @@ class FirstRuns:
             return
         self._met = len(codes)
         files = {code.co_filename for code in codes}
-        for module in list(sys.modules.values()):
-            if issubclass(type(module), ModuleType):  # one may do anything when an attribute is asked for
-                names = ModuleType.__getattribute__(module, "__dict__")
-                if names.get("__file__") in files:
-                    codes += [code for code in map(_code, _functions(names)) if self._is_users(code.co_filename)]
+        codes += [code for code in code_of_modules(files) if self._is_users(code.co_filename)]
         for code in codes:  # grows as we go
             if len(self._codes) >= MOST:
                 break
@@ -98,6 +93,37 @@ class FirstRuns:
         if known is None:
             known = self._files[file] = self._frames.is_users_file(file)
         return known
+
+    def entered(self, spots: list[CodeLocation], frame: Any, everything: bool) -> list[CodeLocation]:
+        """Return `spots`, but the lines of the called function in place of a line that is calling one: the function is
+        still running, with `frame` or a frame around it.
+
+        :param everything: all lines of the running functions are new.
+        """
+        added: dict[int, CodeType] = {}
+        calling: set[tuple[CodeType, int]] = set()
+        new = {(code, self._line((code, at))) for code, at in spots}
+        inner: CodeType | None = None
+        while frame is not None:
+            code = frame.f_code
+            if self._frames.is_user(code):
+                line = code, frame.f_lineno
+                if everything and inner is None:
+                    added[id(code)] = code
+                if inner is not None and (everything or line in new):
+                    calling.add(line)
+                    added[id(inner)] = inner
+                    if everything:
+                        added[id(code)] = code
+                inner = code
+            frame = frame.f_back
+        kept = [(code, at) for code, at in spots if (code, self._line((code, at))) not in calling]
+        lines = [(code, begin) for code in added.values() for begin, line in _first_of_lines(code)]
+        return kept + [spot for spot in lines if (spot[0], self._line(spot)) not in calling]
+
+    def _line(self, spot: CodeLocation) -> int:
+        site = self._frames.site(spot)
+        return site.line if site is not None else 0
 
     def called_from(self, spots: list[CodeLocation]) -> list[CodeLocation]:
         """The lines of `spots`, and those of the user's functions that are called there by a name that one has."""
@@ -112,18 +138,11 @@ class FirstRuns:
                 for called in named.get(name, ()):
                     if id(called) not in seen and called is not code and len(found) < 1000:
                         seen.add(id(called))
-                        lines = {line: begin for begin, _, line in reversed(list(called.co_lines()))}
-                        found += [(called, begin) for line, begin in sorted(lines.items(), key=str) if line is not None]
+                        found += [(called, begin) for begin, _ in _first_of_lines(called)]
         return found
 
 
-def _code(function: FunctionType) -> CodeType:
-    return function.__code__
-
-
-def _functions(names: dict[str, Any]) -> Iterator[FunctionType]:
-    for value in list(names.values()):
-        if type(value) is FunctionType:  # not isinstance, which asks the object itself
-            yield value
-        elif issubclass(type(value), type):
-            yield from (one for one in type.__getattribute__(value, "__dict__").values() if type(one) is FunctionType)
+def _first_of_lines(code: CodeType) -> list[tuple[int, int]]:
+    """Return the first instruction of each line of `code`, and the line."""
+    lines = {line: begin for begin, _, line in reversed(list(code.co_lines())) if line is not None}
+    return [(begin, line) for line, begin in sorted(lines.items())]

@@ -147,6 +147,8 @@ class BackwardCalls:
         self.compiled = 0
         #: Makes the record of a call that is over.
         self.outcome: Callable[[ActiveBackward], PendingCallRecord] | None = None
+        #: Whether the interceptor of the engine handles calls although the recorder is on.
+        self.left_to_engine = False
         #: Fetches numbers from accelerators.
         self.later = Later()
         #: Makes a call whose backward is compiled, given what it is and what runs it.
@@ -240,6 +242,8 @@ class BackwardCalls:
         if self._steps.stepped and not nested:
             self._steps.finish()
         compiles = private.compiles_backward()
+        if self.left_to_engine and not (compiles or nested or self._eye.noting):
+            return None
         if compiles or not self._eye.noting:
             self.compiled += compiles
             adds = kind != "autograd.grad"

@@ -191,6 +191,8 @@ class EngineInterceptor:
             counted.is_usual(call.kind, call.roots, values, frame)
             counted.begins_bad(*call)
             return call, None
+        if call.kind != "autograd.grad":
+            counted.look_for_witnesses(call.roots)
         if self.repeating and not (private.mode_depth() or private.in_mode() or private.compiles_backward()):
             running = counted.calls.repeated(*call)
             if running is not None:

@@ -41,7 +41,8 @@ def from_new_lines(
     names: Mapping[int, str], news: list[CodeLocation], frames: Frames, known: Iterable[Entry]
 ) -> dict[int, Entry]:
     """Infer the lines that made the nodes `names` from lines that ran for the first time: a line that calls an
-    operation of the node's name, or the only new line that calls any operation.
+    operation of the node's name; else the only line of the user's files that does; else the only new line that calls
+    any operation.
 
     :param known: entries of other nodes of the graph: a line belongs to the same module as others of its function.
     """
@@ -55,12 +56,26 @@ def from_new_lines(
     made: dict[int, Entry] = {}
     for i, name in names.items():
         stem = _stem_of(name)
-        fits = ((spot, op) for spot, ops in lines for op in ops if _plain(op.removesuffix(".apply")) == stem)
-        spot, op = next(fits, (lines[0][0], stem) if len(lines) == 1 else (None, ""))
+        fits = ((spot, op) for spot, ops in lines for op in ops if _makes(op, stem))
+        spot, op = next(fits, (None, ""))
+        if spot is None:
+            spot, op = _only_line(stem, frames) or (lines[0][0] if len(lines) == 1 else None), stem
         if spot is not None:
             op = "Function.apply" if op.endswith(".apply") else op
             made[i] = (*spot, op, where.get(id(spot[0])), None)
     return made
+
+
+def _only_line(stem: str, frames: Frames) -> CodeLocation | None:
+    """Return the place of the only line of the user's files that calls an operation `stem`; ``None`` if there is none
+    or more than one.
+    """
+    found: set[tuple[str, int]] = set()
+    for file in frames.users_files():
+        for op, lines in lines_with_operations(file).items():
+            if _makes(op, stem):
+                found.update((file, line) for line in lines)
+    return frames.spot_at(*found.pop()) if len(found) == 1 else None
 
 
 def from_lines_that_ran(
@@ -79,8 +94,8 @@ def from_lines_that_ran(
     stems, where = [_stem_of(names[node]) for node in part], _modules_of(made.values())
     for spot in dict.fromkeys(news):
         site = frames.site(spot)
-        ops = [_plain(op) for op in operations_in_order(site.file, site.line)] if site is not None else []
-        ops = [op for op in ops if op in stems]
+        called = operations_in_order(site.file, site.line) if site is not None else []
+        ops = [op for op in (_plain(op) for op in called if not _is_class(op)) if op in stems]
         best: list[int] = []
         for start in range(len(part)):
             window = _run_of(ops, stems, [names[node] for node in part], start)
@@ -133,7 +148,7 @@ def candidate_lines(name: str, entries: Iterable[Entry], frames: Frames, most: i
     stem = _stem_of(name)
     for file in frames.users_files():
         for op, lines in lines_with_operations(file).items():
-            for line in lines if _plain(op.removesuffix(".apply")) == stem and len(found) < most else ():
+            for line in lines if _makes(op, stem) and len(found) < most else ():
                 if (file, line) not in found:
                     found[file, line] = frames.site(frames.spot_at(file, line)) or site_at(file, line, "<module>")
     return tuple(found.values())[:most]
@@ -188,6 +203,19 @@ def _stem_of(name: str) -> str:
     match = _STEM.match(name)
     stem = _plain(match[1] if match else name)
     return _WRITTEN_AS.get(stem, stem)
+
+
+def _makes(op: str, stem: str) -> bool:
+    """Return whether a call that the source names `op` may make a node with this stem."""
+    if _is_class(op):
+        return False
+    own = _plain(op.removesuffix(".apply"))
+    return own == stem or stem in map(_plain, info(op).makes)
+
+
+def _is_class(op: str) -> bool:
+    """Return whether a call makes an object of a class, for example of a module, and so no node."""
+    return op[:1].isupper() and not op.endswith(".apply")
 
 
 def _plain(name: str) -> str:

@@ -163,8 +163,8 @@ class SentinelCalls:
         self._hand_on(running)
 
     def look_for_witnesses(self, roots: Sequence[Any]) -> None:
-        """Take sampled leaves from the graph of `roots` if there are none."""
-        if not self.witnesses:
+        """Take sampled leaves from the graph of `roots` if there are none of an earlier one."""
+        if all(ref() is None for ref in self.far):
             graph = walk([node_of(root) for root in roots], Plans())
             self.far = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
 

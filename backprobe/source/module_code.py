@@ -1,0 +1,29 @@
+"""Finds the code objects of functions that the modules of a file define."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+
+def code_of_modules(files: Collection[str]) -> list[CodeType]:
+    """Return the code of the functions and methods among the names of the modules whose file is one of `files`. Names
+    may have been imported from elsewhere.
+    """
+    found = []
+    for module in list(sys.modules.values()):
+        if issubclass(type(module), ModuleType):  # an object may do anything when an attribute is asked for
+            names = ModuleType.__getattribute__(module, "__dict__")
+            if names.get("__file__") in files:
+                found += [function.__code__ for function in _functions(names)]
+    return found
+
+
+def _functions(names: dict[str, Any]) -> Iterator[FunctionType]:
+    for value in list(names.values()):
+        if type(value) is FunctionType:  # not isinstance, which asks the object itself
+            yield value
+        elif issubclass(type(value), type):
+            yield from (one for one in type.__getattribute__(value, "__dict__").values() if type(one) is FunctionType)
