@@ -54,6 +54,9 @@ NO_DERIVATIVE = re.compile(r"derivative for (?:aten::)?(\S+) is not implemented"
 ATTENTION = "attention"
 #: The backward of a custom function has no derivative.
 ONCE = "once_differentiable"
+#: An allocation failed, on an accelerator or on the CPU; and its size, in bytes or in a unit of two letters or more.
+OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory", re.IGNORECASE)
+WANTED = re.compile(r"ried to allocate (?P<count>[\d.]+) (?P<unit>bytes|[KMGT]?i?B)")
 #: A collective operation failed because other ranks did not come, in lower case.
 COLLECTIVE = (
     *("gloo", "nccl", "timed out waiting", "connection closed by peer", "connection reset by peer", "broken pipe"),

@@ -14,6 +14,7 @@ from backprobe.records import (
     BadValues,
     Born,
     Derivative,
+    FailedAllocation,
     Finding,
     Mutation,
     RankSeen,
@@ -46,6 +47,7 @@ def wrong(text: str = "no backward here", index: int = 0, node: int = 2, **more)
     return call(*NODES, index=index, raised=raised(text, node, at(30)), **more)
 
 
+OOM = "CUDA out of memory. Tried to allocate 4.00 KiB."
 MUTATED = Mutation("hidden", (8,), 0, 1, "add_", at(20, "hidden += 1"), "", None)
 REUSED = Reuse(0, at(91), 0, 1, 2)
 SHAPE = "Function HalfBackward returned an invalid gradient at index 0 - got [2] but expected [3]"
@@ -64,6 +66,10 @@ FIRES = {
     "wrong-backward-shape": (
         call(*HALF, raised=raised(SHAPE, 1, at(40))),
         [("applied", 12), ("backward", 40), ("failed", 90)],
+    ),
+    "out-of-memory": (
+        wrong(OOM, allocation=FailedAllocation(4096, ((0, 3000), (1, 1000)), 500, 400)),
+        [("saved", 13), ("saved", 12), ("allocated", 11), ("backward", 30), ("failed", 90)],
     ),
     "backward-error": (wrong(), [("cause", 11), ("backward", 30), ("failed", 90)]),
     "ddp-ready-twice": (wrong(TWICE), [("failed", 90)]),

@@ -4,7 +4,7 @@ Producers (``observe``) create them; consumers (``findings``, ``view``, ``report
 """
 
 from .batches import KeptBatch
-from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
+from .calls import BackwardCall, FailedAllocation, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
 from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled, RefusedToCompile
@@ -75,6 +75,7 @@ __all__ = [
     "Derivative",
     "Divergence",
     "Facts",
+    "FailedAllocation",
     "Finding",
     "FindingSite",
     "FreeParameter",

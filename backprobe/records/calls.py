@@ -111,6 +111,23 @@ class Reuse:
 
 
 @record
+@dataclass(frozen=True, slots=True)
+class FailedAllocation:
+    """An allocation that failed in a backward call, and what was held at that moment, in bytes.
+
+    :ivar wanted: the size of the allocation; ``None`` if torch's error does not state it.
+    :ivar saved: by node, what only the graph of the call still held for nodes that had not run, most first; each
+        storage once, for the first node that saved it.
+    :ivar parameters: the parameters of the modules that ran; ``gradients``: their ``.grad``.
+    """
+
+    wanted: int | None
+    saved: tuple[tuple[int, int], ...]
+    parameters: int
+    gradients: int
+
+
+@record
 @dataclass(frozen=True)
 class BackwardCall:
     """One ``Tensor.backward``, ``autograd.backward`` or ``autograd.grad`` call and the nodes it ran."""
@@ -130,6 +147,7 @@ class BackwardCall:
     inside: int | None = None
     mutation: Mutation | None = None
     reuse: Reuse | None = None
+    allocation: FailedAllocation | None = None
 
     def __repr__(self) -> str:
         raised = f", raised {self.raised.type}" if self.raised is not None else ""

@@ -17,12 +17,13 @@ from ...source.definitions import function_called, returns_at
 from ...source.frames import CodeLocation, variables
 from ...source.tracebacks import of_handler
 from ...torch_internals import private
-from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE
+from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE, OUT_OF_MEMORY
 from ..forward.naming import Naming
 from ..forward.regions import Regions
 from ..forward.write_inference import WrittenTensor, inferred_write
 from ..forward.writes import mutation, names_of_storage, parameter_with_gradient, variables_of
 from .calls import ActiveBackward
+from .failed_allocations import failed_allocation
 from .layouts import LiveLayout
 from .pending_call_record import Cause
 
@@ -86,6 +87,7 @@ class Failures:
         if not isinstance(error, Exception) or of_handler(error):  # no node is to blame that one stopped it there
             return Raised(type(error).__name__, str(error), None, False, None)
         node, certain = running_node(live.plan, running.graph.seqs, running.watch.order, live.needed)
+        certain = certain and not running.counted  # the line of the node is inferred
         inner = self._frames.site_of_traceback(error.__traceback__)
         if inner is None or inner == self._frames.site(running.spot):
             inner = self._backward_of(nodes, node, str(error))
@@ -111,11 +113,15 @@ class Failures:
         return None
 
     def cause(self, node: int, text: str, running: ActiveBackward) -> Cause:
-        """Return the cause of an in-place or freed-graph error. `text` was raised at `node`."""
+        """Return the cause of an error with `text` at `node`: what was written in place, what freed the graph, or what
+        held the memory.
+        """
         if IN_PLACE in text:
             return self._mutated(node, text, running)
         if FREED in text:
             return Cause(reuse=self._reuse(node, running))
+        if OUT_OF_MEMORY.search(text):
+            return Cause(allocation=failed_allocation(text, running, self._names, sys._getframe(1)))
         return Cause()
 
     def _mutated(self, node: int, text: str, running: ActiveBackward) -> Cause:

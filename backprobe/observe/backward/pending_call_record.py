@@ -13,7 +13,7 @@ from typing import Any
 
 from ...ops import info
 from ...packed_calls import Packed, PackedNodes, Signature
-from ...records import BackwardCall, BadNode, BadOp, Mutation, Raised, Reuse, Root, Site
+from ...records import BackwardCall, BadNode, BadOp, FailedAllocation, Mutation, Raised, Reuse, Root, Site
 from ...source.dataflow import singular_before
 from ..forward.naming import Naming
 from ..forward.nongraph_values import NonFiniteResult
@@ -31,12 +31,14 @@ class Cause:
     :ivar named: the name of that tensor: (root, name) of a parameter or buffer, or a variable.
     :ivar region: the line of the checkpoint that kept what was changed.
     :ivar reuse: the earlier call that freed a part of the graph.
+    :ivar allocation: what was held when an allocation failed.
     """
 
     mutated: SeenMutation | None = None
     named: Any = None
     region: Site | None = None
     reuse: Reuse | None = None
+    allocation: FailedAllocation | None = None
 
     def mutation(self, names: Naming) -> Mutation | None:
         seen = self.mutated
@@ -152,6 +154,7 @@ class PendingCallRecord:
             self.inside,
             self.cause.mutation(self.names),
             self.cause.reuse,
+            self.cause.allocation,
         )
 
 

@@ -18,6 +18,7 @@ const MEANINGS: Readonly<Record<string, string>> = {
   branch: "here it may have gone around that",
   stale: "here a hook reads the gradient too early",
   defined: "here it was assigned",
+  allocated: "here the memory was asked for",
   failed: "the backward call in which it showed",
   first: "the backward call before it, which reached the same parameters",
 };
@@ -25,6 +26,7 @@ const MEANINGS: Readonly<Record<string, string>> = {
 /** Where a role says something else in findings of one kind. */
 const SPECIAL: Readonly<Record<string, string>> = {
   "saved-memory cause": "this line keeps bytes for backward",
+  "out-of-memory saved": "what this line saved for backward takes the memory",
   "first-divergence cause": "here the module that differs was assigned",
   "vanishing-gradient cause": "here the gradient gets smaller",
   "exploding-gradient cause": "here the gradient gets greater",

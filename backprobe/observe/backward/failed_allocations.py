@@ -1,0 +1,71 @@
+"""Measures the memory that was held when an allocation failed in a backward call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ...graphs.plan import ACCUMULATE
+from ...records import FailedAllocation
+from ...saved_memory.holders import Holders
+from ...saved_memory.storages import Storages
+from ...torch_internals import private, storage_ids
+from ...torch_texts import WANTED
+from ..forward.naming import Naming
+from .calls import ActiveBackward
+
+_UNITS = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def failed_allocation(text: str, running: ActiveBackward, names: Naming, frame: Any) -> FailedAllocation:
+    """Measure what the graph of a call still holds, and the parameters and gradients beside it.
+
+    Only sizes are read, so nothing waits for a device, and nothing is allocated there. The nodes that ran have released
+    what they had saved.
+
+    :param text: torch's error. :param frame: called from the script's frames, whose variables hold tensors too.
+    """
+    models = [model for root in names.modules.roots if (model := root.ref()) is not None]
+    with private.unseen():
+        saved = _saved(running, Holders(frame, names.frames, models))
+    parameters = {id(p): p for model in models for p in model.parameters()}.values()
+    return FailedAllocation(
+        wanted_bytes(text),
+        saved,
+        _bytes(parameters),
+        _bytes(p.grad for p in parameters if p.grad is not None),
+    )
+
+
+def wanted_bytes(text: str) -> int | None:
+    """Return the size of the allocation that an error of torch's reports."""
+    match = WANTED.search(text)
+    if match is None or match["unit"] not in _UNITS:
+        return None
+    return round(float(match["count"]) * _UNITS[match["unit"]])
+
+
+def _saved(running: ActiveBackward, holders: Holders) -> tuple[tuple[int, int], ...]:
+    graph, storages = running.graph, Storages()
+    for i in sorted(range(len(graph.nodes)), key=graph.seqs.__getitem__):
+        if graph.plan.names[i] != ACCUMULATE:
+            storages.add(i, graph.nodes[i])
+    holders.look(graph.nodes)
+    holders.other_graphs(graph.nodes, set(storages.found))
+    held: Counter[int] = Counter()
+    for key, found in storages.found.items():
+        if not holders.of(key, found)[0]:
+            held[found.first] += found.storage.nbytes()
+    return tuple(held.most_common())
+
+
+def _bytes(tensors: Any) -> int:
+    """Return the bytes of the storages of `tensors`, each once; those whose memory cannot be read count as nothing."""
+    found: dict[int, int] = {}
+    for tensor in tensors:
+        try:
+            storage = tensor.untyped_storage()
+            found[storage_ids.storage_key(storage)] = storage.nbytes()
+        except (RuntimeError, NotImplementedError):
+            continue
+    return sum(found.values())
