@@ -97,6 +97,8 @@ def stand_in(raises: bool = True) -> Iterator[Waits]:
     def nonzero(tensor: torch.Tensor) -> torch.Tensor:
         read("nonzero")
         flat = [i for i, value in enumerate(to_list(tensor.reshape(-1))) if value]
+        if not tensor.dim():
+            return torch.empty(len(flat), 0, dtype=torch.int64)
         return torch.stack(torch.unravel_index(torch.tensor(flat, dtype=torch.int64), tensor.shape), 1)
 
     def equal(one: torch.Tensor, other: torch.Tensor) -> bool:

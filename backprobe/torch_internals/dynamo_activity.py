@@ -11,8 +11,8 @@ Note [In place of Dynamo's functions]: while somebody listens, ``torch._dynamo``
 those that set its callback and that capture a graph. They go with the last who listens. If Dynamo is not loaded, the
 import system tells when it is.
 
-Note [Functions that Dynamo leaves alone, called by its guards]: Dynamo takes its callback away while it evaluates
-guards, and a guard can run Python code, for example the ``__torch_dispatch__`` of a mode. Such code is wrapped in a
+Note [Guards that run Python]: Dynamo takes its callback away while it evaluates guards, and a guard can run Python
+code, for example the ``__torch_dispatch__`` of a mode. Such code is wrapped in a
 ``DisableContext``, which sets the callback to None and afterwards to what it found: None. That is no sign that Dynamo
 is done. Only the wrapper knows what it found, so its frame is asked.
 """
@@ -146,8 +146,7 @@ def _replace() -> None:
 
 
 def _found_none(frame: FrameType) -> bool:
-    """Return whether `frame` is a ``DisableContext``'s that found no callback: see Note [Functions that Dynamo leaves
-    alone, called by its guards]."""
+    """Return whether `frame` is a ``DisableContext``'s that found no callback: see Note [Guards that run Python]."""
     context, names = getattr(sys.modules[_EVAL_FRAME], "DisableContext", None), frame.f_locals
     wrapper = names.get("self")
     if context is None or not isinstance(wrapper, context):
