@@ -1,4 +1,4 @@
-"""What is found where the CPU stands in for an accelerator is what is found on the CPU: kinds, confidence and places.
+"""Findings where the CPU stands in for an accelerator are those on the CPU: kinds, confidence and places.
 
 Titles differ: on an accelerator the number of bad elements is not known, nor what a node had saved."""
 
@@ -17,7 +17,7 @@ from scripts import run
 
 
 def found(kind: str, folder: Path, away: bool) -> list[tuple[Any, ...]]:
-    """Run the script of a kind under a session; return what is told of each finding."""
+    """Run the script of a kind under a session; return the facts of each finding."""
     torch.manual_seed(0)
     with stand_in(raises=False) if away else nullcontext():
         _, findings, _ = run(folder, "device = torch.device('cpu')\n" + textwrap.dedent(SCRIPTS[kind][1]))
