@@ -1,4 +1,4 @@
-"""Stored runs of every released format: each opens, and what is in it is what was in it when it was written."""
+"""Stored runs of the current format: each opens, and what is in it is what was in it when it was written."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def holds(expected: Any, found: Any, at: str = "") -> None:
         assert (expected, type(expected)) == (found, type(found)), at
 
 
-def test_there_are_runs_of_every_format() -> None:
-    assert {path.name for path in RUNS.iterdir()} == {f"format-{n}" for n in range(1, FORMAT + 1)}
+def test_there_are_runs_of_the_format() -> None:
+    assert {path.name for path in RUNS.iterdir()} == {f"format-{FORMAT}"}
     names = [{path.name for path in folder.iterdir()} for folder in RUNS.iterdir()]
     assert all(of == {"healthy", "nan", "memory", "ranks", "every"} for of in names)
 
@@ -64,4 +64,4 @@ def test_the_commands_show_them_without_torch(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert [f.name for f in copies if not (f / "report.html").stat().st_size > 100_000] == []
     for line in ("Nothing wrong found.", "log gave 5 NaN of 8 elements", "rank 0 waited 4 s in all_reduce"):
-        assert " ".join(done.stdout.split()).count(line) >= FORMAT, line
+        assert " ".join(done.stdout.split()).count(line) >= 1, line

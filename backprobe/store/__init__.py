@@ -1,6 +1,6 @@
 """Stores a run on disk: one SQLite file in a folder. Written while the script runs, read without torch."""
 
-#: Version of the format. Every older one can be read (``older.py``); a newer one is refused with a clear error.
+#: Version of the format. A run of another one is refused with a clear error.
 #:
 #: A new field of a record, with a default, does not change the version: a file names the fields of its records, and a
 #: reader ignores unknown ones. The version changes if a table changes, or if a field gets another meaning. The keys

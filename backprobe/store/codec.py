@@ -78,12 +78,10 @@ class Decoder:
 
     :param fields: by kind, the field names of its lists. An unknown name is ignored, and a field that the list lacks
         gets its default. ``None``: the current fields.
-    :param short: lists may end early.
     """
 
-    def __init__(self, fields: Mapping[str, Sequence[str]] | None = None, short: bool = False) -> None:
+    def __init__(self, fields: Mapping[str, Sequence[str]] | None = None) -> None:
         self.fields = fields
-        self._short = short
         self._makers: dict[Any, Make | None] = {}
 
     def __call__(self, kind: type[T], plain: Any) -> T:
@@ -128,8 +126,8 @@ class Decoder:
                 hints = typing.get_type_hints(kind)
                 names.extend(_names(kind) if self.fields is None else self.fields.get(kind.__name__, ()))
                 makers.update((name, self._maker(hints[name])) for name in _names(kind))
-            if isinstance(plain, list) and (len(plain) == len(names) or (self._short and len(plain) < len(names))):
-                plain = dict(zip(names, plain, strict=False))
+            if isinstance(plain, list) and len(plain) == len(names):
+                plain = dict(zip(names, plain, strict=True))
             elif not isinstance(plain, dict):
                 raise ValueError(f"a {kind.__name__} has {len(names)} fields, not as in {str(plain)[:80]}")
             given = {name: _apply(makers[name], value) for name, value in plain.items() if name in makers}

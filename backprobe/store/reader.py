@@ -22,7 +22,6 @@ from . import FILE, FORMAT
 from .codec import Decoder, check_name
 from .columns import layout_from, signature_from
 from .facts import facts_from
-from .older import TablesOfFormat1
 from .opening import check_tables, connect
 from .settled import needs_room, settled
 from .tables import TABLES, StoredCall, Tables, reading
@@ -33,7 +32,7 @@ T = TypeVar("T")
 def open_run(folder: str | Path) -> Trace:
     """Open the run in `folder`. Steps are read on access.
 
-    :raises BackprobeError: there is no run, it has a newer format, or it is damaged. Accessing a step of a damaged run
+    :raises BackprobeError: there is no run, it has another format, or it is damaged. Accessing a step of a damaged run
         raises it too.
     """
     file = inside(Path(folder), FILE)
@@ -71,17 +70,19 @@ def _tables(db: sqlite3.Connection, file: Path) -> Tables:
     written = found.get("format")
     if type(written) is not int or written < 1:
         raise ValueError(f"its format is {written!r}")
-    if written > FORMAT:
+    if written != FORMAT:
+        version = found.get("backprobe", "(unknown version)")
+        advice = "upgrade" if written > FORMAT else f"read the run with backprobe {version}"
         raise BackprobeError(
-            f"{file} was written by backprobe {found.get('backprobe', '(unknown version)')} (format {written}); "
-            f"this is backprobe {__version__}, which reads up to format {FORMAT}: upgrade"
+            f"{file} was written by backprobe {version} (format {written}); "
+            f"this is backprobe {__version__}, which reads format {FORMAT}: {advice}"
         )
-    return TablesOfFormat1(db) if written == 1 else Tables(db)
+    return Tables(db)
 
 
 def _trace(tables: Tables, file: Path) -> Trace:
     info, rows = _checked(tables.info()), tables.records()
-    decoder = Decoder(tables.fields, tables.short)
+    decoder = Decoder(tables.fields)
     found = rows.pop("Finding", None)
     findings = None if found is None else [decoder(Finding, row) for row in found]
     facts = facts_from(rows, info.pop("asked", ()), decoder)

@@ -88,13 +88,10 @@ class StoredCall:
 
 
 class Tables:
-    """A file of the current format.
+    """A run's file.
 
     :ivar fields: the field names of plain records, by kind.
-    :ivar short: whether plain records may end early.
     """
-
-    short = False
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
