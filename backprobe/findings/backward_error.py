@@ -58,7 +58,7 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
             kind="backward-error",
             severity="error",
             title=title,
-            confidence="certain" if raised.certain else "likely",
+            confidence="certain" if raised.is_located else "likely",
             module=module,
             node=run.name,
             step=call.step,

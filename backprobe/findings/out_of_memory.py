@@ -34,7 +34,7 @@ def out_of_memory(call: BackwardCall, facts: Facts) -> list[Finding]:
             kind="out-of-memory",
             severity="error",
             title=_title(run, held, saved, total),
-            confidence="certain" if raised.certain else "likely",
+            confidence="certain" if raised.is_located else "likely",
             module=run.module,
             node=run.name,
             step=call.step,

@@ -34,7 +34,7 @@ def wrong_shape(call: BackwardCall, facts: Facts) -> list[Finding]:
             severity="error",
             title=f"the backward of {run.name.removesuffix('Backward')} gave gradients that do not fit its inputs: "
             f"{raised.text.splitlines()[0][:200]}",
-            confidence="certain",
+            confidence="likely" if raised.inferred and run.site is not None else "certain",
             module=run.module,
             node=run.name,
             step=call.step,

@@ -66,6 +66,13 @@ class Raised:
     backward: Site | None = None
     #: The operation whose derivative that node is, if a backward with ``create_graph`` created it.
     of: Derivative | None = None
+    #: Whether the forward line of that node is inferred, since the call was not recorded.
+    inferred: bool = False
+
+    @property
+    def is_located(self) -> bool:
+        """Whether the node and its forward line are certain."""
+        return self.certain and not self.inferred
 
 
 @record

@@ -87,7 +87,6 @@ class Failures:
         if not isinstance(error, Exception) or of_handler(error):  # no node is to blame that one stopped it there
             return Raised(type(error).__name__, str(error), None, False, None)
         node, certain = running_node(live.plan, running.graph.seqs, running.watch.order, live.needed)
-        certain = certain and not running.counted  # the line of the node is inferred
         inner = self._frames.site_of_traceback(error.__traceback__)
         if inner is None or inner == self._frames.site(running.spot):
             inner = self._backward_of(nodes, node, str(error))
@@ -96,7 +95,7 @@ class Failures:
             certain = False
             hooked = [i for i in live.plan.leaves if nodes[i].variable._backward_hooks]
             node = hooked[0] if len(hooked) == 1 else node
-        return Raised(type(error).__name__, str(error), node, certain, inner)
+        return Raised(type(error).__name__, str(error), node, certain, inner, inferred=running.counted)
 
     def _backward_of(self, nodes: list[Any], node: int | None, text: str) -> Site | None:
         """Return the user's line that the error refers to: the hook that it names, or the return of a custom function's
