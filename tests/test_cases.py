@@ -5,39 +5,17 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from expectations import expectation, lines_of
 from forked import found_in
 
 from backprobe.findings import own_rules
 
 HERE = Path(__file__).parent
 CASES = {path.stem: path for path in sorted((HERE.parent / "examples").glob("*/*.py"))}
-
-
-def expectation(text: str) -> dict[str, Any]:
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "EXPECT":
-            return ast.literal_eval(node.value)
-    raise AssertionError("no EXPECT")
-
-
-def lines_of(text: str, marker: str) -> set[int]:
-    """The lines of the statements that carry the comment `marker`."""
-    marked = {n for n, line in enumerate(text.splitlines(), 1) if re.search(rf"#.*\b{marker}\b", line)}
-    lines = set(marked)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            span = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-            if span & marked:
-                lines |= span
-    assert lines, f"no line is marked {marker}"
-    return lines
 
 
 def test_every_kind_has_an_example() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_compare_align import tape
+from tapes import tape
 from torch import nn
 
 import backprobe

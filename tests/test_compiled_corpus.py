@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from expectations import expectation, lines_of
 from forked import found_in
-from test_cases import expectation, lines_of
 
 HERE = Path(__file__).parent / "compiled"
 FAILING = {path.stem: path for path in sorted((HERE / "failing").glob("*.py"))}

@@ -9,8 +9,8 @@ import warnings
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
+from programs import OPS, programs
 from stepping import Cube, Net, Noisy, both, grads, small, through
-from test_generated import OPS, programs
 from torch.utils._python_dispatch import TorchDispatchMode
 from watching import same
 

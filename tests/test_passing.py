@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_budget import AT, SPOILS, STEPS, Net, spend, train, watched
+from budgeted import AT, SPOILS, STEPS, Net, spend, train, watched
 from torch import nn
 
 from backprobe.observe.schedule import budget as budgets

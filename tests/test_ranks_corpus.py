@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from expectations import expectation, lines_of
 from ranked import Ended, run_ranks
-from test_cases import expectation, lines_of
 
 HERE = Path(__file__).parent.parent / "examples" / "ranks"
 HEALTHY = {path.stem: path for path in sorted((HERE / "healthy").glob("*.py"))}
