@@ -1,1 +1,1 @@
-"""What torch does not say publicly: walking and freeing graphs, its entry points, measuring tensors."""
+"""Access to torch internals without a public API: walking and freeing graphs, entry points, measuring tensors."""

@@ -28,7 +28,7 @@ class Copy:
     """
 
     def __init__(self, numbers: Sequence[torch.Tensor], streams: Iterable[Any] = ()) -> None:
-        #: Held until the copy is complete: the allocator could give their memory to another stream.
+        #: Kept until the copy is complete: the allocator could otherwise give their memory to another stream.
         self._numbers = numbers
         self._sizes = [number.numel() for number in numbers]
         groups: dict[Any, dict[Any, list[int]]] = {}
@@ -47,7 +47,7 @@ class Copy:
                 wide = torch.float32 if device.type == "mps" else torch.float64
                 rows = [_joined([numbers[at] for at in places]).to(wide) for places in by_dtype.values()]
                 row = rows[0] if len(rows) == 1 else torch.cat(rows)
-                copied = row.to("cpu", non_blocking=current is not None)  # which pins the memory that it goes to
+                copied = row.to("cpu", non_blocking=current is not None)  # to pinned memory
                 event = torch.cuda.Event() if current is not None else None
                 if event is not None:
                     event.record(current)  # type: ignore[no-untyped-call]
@@ -55,7 +55,7 @@ class Copy:
 
     @property
     def is_here(self) -> bool:
-        """Whether all numbers were on the CPU."""
+        """Return whether all numbers were on the CPU already."""
         return all(event is None for _, _, event in self._coming)
 
     @property
@@ -113,7 +113,7 @@ class Later:
             self._send()
 
     def _may_send(self) -> bool:
-        # A copy that is still under way after as many numbers again is waited for: memory is bounded.
+        # Wait for a copy that is still under way once as many numbers again are pending: this bounds the memory.
         return self._coming is None or len(self._waiting) >= 2 * MAX_PENDING_NUMBERS or self._coming[0].is_there
 
     def fetch(self, numbers: Sequence[torch.Tensor], streams: Iterable[Any] = ()) -> list[float]:

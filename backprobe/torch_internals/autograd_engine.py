@@ -1,4 +1,4 @@
-"""The engine: numbers of nodes, the backward that is running, the calls that start one."""
+"""Access to the autograd engine: sequence numbers, the running backward, and the calls that start one."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ from .modes import no_dispatch_modes, undispatched, unseen
 #: Sequence number that the next node made on this thread will get.
 next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
-#: The engine's number of the backward that is running on this thread; -1 where none is.
+#: Return the engine's id of the backward that is running on this thread; -1 if there is none.
 graph_task = torch._C._current_graph_task_id
 
-#: Have a function called when the backward that runs on this thread is over. Where it fails, the function is dropped
-#: without a call.
+#: Register a function that runs when the current backward on this thread is over. If the backward fails, the function
+#: is dropped without a call.
 at_end = torch.autograd.Variable._execution_engine.queue_callback
 
 #: The engine's entry point that ``autograd.backward`` and ``autograd.grad`` call: (roots, their gradients, retain
-#: graph, create graph, inputs, allow unused, accumulate). No inputs: all that can be reached. It goes through no
-#: function mode.
+#: graph, create graph, inputs, allow unused, accumulate). Without inputs, all reachable leaves get gradients. Function
+#: modes do not intercept it.
 run_engine = torch.autograd.Variable._execution_engine.run_backward
 
 
 def in_backward() -> bool:
-    """Whether this thread runs a backward call: a module called now is called by a recomputation or a hook."""
+    """Return whether this thread runs a backward call.
+
+    If so, a module that is called now is called by a recomputation or a hook.
+    """
     return bool(torch._C._current_graph_task_id() != -1)
 
 
 def last_graph_task() -> int:
-    """Number of a backward call made here and now: those to come have higher ones. Makes no node and no random number;
-    -1 where a backward cannot be made (inference mode)."""
+    """Return the graph task id of a backward call made here and now; later calls get higher ids.
+
+    Consumes no sequence number and no random number. Returns -1 if a backward is impossible (inference mode).
+    """
     found = [-1]
     try:
         with torch._C.DisableTorchFunction(), no_dispatch_modes(), torch.enable_grad():
@@ -47,20 +52,24 @@ def last_graph_task() -> int:
 
 
 def gradient_edge(tensor: torch.Tensor) -> GradientEdge:
-    """The gradient edge of `tensor`. Torch makes a view of a leaf to find its accumulator: no mode of the script's sees
-    that view."""
+    """Return the gradient edge of `tensor`.
+
+    Torch makes a view of a leaf to find its accumulator; the view is hidden from the script's modes.
+    """
     with unseen(), undispatched():
         return get_gradient_edge(tensor)
 
 
 def current_node() -> Any:
-    """The node that the engine runs on this thread, or ``None``."""
+    """Return the node that the engine runs on this thread, or ``None``."""
     return torch._C._current_autograd_node()
 
 
 def runs_node(node: Any) -> bool | None:
-    """Whether the backward that runs on this thread runs `node`, or captures its gradient. ``None``: torch cannot
-    tell."""
+    """Return whether the backward running on this thread runs `node`, or captures its gradient.
+
+    ``None``: torch cannot tell.
+    """
     try:
         return bool(torch._C._will_engine_execute_node(node))
     except RuntimeError:  # a leaf in ``autograd.grad``
@@ -68,13 +77,15 @@ def runs_node(node: Any) -> bool | None:
 
 
 def root_gradients(roots: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
-    """What a backward starts from: a one for each scalar root without a gradient. Raises what torch raises for those
-    that do not fit."""
+    """Return the gradients that a backward starts from: 1 for each scalar root without a given one.
+
+    :raises RuntimeError: as torch does for gradients that do not fit their roots.
+    """
     return tuple(torch.autograd._make_grads(tuple(roots), tuple(grads), is_grads_batched=False))  # type: ignore
 
 
 def post_accumulate_hooks(leaf: torch.Tensor) -> dict[int, Any]:
-    """The hooks that run after the gradient of `leaf` is accumulated; the dict that torch reads."""
+    """Return the hooks that run after the gradient of `leaf` is accumulated: the dict that torch reads."""
     return getattr(leaf, "_post_accumulate_grad_hooks", None) or {}
 
 
@@ -85,7 +96,7 @@ def skip_sequence_numbers(count: int) -> None:
     before = next_sequence_nr()
     make: Any = torch._C._FunctionBase
     make()
-    if next_sequence_nr() == before:  # older torch numbers it only when it is applied
+    if next_sequence_nr() == before:  # older torch numbers a node only when it is applied
         make = functools.partial(torch._C._functions.DelayedError, "", 1)
     for _ in range(before + count - next_sequence_nr()):
         make()

@@ -1,10 +1,10 @@
-"""Calls of ``torch.autograd.backward`` by its name: a reentrant checkpoint's, and those of scripts that call it so.
+"""Makes function modes intercept ``torch.autograd.backward`` called by that name, as reentrant checkpoints do.
 
-Later versions of torch show them to function modes as they do ``Tensor.backward``; 2.8 does not. Where torch does not,
-the function in ``torch.autograd`` is replaced by one that does, for as long as somebody of ours watches.
+Later versions of torch pass such calls to function modes, as they do for ``Tensor.backward``; 2.8 does not. In that
+case the function in ``torch.autograd`` is replaced by one that does, as long as one of our modes wants it.
 
-Note [Backward in place of torch's]: The one that replaces it does what torch's later versions do, for threads on which
-a mode of ours is on, and else calls torch's own. It is taken away with the last who watches.
+Note [Backward in place of torch's]: the replacement does what later versions of torch do, for threads on which one of
+our modes is active, and calls torch's own function otherwise. It is removed with the last such mode.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function
 
-#: Torch's own.
+#: Torch's own function.
 own = torch.autograd.backward
 _code = getattr(own, "__code__", None)
-#: Whether modes see it without us.
+#: Whether function modes intercept it without our replacement.
 SHOWS = _code is None or "has_torch_function" in _code.co_names
-#: The modes that want to see calls.
+#: The modes that want to intercept calls.
 _watching: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -33,12 +33,12 @@ def shown(*args: Any, **kwargs: Any) -> Any:
     return own(*args, **kwargs)
 
 
-#: What modes see is called.
+#: The function as passed to modes.
 seen = own if SHOWS else shown
 
 
 def show(mode: Any) -> None:
-    """`mode`, which is on, sees calls from now on."""
+    """Make `mode`, which is active, intercept calls from now on."""
     if not SHOWS:
         _watching.add(mode)
         if torch.autograd.backward is own:
@@ -46,7 +46,7 @@ def show(mode: Any) -> None:
 
 
 def unshow(mode: Any) -> None:
-    """It sees them no longer."""
+    """Stop `mode` from intercepting calls."""
     _watching.discard(mode)
     if not _watching and torch.autograd.backward is shown:
         torch.autograd.backward = own

@@ -1,5 +1,7 @@
-"""What a module is called with by keyword. A hook for all modules is not told: torch calls it from a function that has
-it in a variable."""
+"""Finds the keyword arguments of a module call.
+
+Global module hooks do not receive them, but the torch function that calls the hooks has them in a variable.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 from . import code_objects
 
-#: Inside ``Module.__call__``: what calls hooks and ``forward``.
+#: Code inside ``Module.__call__`` that calls hooks and ``forward``.
 CALLS = frozenset(
     code
     for code in getattr(code_objects.MODULE_CALL, "co_consts", ())
@@ -17,7 +19,9 @@ CALLS = frozenset(
 
 
 def keywords(frame: Any) -> dict[str, Any] | None:
-    """The keyword arguments of the call that `frame`, which calls a hook for all modules, is of; ``None`` where that
-    cannot be told."""
+    """Return the keyword arguments of a module call, given the `frame` that calls a global module hook.
+
+    ``None`` if unknown.
+    """
     found = frame.f_locals.get("kwargs") if frame.f_code in CALLS else None
     return found if isinstance(found, dict) else None

@@ -1,4 +1,4 @@
-"""Regions of ``torch.utils.checkpoint``: which one runs, and what it keeps."""
+"""Regions of ``torch.utils.checkpoint``: the one that is running, and its saved inputs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ StopRecomputation = torch.utils.checkpoint._StopRecomputationError
 
 
 def checkpoint_mark() -> tuple[Any, Any] | None:
-    """The region of a checkpoint that is not reentrant, where one is running on this thread: its frame object, and what
-    tells this recomputation from others (``None`` in the forward)."""
+    """Return (frame object, run) of the non-reentrant checkpoint region on this thread; ``None`` if there is none.
+
+    ``run`` identifies one recomputation; it is ``None`` in the forward.
+    """
     pair = top_hooks()
     if pair is None:
         return None
@@ -27,14 +29,13 @@ def checkpoint_mark() -> tuple[Any, Any] | None:
 
 
 def checkpoint_frame(hook: Any) -> Any:
-    """The frame object of a checkpoint that is not reentrant, from the hook that unpacks for it; ``None`` for other
-    hooks."""
+    """Return the frame object of a non-reentrant checkpoint from its unpack hook; ``None`` for other hooks."""
     held = _closure(hook)
     return held["frame"].cell_contents if "frame" in held else None
 
 
 def _closure(hook: Any) -> dict[str, Any]:
-    """The cells of a function that the file of torch's checkpoints defines; empty for others."""
+    """Return the closure cells of a function defined in torch's checkpoint file; empty for others."""
     code = getattr(hook, "__code__", None)
     if code is None or code.co_filename != code_objects.CHECKPOINT_FILE or not hook.__closure__:
         return {}
@@ -42,10 +43,10 @@ def _closure(hook: Any) -> dict[str, Any]:
 
 
 def checkpoint_inputs(frame: Any) -> list[Any]:
-    """The slots of the tensors that went into a region of a checkpoint that is not reentrant, from its frame object."""
+    """Return the slots of the tensors that a non-reentrant checkpoint region took, from its frame object."""
     given = getattr(frame, "saved_args", None)
     if given is not None:
         return [value for value in given if hasattr(value, "unpack_hook")]
-    saver = getattr(getattr(frame, "input_saver", None), "grad_fn", None)  # a node that torch makes to keep them
-    # The first is a dummy of torch's that makes the node.
+    saver = getattr(getattr(frame, "input_saver", None), "grad_fn", None)  # a node that torch creates to keep them
+    # The first is a dummy tensor of torch's, which creates the node.
     return [slot for _, slot in saved_slots(saver)][1:] if saver is not None else []

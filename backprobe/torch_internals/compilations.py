@@ -1,4 +1,4 @@
-"""What Dynamo notes of its compilations, for whoever asks."""
+"""Reads the records that Dynamo keeps of its compilations and graph breaks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from ..torch_texts import MODE_STACK, RECOMPILE_LIMIT
 
-#: A traceback's frame in torch's texts: file, line, function.
+#: A frame of a traceback in torch's messages: file, line, function.
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
-#: What Dynamo calls the rest of a function after a break of the graph.
+#: The name that Dynamo gives the rest of a function after a graph break.
 _RESUMES = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _ID = re.compile(r"^!?\d+/\d+(_\d+)?: ")
 
@@ -20,12 +20,12 @@ Place = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Compilation:
-    """One compilation, or one that was given up. `frame` is one number for all compilations of a function.
+    """A compilation, or a failed one. All compilations of a function share one number, `frame`.
 
-    :ivar function: its name; empty where torch does not say it again.
-    :ivar after: the line after which it goes on, where it is the rest of a function.
-    :ivar guard: what did not hold any more, and ``relied`` the lines that made torch rely on it, outermost first.
-    :ivar for_us: it was compiled again as a mode of ours is on now and was not then, or the other way round.
+    :ivar function: its name; empty if torch does not repeat it.
+    :ivar after: the line after which execution continues, if this is the rest of a function.
+    :ivar guard: the guard that failed, and ``relied`` the lines that created it, outermost first.
+    :ivar for_us: the recompilation was caused by a mode of ours that is on now and was off before, or the reverse.
     :ivar failed: why nothing was compiled, and ``failed_at`` the line.
     """
 
@@ -48,16 +48,16 @@ class Compilation:
 
 @dataclass(frozen=True)
 class Broken:
-    """A break of the graph: lines that led to it, outermost first."""
+    """A graph break: its reason and the lines that led to it, outermost first."""
 
     reason: str
     stack: tuple[Place, ...]
 
 
 class Compilations:
-    """What is new each time one looks. Torch keeps the last 64 compilations.
+    """Reader of the compilations and graph breaks that are new at each call of ``new``. Torch keeps the last 64.
 
-    :ivar lost: how often some went by that were not looked at.
+    :ivar lost: how often compilations were dropped before they were read.
     """
 
     def __init__(self) -> None:
@@ -66,13 +66,13 @@ class Compilations:
         self.lost = 0
 
     def new(self) -> tuple[list[Compilation], list[Broken]]:
-        """Compilations and breaks since the last look."""
+        """Return the compilations and graph breaks since the last call."""
         utils: Any = sys.modules.get("torch._dynamo.utils")
         if utils is None:
             return [], []
         noted = utils.get_compilation_metrics() if utils._compilation_metrics else []
         broken = utils.graph_break_reasons
-        if len(broken) < self._breaks:  # torch._dynamo.reset() has forgotten them
+        if len(broken) < self._breaks:  # torch._dynamo.reset() has cleared them
             self._breaks = 0
         if (not noted or noted[-1] is self._last) and len(broken) == self._breaks:
             return [], []
@@ -117,13 +117,16 @@ def _places(text: str) -> tuple[Place, ...]:
 
 
 def said(reason: str) -> str:
-    """What torch says of a break, without its explanations and hints: of several, the last but for a loop's."""
+    """Return torch's reason for a graph break, without explanations and hints.
+
+    The first lines of nested graph breaks are joined by colons, the last break first.
+    """
     parts = re.split(r"\n\n\*\*\* While handling this graph break.*\n+", reason.strip())
     return ": ".join(part.partition("\n")[0].strip() for part in reversed(parts) if part)
 
 
 def known() -> tuple[str, ...]:
-    """Names of torch's that are read here."""
+    """Return the torch names that this module reads."""
     return (
         *("compile_id", "co_name", "co_filename", "co_firstlineno", "recompile_reason", "fail_reason"),
         *("fail_user_frame_filename", "fail_user_frame_lineno", "is_forward", "graph_op_count", "duration_us"),

@@ -1,10 +1,9 @@
-"""Whether a compiled region gives what its operations give, and if not, the first operation with which it does not.
+"""Checks whether a compiled region computes the same as its ops run eagerly, and finds the first op that differs.
 
-Both are run on copies of what the region was given, forward and backward, and once more op by op in float64, which says
-how far rounding takes either. What the compiler made is wrong where it is much farther from float64 than the operations
-are. Then parts of the graph that end with an operation are compiled by the same backend: the first part that is wrong,
-by bisection, ends with it. It is tried whether that operation is wrong alone, on what it was given, and on random
-numbers of the same shapes.
+Both run on copies of the region's inputs, forward and backward, and the ops once more in float64, which shows how far
+rounding takes either. The compiled code is wrong if it is much farther from float64 than the eager ops are. If so,
+prefixes of the graph are compiled by the same backend, and bisection finds the shortest wrong one; its last op is the
+culprit. That op is then also tested alone, on its actual inputs and on random numbers of the same shapes.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from .compiled_norms import SHARE, Bounded, TooLarge, free_memory
 from .region_reexecution import again, apart
 from .thread_state import put_autocast
 
-#: What is wrong is so many times as far from float64 as the operations are, and more than so many roundings.
+#: A result is wrong if its error against float64 exceeds this many times the eager error, and this many rounding units.
 TIMES, ROUNDINGS = 20.0, 64.0
-#: Nodes that a graph may have.
+#: The most nodes that a graph may have.
 NODES = 5000
 
 
 @dataclass(frozen=True)
 class WrongRegion:
-    """What the compiler made is wrong.
+    """A region whose compiled code computes wrong results.
 
-    :ivar node: of the region's graph, with which it begins; ``None``: no part of the graph is wrong by itself.
-    :ivar backward: it is the gradients; else the forward.
-    :ivar off, usual: relative distance from float64, of what the compiler made and of the operations.
-    :ivar alone: the operation is wrong when it alone is compiled, on what it was given.
-    :ivar script: a script that shows it, where random numbers do.
+    :ivar node: the first wrong node of the region's graph; ``None``: no prefix of the graph is wrong by itself.
+    :ivar backward: the gradients are wrong; otherwise the forward.
+    :ivar off, usual: relative distance from float64 of the compiled code and of the eager ops.
+    :ivar alone: the op is wrong even if it is compiled alone, on its actual inputs.
+    :ivar script: a script that reproduces it, if random numbers do.
     """
 
     node: Any
@@ -49,13 +48,13 @@ class WrongRegion:
 
 
 class Unchecked(Exception):
-    """It cannot be told: why."""
+    """The error for a region that cannot be checked, with the reason."""
 
 
 def wrong_region(call: RegionCall) -> WrongRegion | None:
-    """Whether a call of a region gave something else than its operations.
+    """Return how the compiled code of a region call is wrong; ``None`` if it computes the same as its ops.
 
-    :raises Unchecked: the region draws random numbers, is too large, or what the compiler made cannot be had.
+    :raises Unchecked: the region draws random numbers, is too large, or its compiled function is not available.
     """
     region = call.region
     if region.made is None or region.compiler is None or len(region.graph.nodes) > NODES:
@@ -65,7 +64,7 @@ def wrong_region(call: RegionCall) -> WrongRegion | None:
 
 
 def _look(call: RegionCall) -> WrongRegion | None:
-    tensors = _Tensors(SHARE / 3 * free_memory(call.args))  # in float64, beside what came of it as it is
+    tensors = _Tensors(SHARE / 3 * free_memory(call.args))  # leaves room for float64 and for the original results
     try:
         again(call, tensors)
     except (TooLarge, torch.OutOfMemoryError) as error:
@@ -82,7 +81,7 @@ def _look(call: RegionCall) -> WrongRegion | None:
     nodes = [node for node in region.graph.nodes if node in tensors.nodes]
     low, high = 0, len(nodes)
     worst: tuple[float, float] | None = None
-    while low < high:  # the first after which it is wrong
+    while low < high:  # finds the first node after which it is wrong
         middle = (low + high) // 2
         done = set(nodes[: middle + 1])
         gives = [n for n in nodes[: middle + 1] if n is nodes[middle] or not done.issuperset(n.users)]
@@ -92,14 +91,14 @@ def _look(call: RegionCall) -> WrongRegion | None:
             high, worst = middle, seen
         else:
             low = middle + 1
-    if worst is None:  # only where all of it is compiled together
+    if worst is None:  # wrong only if the whole graph is compiled together
         return WrongRegion(None, backward, off, usual)
     alone, script = _alone(region, nodes[high], call.args, backward)
     return WrongRegion(nodes[high], backward, *worst, alone, script)
 
 
 class _Tensors(Bounded):
-    """Notes the nodes that gave a tensor."""
+    """Notes that also collect the nodes that returned a tensor."""
 
     def __init__(self, limit: float) -> None:
         super().__init__(limit)
@@ -112,8 +111,10 @@ class _Tensors(Bounded):
 
 
 def _before(region: CompiledGraph, end: Any, gives: Sequence[Any]) -> Graph:
-    """A region's graph up to the node `end`, which gives what the nodes `gives` give. Inputs stand before all others:
-    it takes what the region takes."""
+    """Return a region's graph up to the node `end`, with the results of `gives` as outputs.
+
+    Placeholders precede all other nodes, so it takes the same inputs as the region.
+    """
     graph = Graph()
     made: dict[Any, Any] = {}
     for node in region.graph.nodes:
@@ -125,7 +126,7 @@ def _before(region: CompiledGraph, end: Any, gives: Sequence[Any]) -> Graph:
 
 
 def _alone(region: CompiledGraph, node: Any, args: Sequence[Any], backward: bool) -> tuple[bool, str]:
-    """Whether `node` is wrong when it alone is compiled, and a script that shows that on random numbers."""
+    """Return whether `node` is wrong when compiled alone, and a script that shows it on random numbers (or "")."""
     needs = node.all_input_nodes
     values = dict(zip(needs, _operations_of(region.module, _before(region, node, needs))(*_copies(args)), strict=True))
     graph = Graph()
@@ -156,7 +157,7 @@ def _drawn(value: Any, random: torch.Generator) -> Any:
 
 
 def _backend(compiler: Any) -> str:
-    """As ``torch.compile`` is told."""
+    """Return the backend as source text for ``torch.compile``."""
     name = getattr(compiler, "_compiler_name", None)
     known = sys.modules["torch._dynamo"].list_backends(exclude_tags=())
     return repr(name) if name in known else "BACKEND"
@@ -182,43 +183,49 @@ def _script(module: GraphModule, drawn: Sequence[Any], backward: bool, backend: 
 
 
 def _operations_of(module: Any, graph: Any) -> Callable[..., Any]:
-    """Runs the nodes of a graph one by one."""
+    """Return a function that runs the nodes of a graph one by one."""
     steps = Interpreter(module, graph=graph)
     steps.extra_traceback = False
     return steps.run  # type: ignore[no-any-return]
 
 
 class _Part:
-    """A graph, and what it is given."""
+    """A graph and the inputs to run it on."""
 
     def __init__(self, module: Any, graph: Any, args: Sequence[Any]) -> None:
         self._module, self._graph, self._args = module, graph, args
 
     def compiled_differs(self, compiler: Callable[..., Any], backward: bool) -> tuple[float, float] | None:
-        """Whether what `compiler` makes of it is wrong, in the forward or the `backward`."""
-        module = GraphModule(self._module, copy_of(self._graph))  # which a compiler may write to
+        """Return the distances from float64 if the result of `compiler` is wrong, else ``None``.
+
+        The forward is compared, or the backward if `backward` is true.
+        """
+        module = GraphModule(self._module, copy_of(self._graph))  # a compiler may modify it
         try:
             made = compiler(module, _copies(self._args))
             found = self.differs(made, backward)
-        except Exception:  # a part alone may be nothing that a compiler takes
+        except Exception:  # a prefix of the graph may not be compilable
             return None
         return found[1:] if found is not None and found[0] == backward else None
 
     def draws(self) -> bool:
-        """Whether its operations give something else each time: attention may draw random numbers, and mostly does
-        not."""
+        """Return whether two runs differ: attention may draw random numbers, but usually does not."""
         operations = _operations_of(self._module, self._graph)
         once, twice = (self._run(operations, self._args)[0] for _ in range(2))
         return not all(torch.equal(a, b) for a, b in zip(once, twice, strict=True))
 
     def differs(self, made: Callable[..., Any], backward: bool | None = None) -> tuple[bool, float, float] | None:
-        """Whether `made` gives something else than the graph: in the backward, how far it is from float64, and how far
-        the graph is. ``backward``: look at that alone."""
+        """Return how the results of `made` differ from those of the graph's ops; ``None`` if they do not.
+
+        The value is (whether it is in the backward, the distance of `made` from float64, that of the ops).
+
+        :param backward: compare the backward only (``True``), the forward only (``False``), or both (``None``).
+        """
         operations = _operations_of(self._module, self._graph)
         plain = self._run(operations, self._args)
         try:
             exact = self._run(operations, self._args, wide=True)
-        except RuntimeError:  # two dtypes meet where the graph names one
+        except RuntimeError:  # mixed dtypes: the graph names one
             exact = plain
         own = self._run(made, self._args)
         for late in (False, True) if backward is None else (backward,):
@@ -231,9 +238,9 @@ class _Part:
     def _run(
         self, function: Callable[..., Any], args: Sequence[Any], wide: bool = False
     ) -> tuple[list[Any], list[Any]]:
-        """What a function gives, and the gradients of what it was given, of random ones that come to it.
+        """Return the results of `function`, and the gradients of its inputs for random incoming gradients.
 
-        :param wide: it is given float64.
+        :param wide: run in float64.
         """
         given = _copies(args, wide)
         outs = [o for o in tree_leaves(function(*given)) if isinstance(o, torch.Tensor)]
@@ -250,7 +257,7 @@ class _Part:
 
 
 def _copies(args: Sequence[Any], wide: bool = False) -> list[Any]:
-    """What was one tensor is one again. `wide`: floating-point ones in float64."""
+    """Return copies of `args`; equal tensors share one copy. `wide`: floating-point ones in float64."""
     known: dict[int, Any] = {}
     for a in args:
         if isinstance(a, torch.Tensor) and id(a) not in known:
@@ -261,7 +268,7 @@ def _copies(args: Sequence[Any], wide: bool = False) -> list[Any]:
 
 
 def _farther(mine: Any, theirs: Any, true: Any) -> tuple[float, float] | None:
-    """How far `mine` and `theirs` are from what is `true`, where `mine` is much farther."""
+    """Return the distances of `mine` and `theirs` from `true` if `mine` is much farther away, else ``None``."""
     if theirs is None or mine is None or true is None:
         return None if (mine is None) == (theirs is None) else (float("inf"), 0.0)
     if not theirs.is_floating_point() or mine.shape != theirs.shape:

@@ -68,7 +68,7 @@ class CompiledGraph:
 
     @property
     def updates(self) -> bool:
-        """Whether it is or contains an optimizer's step."""
+        """Return whether it is or contains an optimizer's step."""
         return any(".param_groups[" in source for source in self.sources)
 
 
@@ -103,7 +103,7 @@ class RegionCall:
 
     @property
     def changed(self) -> bool:
-        """Whether an argument that requires grad has been written to since the call."""
+        """Return whether an argument that requires grad has been written to since the call."""
         return any(
             version is not None and arg.requires_grad and arg._version != version
             for arg, version in zip(self.args, self.versions, strict=True)
@@ -111,7 +111,7 @@ class RegionCall:
 
 
 class CompiledGraphs:
-    """Records graphs when Dynamo compiles them, and calls of the compiled regions.
+    """Recorder of the graphs that Dynamo compiles, and of calls of the compiled regions.
 
     :param called: receives each finished call whose outputs require grad.
     :param gone: receives the ``id`` of each such call when its graph is freed.

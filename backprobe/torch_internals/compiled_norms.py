@@ -1,4 +1,4 @@
-"""The norms of the gradients inside a compiled region, which runs again op by op, forward and backward."""
+"""Measures gradient norms inside a compiled region by re-executing it op by op, forward and backward."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from .measure import Norms
 from .region_reexecution import Notes, again, apart, backward_again, pairs_of, tensors_of
 from .walk import LiveGraph, Plans, walk
 
-#: Of the memory that is free, what the forward may fill: its backward wants as much again.
+#: The share of free memory that the forward may fill: its backward needs as much again.
 SHARE = 0.4
 _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+) kB", re.MULTILINE)
 
 
 def _bytes(tensor: Any) -> int:
-    """What a tensor takes of its own; one of a ``torch.func`` transform has no storage that can be asked."""
+    """Return the bytes that a tensor owns: 0 for a view.
+
+    A tensor of a ``torch.func`` transform is estimated, because its storage cannot be read.
+    """
     try:
         return int(tensor.untyped_storage().nbytes()) if tensor._base is None else 0
     except (NotImplementedError, RuntimeError):
@@ -30,14 +33,19 @@ def _bytes(tensor: Any) -> int:
 
 
 class TooLarge(Exception):
-    """A region that is not run again: it has too many operations, or takes too much memory."""
+    """The error for a region that is not re-executed: it has too many ops, or takes too much memory."""
 
 
 @dataclass
 class NodeInside:
-    """A node of autograd of a region that ran again. ``made``: the node of the region's graph, ``None`` where it copies
-    what was given. ``edges``: to the node with that number, or, with numbers below zero, to what was given: minus one
-    minus its position in ``tensors_of(call)``. ``came`` and ``gave``: norms."""
+    """An autograd node of a re-executed region.
+
+    :ivar made: the node of the region's graph; ``None`` if the node copies an input.
+    :ivar edges: for each edge, (node number, output index); a negative number -1 - k stands for the input at position k
+        of ``tensors_of(call)``.
+    :ivar order: the position in the order of execution; ``None`` if it did not run.
+    :ivar came, gave: norms of the incoming and the outgoing gradients.
+    """
 
     name: str
     seq: int
@@ -50,8 +58,12 @@ class NodeInside:
 
 @dataclass
 class Inner:
-    """``outputs``: of each output of the region that a gradient came to, the node that made it, and which of that
-    node's it is. ``leaves``: norms of the gradients of ``tensors_of(call)``."""
+    """The autograd nodes inside a region, with gradient norms.
+
+    :ivar outputs: for each output of the region that received a gradient: the node that made it and its output index
+        there.
+    :ivar leaves: gradient norms by position in ``tensors_of(call)``.
+    """
 
     nodes: list[NodeInside]
     outputs: dict[int, tuple[int, int]]
@@ -59,7 +71,7 @@ class Inner:
 
 
 class Bounded(Notes):
-    """Gives up where the forward needs more than `limit` bytes."""
+    """Notes that raise ``TooLarge`` if the forward needs more than `limit` bytes."""
 
     def __init__(self, limit: float) -> None:
         super().__init__(False)
@@ -81,10 +93,12 @@ class Bounded(Notes):
 
 
 def norms_inside(call: RegionCall, gradients: Sequence[Any], most: int) -> Inner | None:
-    """What the backward of a call of a region does inside; ``None`` where what came to it was not finite, or nothing.
+    """Return the nodes and gradient norms inside the backward of a region call.
 
-    :param gradients: of each output the gradient that came to it, or ``None``.
-    :param most: nodes of autograd.
+    ``None`` if no gradient came in, or a non-finite one.
+
+    :param gradients: for each output, its incoming gradient or ``None``.
+    :param most: the most autograd nodes.
     :raises TooLarge: it has more nodes, or there is no memory for it.
     """
     if any(isinstance(a, torch.Tensor) and a.is_cuda for a in call.args) and torch.cuda.is_current_stream_capturing():
@@ -101,14 +115,14 @@ def norms_inside(call: RegionCall, gradients: Sequence[Any], most: int) -> Inner
 
 
 def free_memory(args: Sequence[Any]) -> float:
-    """Bytes that are free where `args` are, as far as that is known."""
+    """Return the free bytes on the device of `args`; infinity if unknown."""
     device = next((a.device for a in args if isinstance(a, torch.Tensor) and a.is_cuda), None)
     if device is not None:
         own = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + own)
     try:
         found = _AVAILABLE.search(Path("/proc/meminfo").read_text())
-    except OSError:  # another system than Linux
+    except OSError:  # not Linux
         found = None
     return 1024.0 * int(found[1]) if found is not None else float("inf")
 
@@ -151,7 +165,7 @@ def _look(call: RegionCall, gradients: Sequence[Any], most: int, limit: float) -
 
 
 def _structure(graph: LiveGraph, given: Sequence[Any], notes: Notes) -> list[NodeInside]:
-    """The nodes, without what ends in a leaf, but in their numbers."""
+    """Return the nodes by number; edges that end in a leaf point to the region's inputs."""
     position = {id(leaf): k for k, leaf in enumerate(given)}
     ends = {i: position.get(id(variable)) for i, variable in graph.leaves}
     found = []

@@ -1,4 +1,4 @@
-"""Regions that ``torch.compile`` has made one node of."""
+"""Regions that ``torch.compile`` turned into a single autograd node."""
 
 from __future__ import annotations
 
@@ -10,53 +10,55 @@ from typing import Any
 from ..torch_texts import COMPILED, OPTIMIZED
 from .walk import Plans, walk
 
-#: What compiles whole backward calls.
+#: The module that compiles whole backward calls.
 _WHOLE = "torch._dynamo.compiled_autograd"
 
 
 def count() -> int:
-    """How many frames Dynamo has compiled in this process."""
+    """Return how many frames Dynamo has compiled in this process."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     return utils.counters["frames"].get("ok", 0) if utils is not None else 0
 
 
 def in_use() -> bool:
-    """Whether Dynamo has compiled anything in this process."""
+    """Return whether Dynamo has compiled anything in this process."""
     return count() > 0
 
 
 def reached(nodes: Sequence[Any]) -> bool:
-    """Whether a backward from `nodes` runs a compiled region."""
+    """Return whether a backward from `nodes` runs a compiled region."""
     return in_use() and any(name.startswith(COMPILED) for name in walk(nodes, Plans()).plan.names)
 
 
 def compiles_backward() -> bool:
-    """Whether the backward that is about to be called is compiled as a whole, with the hooks on its nodes."""
+    """Return whether the next backward is compiled as a whole, with the hooks on its nodes."""
     return bool(getattr(sys.modules.get(_WHOLE), "compiled_autograd_enabled", False))
 
 
 @contextmanager
 def backward_as_it_is() -> Iterator[None]:
-    """Backward calls of ours are not compiled inside, whatever those of the script are."""
+    """Run our backward calls inside without compiled autograd, even if the script enabled it."""
     disabled: Any = getattr(sys.modules.get(_WHOLE), "_disable", None)
     with disabled() if disabled is not None and compiles_backward() else nullcontext():
         yield
 
 
 def is_compiled(node: Any) -> bool:
-    """Whether `node` is a whole compiled region."""
+    """Return whether `node` is a whole compiled region."""
     return hasattr(getattr(node, "_forward_cls", None), "compiled_bw")
 
 
 def backward_module(node: Any) -> Any:
-    """The FX graph of what a compiled region runs in its backward, where torch still has it, else ``None``."""
+    """Return the FX graph of a compiled region's backward if torch still has it, else ``None``."""
     info = getattr(getattr(node, "_forward_cls", None), "_lazy_backward_info", None)
     return getattr(info, "bw_module", None)
 
 
 def generated_from(module: Any, line: int) -> str:
-    """The traceback, as text, of the call that stands in `line` of the code that FX has written for `module`; empty
-    where it is not known."""
+    """Return the traceback, as text, of the call at `line` of the code that FX generated for `module`.
+
+    Empty if it is unknown.
+    """
     numbers, begin = getattr(module, "_lineno_map", None), getattr(module, "_prologue_start", 0)
     at = numbers.get(line - begin) if numbers else None
     nodes = list(module.graph.nodes) if at is not None else []
@@ -64,5 +66,5 @@ def generated_from(module: Any, line: int) -> str:
 
 
 def is_compiled_module(module: Any) -> bool:
-    """Whether calls of `module` run compiled code: ``torch.compile(module)``, or ``module.compile()``."""
+    """Return whether calls of `module` run compiled code: ``torch.compile(module)``, or ``module.compile()``."""
     return type(module).__name__ == OPTIMIZED or getattr(module, "_compiled_call_impl", None) is not None

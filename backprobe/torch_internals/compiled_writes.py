@@ -1,7 +1,8 @@
-"""Which line of a graph writes to what its backward needs, where torch refuses to compile it for that.
+"""Finds the line of a graph that writes to a tensor which its backward needs, so that torch refuses to compile it.
 
-The compiler traces the backward with the forward, and meets the error that autograd would raise. It is asked once more
-here, op by op and with fake tensors, which have shapes and versions and no values: nothing is computed.
+The compiler traces the backward together with the forward, and hits the error that autograd would raise. The error is
+provoked once more here, op by op and with fake tensors, which have shapes and versions but no values: nothing is
+computed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .thread_state import autocast_now
 
 @dataclass(frozen=True)
 class RefusedWrite:
-    """The graph's node that wrote, that which had saved what it wrote to, and the shape and versions of that."""
+    """The graph node that wrote, the node that had saved the written tensor, and that tensor's shape and versions."""
 
     write: Any
     saver: Any
@@ -32,12 +33,12 @@ class RefusedWrite:
 
 
 class _Versions(Notes):
-    """Notes which node took which storage to which version."""
+    """Notes of which node took which storage to which version."""
 
     def __init__(self) -> None:
         super().__init__(False)
         self._writes: list[tuple[Any, int, int]] = []
-        self._alive: list[Any] = []  # an address means one storage as long as it lives
+        self._alive: list[Any] = []  # an address identifies a storage only while it lives
 
     def states(self, tensors: Sequence[Any]) -> list[Any]:
         return [t._version for t in tensors]
@@ -48,16 +49,16 @@ class _Versions(Notes):
         for t, version in zip(given, before, strict=True):
             if t._version > version:
                 self._writes.append((node, t.untyped_storage()._cdata, t._version))
-                super().note(node, [], [], t)  # what writes has made nodes of it
+                super().note(node, [], [], t)  # the nodes that the write created
 
     def past(self, tensor: Any, version: int) -> Any:
-        """The node that took the storage of `tensor` past `version`."""
+        """Return the node that took the storage of `tensor` past `version`."""
         storage = tensor.untyped_storage()._cdata
         return next((node for node, where, after in self._writes if where == storage and after > version), None)
 
 
 def refused_write(region: CompiledGraph, args: Sequence[Any]) -> RefusedWrite | None:
-    """The first write to what is needed that a backward of `region` on `args` meets; ``None`` where it meets none."""
+    """Return the first write that makes the backward of `region` on `args` fail; ``None`` if there is none."""
     call = RegionCall(region, tuple(args), (None,) * len(args), autocast_now(), None)
     found: RefusedWrite | None = apart(lambda: _look(call), call)
     return found

@@ -1,10 +1,10 @@
-"""Calls of custom functions, among the frames that run.
+"""Finds calls of custom autograd functions among the running frames.
 
-Note [Frames of custom functions]: a torch whose ``Function.apply`` is Python has its frame under the ``forward`` of
-    each custom function. Where it is C it leaves none, and the frame of the ``forward`` itself is looked for. Its code
-    tells which it is, but for two things. A ``forward`` may be called by hand, by that of another class: so its ``ctx``
-    has to be of a class with this ``forward``. And one code may serve many functions, as a decorator's does: where
-    there is no ``ctx`` (the class has ``setup_context``), what its free variables hold has to be the same.
+Note [Frames of custom functions]: if ``Function.apply`` is written in Python, its frame is below the ``forward`` of
+each custom function. If it is written in C, it has no frame, and the frame of the ``forward`` itself is searched for by
+its code object. Two cases are ambiguous. A ``forward`` may be called directly, by that of another class: so its ``ctx``
+has to be of a class with this ``forward``. And one code object may serve many functions, as a decorator's wrapper does:
+if there is no ``ctx`` (the class has ``setup_context``), the values of its free variables have to match.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import torch
 
 from . import code_objects
 
-#: What ``Function.apply`` calls what it is given, where it is Python.
+#: The variable of ``Function.apply`` that holds its arguments, if it is written in Python.
 ARGUMENTS = "args"
 _Function = torch.autograd.Function
 _Context = torch.autograd.function.BackwardCFunction
 
 
 def positional(code: CodeType, local: dict[str, Any]) -> list[Any]:
-    """What the variables `local` of a call of `code` have for its positional arguments."""
+    """Return the positional arguments of a call of `code`, read from its variables `local`."""
     count = code.co_argcount
     found = [local.get(name) for name in code.co_varnames[:count]]
     if code.co_flags & CO_VARARGS:
@@ -36,7 +36,7 @@ def positional(code: CodeType, local: dict[str, Any]) -> list[Any]:
 
 
 def _classes() -> Iterator[Any]:
-    """All custom functions that there are."""
+    """Yield all custom function classes that exist."""
     left = _Function.__subclasses__()
     for one in left:  # grows as we go
         yield one
@@ -44,17 +44,22 @@ def _classes() -> Iterator[Any]:
 
 
 class CustomCalls:
-    """Finds the frames under which a custom function's forward runs: who called it is behind. It caches by code object.
-    `variables` reads those of a frame."""
+    """Finder of the frames that run a custom function's forward, and thus of the callers behind them.
+
+    It caches by code object.
+
+    :param variables: returns the variables of a frame.
+    """
 
     def __init__(self, variables: Callable[[Any], dict[str, Any]]) -> None:
         self._variables = variables
-        #: By id of a code object: it, and functions without a ``ctx`` that have it; ``None``: it is no ``forward``.
+        #: By id of a code object: the object (kept alive), and functions without a ``ctx`` that use it; ``None``: not a
+        #: ``forward``.
         self._known: dict[int, tuple[CodeType, list[weakref.ref[Any]] | None]] = {}
         self._count = 0
 
     def innermost(self, frame: Any) -> Any:
-        """At or above `frame`; ``None`` where no custom function runs."""
+        """Return the innermost such frame at or above `frame`; ``None`` if no custom function runs."""
         apply = code_objects.FUNCTION_APPLY
         if apply is not None:
             while frame is not None and frame.f_code is not apply:
@@ -62,7 +67,7 @@ class CustomCalls:
             return frame
         found = self._next(frame)
         if found is None and self._count != len(_Function.__subclasses__()):
-            self._known.clear()  # a new class may have a forward that was a function like others before
+            self._known.clear()  # an ordinary function may have become a new class's forward
             found = self._next(frame)
         return found
 
@@ -73,7 +78,7 @@ class CustomCalls:
         return found
 
     def given(self, frame: Any) -> list[Any]:
-        """What the custom function of a frame that was found here was called with."""
+        """Return the arguments of the custom function whose `frame` was found here."""
         local = self._variables(frame)
         if frame.f_code is code_objects.FUNCTION_APPLY:
             return list(local.get(ARGUMENTS, ()))
@@ -88,7 +93,7 @@ class CustomCalls:
             if seen is None:
                 if forwards is None:
                     forwards = self._forwards()
-                    if len(known) > 100_000:  # code that is made anew all the time, as by exec
+                    if len(known) > 100_000:  # code objects created all the time, as by exec
                         known.clear()
                 seen = known[id(code)] = code, forwards.get(id(code))
             if seen[1] is not None and self._is_called(frame, seen[1]):
@@ -108,7 +113,7 @@ class CustomCalls:
         return found
 
     def _is_called(self, frame: Any, without: list[weakref.ref[Any]]) -> bool:
-        """Note [Frames of custom functions]."""
+        """Return whether `frame` runs the forward of a custom function: Note [Frames of custom functions]."""
         code, local = frame.f_code, self._variables(frame)
         values = positional(code, local)
         at = _context_in(values)
@@ -122,12 +127,15 @@ class CustomCalls:
 
 
 def _context_in(values: list[Any]) -> int:
-    """Where the ``ctx`` is among `values`, which begin with what a partial function or a method has; else -1."""
+    """Return the index of the ``ctx`` in `values`; -1 if there is none.
+
+    Bound arguments of a method or a partial function may precede it.
+    """
     return next((at for at, value in enumerate(values) if isinstance(value, _Context)), -1)
 
 
 def _code_of(forward: Any) -> CodeType | None:
-    """The code that runs when it is called; ``None`` where that is no Python."""
+    """Return the code object that runs when `forward` is called; ``None`` if it is not Python."""
     while isinstance(forward, functools.partial):
         forward = forward.func
     code = getattr(forward, "__code__", None) or getattr(type(forward).__call__, "__code__", None)

@@ -1,11 +1,11 @@
-"""Keep the freeing of a deep graph from overflowing the stack after Python has looked at its nodes.
+"""Prevents a stack overflow when a deep graph is freed after Python has accessed its nodes.
 
-Note [Freeing deep graphs]: From the first look on, torch (2.13) keeps a node's Python wrapper as long as the node, and
-    frees such nodes recursively: about 45,000 of them overflow an 8 MB stack. Nothing but other holders of the
-    nodes prevents it. So the graph is parted into bands of depth, and a node with an edge into a deeper band holds the
-    node there in its metadata, which torch drops after the edges: the recursion ends at the border of a band, and what
-    was held goes when the recursion is over, one after the other. Nothing lives longer than it would have: a node holds
-    only what its own edges hold too.
+Note [Freeing deep graphs]: once Python has accessed a node, torch (2.13) keeps its Python wrapper as long as the node,
+and frees such nodes recursively: about 45,000 of them overflow an 8 MB stack. The only remedy is another reference to
+the nodes. So the graph is divided into bands of depth, and a node with an edge into a deeper band also references the
+node there in its metadata, which torch drops after the edges. The recursion ends at the border of a band, and the
+referenced nodes are freed one after the other when it is over. Nothing lives longer than before: a node only references
+what its own edges reference too.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from typing import Any
 
 from ..graphs.order import borders as borders_of
 
-#: Graphs of fewer nodes are left alone.
+#: Graphs with fewer nodes are left alone.
 DEEP = 10_000
-#: Depth of a band. A recursion may go through two of them.
+#: Depth of a band. A recursion may span two of them.
 BAND = 5_000
 _KEY = "backprobe: frees the graph below"
 
 
 class _Pending(threading.local):
-    """Nodes to let go of when this thread frees nothing any more. One for all graphs: where several that were looked at
-    hang together, the freeing of one goes on in the next, on the same stack."""
+    """Nodes to release when this thread is not freeing others.
+
+    There is one list for all graphs: if several accessed graphs are connected, freeing one continues in the next, on
+    the same stack.
+    """
 
     def __init__(self) -> None:
         self._nodes: list[Any] = []
@@ -33,13 +36,13 @@ class _Pending(threading.local):
 
     def take(self, nodes: list[Any]) -> None:
         self._nodes += nodes
-        nodes.clear()  # nobody else holds them any longer
-        if self._busy:  # further up the stack somebody lets go of them
+        nodes.clear()  # the last other reference is gone
+        if self._busy:  # a caller up the stack releases them
             return
         self._busy = True
         try:
             while self._nodes:
-                self._nodes.pop()  # what this frees comes back here with what it held
+                self._nodes.pop()  # freeing it appends its own nodes to the list
         finally:
             self._busy = False
 
@@ -48,19 +51,19 @@ _PENDING = _Pending()
 
 
 class _Below:
-    """Holds nodes of the next band until it goes itself."""
+    """Owner of nodes of the next band, which it releases when it is deleted itself."""
 
     __slots__ = ("_pending", "nodes")
 
     def __init__(self, nodes: list[Any]) -> None:
-        self._pending, self.nodes = _PENDING, nodes  # it may outlive this module when Python ends
+        self._pending, self.nodes = _PENDING, nodes  # it may outlive this module at interpreter exit
 
     def __del__(self) -> None:
         self._pending.take(self.nodes)
 
 
 def protect(nodes: Sequence[Any], borders: Iterable[tuple[int, int]]) -> None:
-    """See that a graph is freed without deep recursion, from wherever it begins.
+    """Arrange that a graph is freed without deep recursion, no matter which of its nodes is freed first.
 
     :param borders: edges (node, node that gets its gradient) that lead into a deeper band; see ``Plan.borders``.
     """
@@ -73,7 +76,7 @@ def protect(nodes: Sequence[Any], borders: Iterable[tuple[int, int]]) -> None:
 
 
 def protect_walked(nodes: Sequence[Any]) -> None:
-    """The same for a part of a graph that was looked at and whose edges were not noted; small ones are left alone."""
+    """Do the same as ``protect`` for accessed nodes whose edges were not recorded; small graphs are left alone."""
     if len(nodes) <= DEEP:
         return
     index = {node: i for i, node in enumerate(nodes)}

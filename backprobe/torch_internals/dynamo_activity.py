@@ -1,20 +1,20 @@
-"""Tells when Dynamo looks at what is global, so that what is ours can be out of its sight.
+"""Detects when Dynamo inspects global state, so that our modes and hooks can be removed meanwhile.
 
-Note [Out of Dynamo's sight]: Dynamo guards on the function modes that are on and on the hooks of all modules. It traces
-operators through a mode, so that a back-end gets method calls (``x.mul(y)`` for ``x * y``) and some methods raise, and
-it compiles a function once with our mode and once without. So modes and hooks of ours go while Dynamo's callback for
-frames is set, or while it captures a graph for export. They are back while the callback is not set: after the call of a
-compiled function, and inside functions that Dynamo leaves alone, such as those that a back-end returns. Code that runs
-as it is between two graphs of one function is the price: the mode does not see it.
+Note [Out of Dynamo's sight]: Dynamo guards on the active function modes and on the global module hooks. It traces
+operators through a mode, so that a backend gets method calls (``x.mul(y)`` for ``x * y``) and some methods raise, and
+it compiles a function once with our mode and once without. So our modes and hooks are removed while Dynamo's frame
+callback is set, or while it captures a graph for export. They are restored while the callback is not set: after the
+call of a compiled function, and inside functions that Dynamo skips, such as those that a backend returns. The price is
+that the mode does not observe eager code between two graphs of one function.
 
-Note [In place of Dynamo's functions]: while somebody listens, ``torch._dynamo`` has functions of ours in the place of
-those that set its callback and that capture a graph. They go with the last who listens. If Dynamo is not loaded, the
-import system tells when it is.
+Note [In place of Dynamo's functions]: while there is a listener, ``torch._dynamo`` has our functions in place of those
+that set its callback and that capture a graph. They are removed with the last listener. If Dynamo is not loaded, an
+import hook replaces them once it is.
 
-Note [Guards that run Python]: Dynamo takes its callback away while it evaluates guards, and a guard can run Python
-code, for example the ``__torch_dispatch__`` of a mode. Such code is wrapped in a
-``DisableContext``, which sets the callback to None and afterwards to what it found: None. That is no sign that Dynamo
-is done. Only the wrapper knows what it found, so its frame is asked.
+Note [Guards that run Python]: Dynamo clears its callback while it evaluates guards, and a guard can run Python code,
+for example the ``__torch_dispatch__`` of a mode. Such code is wrapped in a ``DisableContext``, which sets the callback
+to None and afterwards restores what it found: None. That does not mean that Dynamo is done. Only the wrapper knows what
+it found, so its frame is inspected.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from .uncompiled import dynamo_passthrough
 _DYNAMO, _EVAL_FRAME, _EXPORT = "torch._dynamo", "torch._dynamo.eval_frame", "torch._dynamo.functional_export"
 #: The function that sets Dynamo's callback.
 SETS_CALLBACK = "_maybe_set_eval_frame"
-#: The context in which a graph is captured for ``torch.export``. Torch 2.8 has none there: it sets the callback.
+#: The context in which a graph is captured for ``torch.export``. Torch 2.8 has none: it sets the callback instead.
 CAPTURES = "_compiling_state_context"
 _listening: list[DynamoActivity] = []
-#: What puts torch's own functions back, the last first.
+#: Functions that restore torch's own functions, to be called last to first.
 _undo: list[Callable[[], None]] = []
 
 
 class DynamoActivity:
-    """Tells a function when Dynamo begins to look at what is global, and when it no longer does.
+    """Observer that calls a function when Dynamo begins to inspect global state, and when it stops.
 
     :param changed: called with whether Dynamo is active on the thread that attached.
-    :param failed: called with what `changed` raised.
+    :param failed: called with an exception that `changed` raised.
     """
 
     def __init__(self, changed: Callable[[bool], None], failed: Callable[[Exception], None]) -> None:
         self._changed, self._failed = changed, failed
         self._thread = 0
-        #: Whether it is active, and the compilation that was under way when it became so.
+        #: Whether Dynamo is active, and the compilation that was under way when it became active.
         self.active = False
         self._within: Any = None
-        #: Graphs that are being captured for export, one inside the other.
+        #: The number of nested graph captures for export.
         self.captures = 0
 
     def attach(self) -> None:
@@ -74,7 +74,7 @@ class DynamoActivity:
         self.active = False
 
     def tell(self, active: bool) -> None:
-        """Dynamo's callback is set, or not. What a compilation does with it is its own affair."""
+        """Record that Dynamo's callback was set (`active`) or cleared; changes within a compilation are ignored."""
         if active == self.active or threading.get_ident() != self._thread:
             return
         within = _compilation()
@@ -88,7 +88,7 @@ class DynamoActivity:
 
     @property
     def compiles(self) -> bool:
-        """Whether a compilation is under way on this thread."""
+        """Return whether a compilation is under way on this thread."""
         return _compilation() is not None
 
 
@@ -100,13 +100,13 @@ def is_active() -> bool:
 
 
 def _compilation() -> Any:
-    """Return what stands for the compilation that is under way on this thread, if one is."""
+    """Return an object that identifies the compilation under way on this thread, or ``None``."""
     context: Any = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
     return context.try_get() if context is not None else None
 
 
 def _replace() -> None:
-    """See Note [In place of Dynamo's functions]."""
+    """Replace Dynamo's functions. See Note [In place of Dynamo's functions]."""
     if not _listening:
         return
     sets: Any = getattr(sys.modules.get(_EVAL_FRAME), SETS_CALLBACK, None)
@@ -146,7 +146,10 @@ def _replace() -> None:
 
 
 def _found_none(frame: FrameType) -> bool:
-    """Return whether `frame` is a ``DisableContext``'s that found no callback: see Note [Guards that run Python]."""
+    """Return whether `frame` belongs to a ``DisableContext`` that found no callback.
+
+    See Note [Guards that run Python].
+    """
     context, names = getattr(sys.modules[_EVAL_FRAME], "DisableContext", None), frame.f_locals
     wrapper = names.get("self")
     if context is None or not isinstance(wrapper, context):
@@ -166,7 +169,7 @@ def _put(owner: ModuleType, name: str, ours: Any) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """Finds one module as the other finders do, and calls a function when that module has been imported."""
+    """Import hook that finds one module as the other finders do, and calls a function once that module is imported."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name, self._then = name, then
@@ -193,7 +196,7 @@ class _Watch(MetaPathFinder):
 
 
 class _ThenCall(Loader):
-    """Loads a module as `loader` does, and calls a function afterwards."""
+    """Loader that loads a module as `loader` does, and calls a function afterwards."""
 
     def __init__(self, loader: Any, then: Callable[[], None]) -> None:
         self._loader, self._then = loader, then
@@ -210,7 +213,7 @@ class _ThenCall(Loader):
 
 
 def _when_imported(name: str, then: Callable[[], None]) -> None:
-    """Call `then` once the module is there."""
+    """Call `then` once the module is imported; at once if it is already."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     if spec is not None and not getattr(spec, "_initializing", False):
         then()

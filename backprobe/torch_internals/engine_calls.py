@@ -1,8 +1,8 @@
-"""The function of torch that every backward call from Python goes through: for steps in which no mode of ours is on.
+"""Intercepts the torch function that every backward call from Python goes through, for steps without our function mode.
 
-Note [In place of the engine's function]: while somebody of ours listens, ``torch.autograd`` has a function in its place
-that hands each call to them, innermost last, and they to torch's own. It is taken away with the last who listens. It
-costs one more call in each backward, and nothing for any op.
+Note [In place of the engine's function]: while there is a listener, ``torch.autograd`` has a function in its place that
+passes each call to the listeners, and they pass it on to torch's own. It is removed with the last listener. It costs
+one more call in each backward, and nothing for any op.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 
 from .uncompiled import dynamo_passthrough, leave_alone
 
-#: Torch's own; ``None`` where it has none by that name.
+#: Torch's own function; ``None`` if this torch has none of that name.
 own: Callable[..., Any] | None = getattr(torch.autograd, "_engine_run_backward", None)
-#: Who listens: each is called with who is next, and with what torch's own is called with.
+#: The listeners: each is called with the next function, and with the arguments for torch's own.
 _listening: list[Callable[..., Any]] = []
 
 if own is not None:
@@ -32,15 +32,15 @@ if own is not None:
             call = functools.partial(listener, call)
         return call(*args, **kwargs)  # type: ignore[misc]
 
-    leave_alone(heard.__code__)  # type: ignore[attr-defined]  # it counts as torch's: Note [Our frames are not compiled]
+    leave_alone(heard.__code__)  # type: ignore[attr-defined]  # counts as torch's: Note [Our frames are not compiled]
 
 
 def listen(listener: Callable[..., Any], inside: bool = False) -> bool:
-    """`listener` gets every call from now on. ``False``: on this torch it gets none.
+    """Pass every call to `listener` from now on; return ``False`` if that is impossible with this torch.
 
-    :param inside: it is told after those who listen already, and no frame of it stands between them and who calls.
+    :param inside: call it after the present listeners, so that no frame of it is between them and their caller.
     """
-    if own is None or torch.autograd._engine_run_backward not in (own, heard):  # somebody else's stands there
+    if own is None or torch.autograd._engine_run_backward not in (own, heard):  # other code has replaced the function
         return False
     if listener not in _listening:
         _listening.insert(0 if inside else len(_listening), listener)
@@ -49,7 +49,7 @@ def listen(listener: Callable[..., Any], inside: bool = False) -> bool:
 
 
 def unlisten(listener: Callable[..., Any]) -> None:
-    """It gets no call any longer."""
+    """Stop passing calls to `listener`."""
     if listener in _listening:
         _listening.remove(listener)
     if not _listening and own is not None and torch.autograd._engine_run_backward is heard:
@@ -57,8 +57,12 @@ def unlisten(listener: Callable[..., Any]) -> None:
 
 
 def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """From what torch's own is called with after the roots: whether it adds to ``.grad``, as ``backward`` does and
-    ``grad`` does not, and the arguments of the user's call that can be told."""
+    """Return whether a call adds to ``.grad``, and the known arguments of the user's call.
+
+    ``backward`` adds to ``.grad``, ``grad`` does not.
+
+    :param args: the positional arguments of torch's own function after the roots.
+    """
     _, retain, create, inputs = args[:4]
     found: dict[str, Any] = {"retain_graph": True} if retain else {}
     if create:

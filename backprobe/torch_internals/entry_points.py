@@ -1,4 +1,4 @@
-"""Torch's functions that run a backward, and what a call of one was given: its roots and arguments."""
+"""Torch's public functions that run a backward, and the roots and arguments of a call of one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .walk import LiveGraph
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """One of torch's functions that run a backward.
+    """A torch function that runs a backward.
 
-    :ivar roots: its parameter that has the roots.
+    :ivar roots: the name of its parameter for the roots.
     """
 
     function: Any
@@ -33,14 +33,17 @@ class EntryPoint:
     signature: inspect.Signature
 
     def bind(self, args: Any, kwargs: Any) -> dict[str, Any] | None:
-        """The arguments by name. ``None`` for wrong use: torch says so."""
+        """Return the arguments by name; ``None`` for a wrong call, which torch reports itself."""
         try:
             return dict(self.signature.bind(*args, **kwargs).arguments)
         except TypeError:
             return None
 
     def begins_at(self, args: Any, kwargs: Any) -> list[Any]:
-        """The tensors and gradient edges that a call begins at. None for wrong use: torch says so."""
+        """Return the tensors and gradient edges that a call starts from.
+
+        Empty for a wrong call, which torch reports itself.
+        """
         given = as_list((self.bind(args, kwargs) or {}).get(self.roots))
         return [root for root in given if isinstance(root, (torch.Tensor, GradientEdge))]
 
@@ -56,13 +59,16 @@ def entry_points() -> list[EntryPoint]:
     ]
 
 
-#: All of them by what a call is named, and by the function.
+#: All entry points by the name of the call, and by the function.
 BY_KIND = {entry.kind: entry for entry in entry_points()}
 BY_FUNCTION = {entry.function: entry for entry in BY_KIND.values()}
 
 
 def needed_nodes(kind: str, arguments: dict[str, Any], graph: LiveGraph) -> frozenset[int] | None:
-    """Nodes that run for the ``inputs`` of the call; ``None`` where it has none: all do."""
+    """Return the nodes that run for the ``inputs`` of the call.
+
+    ``None`` if it has no ``inputs``, so that all nodes run.
+    """
     inputs = arguments.get("inputs")
     if inputs is None:
         return None
@@ -72,8 +78,10 @@ def needed_nodes(kind: str, arguments: dict[str, Any], graph: LiveGraph) -> froz
 
 
 def node_of(root: Any) -> Any:
-    """The node that a gradient of `root` enters first: its ``grad_fn``, or the accumulator of a leaf. ``None`` for what
-    has none, and for what is no tensor."""
+    """Return the node that a gradient of `root` enters first: its ``grad_fn``, or the accumulator of a leaf.
+
+    ``None`` if there is none, or if `root` is not a tensor.
+    """
     try:
         if isinstance(root, GradientEdge):
             return root.node
@@ -87,11 +95,14 @@ def node_of(root: Any) -> Any:
 
 
 def number_of_root(tensor: Any) -> torch.Tensor | None:
-    """What ``root_record`` has to know of a root on an accelerator, as a tensor of no dimension that stays there: its
-    value, or of one with more elements something that is finite if all of them are."""
+    """Return the scalar that ``root_record`` needs of a root on an accelerator, without reading it.
+
+    It is a tensor of no dimension: the root's value, or, for a root with several elements, a number that is finite only
+    if all elements are.
+    """
     if not isinstance(tensor, torch.Tensor) or tensor.is_cpu or modes.hands_off(tensor, past_ours=True):
         return None
-    # A subclass may have no values, and raise what it likes when it is asked for them.
+    # A subclass may have no values, and raise any exception when they are read.
     with torch.no_grad(), modes.undispatched(), contextlib.suppress(Exception):
         here = local(tensor)
         if here is not None and here.layout is torch.strided and here.is_floating_point() and here.numel():
@@ -101,20 +112,20 @@ def number_of_root(tensor: Any) -> torch.Tensor | None:
 
 
 def root_record(tensor: Any, node: int | None, number: float | None = None) -> Root:
-    """What is told of a root.
+    """Return the record of a root.
 
-    :param number: what ``number_of_root`` gave, if it was read; else the tensor's values are read: an accelerator is
-        waited for, so call it after the backward.
+    :param number: the value of ``number_of_root``, if it was read; otherwise the tensor's values are read, which waits
+        for an accelerator, so call it after the backward.
     """
     if not isinstance(tensor, torch.Tensor):
         return Root(node, (), "", None, None)
     value, suspect = None, number is None or number - number != 0.0
     if not modes.hands_off(tensor, past_ours=True):
-        # A subclass may have no values, and raise what it likes when it is asked for them.
+        # A subclass may have no values, and raise any exception when they are read.
         with torch.no_grad(), modes.undispatched(), contextlib.suppress(Exception):
             if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
                 here = local(tensor)
-                if here is not None and here.numel() == 1:  # one that is split has it on one rank
+                if here is not None and here.numel() == 1:  # a sharded one has its value on one rank
                     value = float(here.detach()) if number is None else number
                     suspect = value - value != 0.0
                     value = None if is_partial(tensor) and not suspect else value
@@ -125,7 +136,7 @@ def root_record(tensor: Any, node: int | None, number: float | None = None) -> R
 
 
 def describe(value: Any) -> str:
-    """An argument of a backward call as a person would name it."""
+    """Return a short description of an argument of a backward call."""
     if isinstance(value, torch.Tensor):
         return f"{dtype_name(value.dtype)}{list(shape_of(value))}"
     if isinstance(value, (tuple, list)):
@@ -134,7 +145,10 @@ def describe(value: Any) -> str:
 
 
 def as_list(value: Any) -> Sequence[Any]:
-    """What torch takes as one or as several. An iterator is left alone: torch is to read it."""
+    """Return an argument that may be single or a sequence as a list.
+
+    An iterator is not consumed: torch has to read it.
+    """
     if value is None:
         return []
     several = isinstance(value, (Sequence, Set, ValuesView)) and not isinstance(value, GradientEdge)

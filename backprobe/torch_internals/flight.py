@@ -1,8 +1,8 @@
-"""The collective operations that this process has called last, as torch's flight recorder keeps them.
+"""Reads this process's latest collective operations from torch's flight recorder.
 
-Note [Flight recorder]: torch keeps the last collectives of every process group, whichever backend runs them, where
-    the environment asks for it before the first group is made. ``os.environ`` is left as it is: the variable is set
-    for the C library alone, in processes that are one of several, and taken back once there is a group.
+Note [Flight recorder]: torch keeps the latest collectives of every process group, with any backend, if the environment
+requests it before the first group is created. ``os.environ`` is left unchanged: the variable is set in the C
+environment only, in processes that are one of several, and unset once there is a group.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from ..records import Collective, Site
 from . import code_objects
 
 _VARIABLE = "TORCH_FR_BUFFER_SIZE"
-#: Operations that are kept, of all groups together, and the last of them, of which all is said.
+#: The number of operations that torch keeps, for all groups together, and the number of latest ones that are reported
+#: in full.
 _KEPT, _LAST = 512, 64
-#: Those that end in each rank when the last has come.
+#: Collectives that end on every rank once the last rank has arrived.
 _TOGETHER = ("all_reduce", "allreduce", "all_gather", "allgather", "_all_gather", "reduce_scatter", "_reduce_scatter")
 
 
 class Flight:
-    """Asks for the recorder, and reads it.
+    """Reader of the flight recorder, which it also requests.
 
-    :param site_of: the user's line that a stack stands on: files, lines and functions, innermost first.
+    :param site_of: returns the user's line of a stack of (file, line, function), innermost first.
     """
 
     def __init__(self, site_of: Callable[[list[tuple[str, int, str]]], Site | None]) -> None:
@@ -36,24 +37,27 @@ class Flight:
         self._asked = False
 
     def ask(self) -> None:
-        """From the next group on, collectives are kept. Nothing where the environment says something already."""
+        """Request that collectives are kept from the next group on.
+
+        Does nothing if the environment already sets the variable.
+        """
         if _VARIABLE not in os.environ and not torch.distributed.is_initialized():
             os.putenv(_VARIABLE, str(_KEPT))
             self._asked = True
 
     def leave(self) -> None:
-        """The environment is as it was."""
+        """Restore the environment."""
         if self._asked:
             self._asked = False
             os.unsetenv(_VARIABLE)
 
     def last(self) -> tuple[Collective, ...]:
-        """The last collectives, in the order of the calls. Empty where none are kept."""
+        """Return the latest collectives, in the order of the calls; empty if none are kept."""
         found = [self._collective(entry) for entry in _collectives()[-_LAST:]]
         return tuple(sorted(found, key=lambda one: (one.group, one.number)))
 
     def arrivals(self) -> tuple[tuple[str, int, tuple[float, ...]], ...]:
-        """When those were called that all ranks call alike, see ``RankSeen.arrivals``."""
+        """Return the call times of the collectives that all ranks call alike, by group; see ``RankSeen.arrivals``."""
         groups: dict[str, dict[int, float]] = {}
         for entry in _collectives():
             if str(entry["profiling_name"]).rpartition(":")[2].startswith(_TOGETHER):
@@ -92,22 +96,23 @@ def _group(entry: dict[str, Any]) -> str:
 
 
 def store_timeout() -> float:
-    """Seconds after which torch gives up waiting for the store of the default group, as ``new_group`` does; 0 if there
-    is none."""
+    """Return the seconds after which torch stops waiting for the default group's store, as in ``new_group``.
+
+    0 if none.
+    """
     get = getattr(torch.distributed.distributed_c10d, "_get_default_store", None)
     try:
         return float(get().timeout.total_seconds()) if get is not None else 0.0
-    except (AttributeError, RuntimeError, ValueError, NotImplementedError):  # no group is there yet
+    except (AttributeError, RuntimeError, ValueError, NotImplementedError):  # there is no group yet
         return 0.0
 
 
 def entries() -> list[dict[str, Any]]:
-    """What the recorder has, as torch gives it."""
+    """Return the entries of the flight recorder, as torch provides them."""
     dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
     if dump is None:
         return []
-    # To give stacks torch asks Inductor about compiled code, and so imports it, which takes seconds and is the script's
-    # to do.
+    # For stacks, torch imports Inductor to look up compiled code, which takes seconds and is left to the script.
     stacks = "torch._inductor" in sys.modules
     found: list[dict[str, Any]] = pickle.loads(dump(True, stacks, False)).get("entries", [])
     return found

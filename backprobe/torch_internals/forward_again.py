@@ -1,4 +1,4 @@
-"""The forward of an operation, computed again from what its node has kept, or from results of the nodes before it."""
+"""Recomputes the forward of an op from the tensors that its node saved, or from the results of the nodes before it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-#: Functions of the one tensor that their nodes keep, by the names that the operator table has for them.
+#: Functions of the single tensor that their nodes save, by their names in the operator table.
 _SAME = (
     *("log", "log2", "log10", "log1p", "acos", "asin", "acosh", "atanh"),
     *("lgamma", "digamma", "erfinv", "cosh", "sinh"),
 )
-#: The largest result that is computed again from the results of other nodes, in elements.
+#: The largest result, in elements, that is recomputed from the results of other nodes.
 MAX_RECOMPUTED_NUMEL = 1 << 26
 
 
@@ -38,10 +38,10 @@ _AGAIN: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
 
 
 def forward_again(operation: str, node: Any, kept: dict[str, Any]) -> Any:
-    """What the forward of `node` gave; ``None`` where its formula is not one of a few, or something is not there.
+    """Return the recomputed result of `node`; ``None`` if its formula is unknown, or a tensor is missing.
 
-    :param operation: the name of the operator, as the operator table has it.
-    :param kept: tensors that it keeps, by name.
+    :param operation: the name of the op in the operator table.
+    :param kept: the tensors that the node saved, by name.
     """
     formula = _AGAIN.get(operation)
     return _contained(lambda: formula(node, kept), kept.values()) if formula is not None and kept else None
@@ -50,8 +50,8 @@ def forward_again(operation: str, node: Any, kept: dict[str, Any]) -> Any:
 def forward_from_inputs(operation: str, node: Any, kept: dict[str, Any], inputs: Sequence[Any]) -> Any:
     """Compute the result of `node` from the results of the nodes before it; return ``None`` if that is not possible.
 
-    :param kept: tensors that the node keeps, by name.
-    :param inputs: by edge, the tensor that went in there, or ``None`` if it is not known.
+    :param kept: the tensors that the node saved, by name.
+    :param inputs: for each edge, the tensor that went in there, or ``None`` if it is not known.
     """
     formula = _FROM_INPUTS.get(operation)
     shape, dtype = result_of(node)
@@ -65,7 +65,7 @@ def forward_from_inputs(operation: str, node: Any, kept: dict[str, Any], inputs:
 
 
 def result_of(node: Any) -> tuple[torch.Size | None, torch.dtype | None]:
-    """Shape and dtype of the first result of `node`; ``None`` if torch does not tell them."""
+    """Return the shape and dtype of the first result of `node`; ``None`` if torch does not provide them."""
     metadata = getattr(node, "_input_metadata", None)
     if not metadata or not all(isinstance(size, int) for size in metadata[0].shape):
         return None, None
@@ -73,19 +73,19 @@ def result_of(node: Any) -> tuple[torch.Size | None, torch.dtype | None]:
 
 
 def raises_to_natural_number(node: Any) -> bool:
-    """Whether `node`, of a power, has an exponent for which each finite number has a finite power, but for overflow."""
+    """Return whether a power's node has a natural exponent, so that finite values stay finite except for overflow."""
     exponent = getattr(node, "_saved_exponent", None)
     return isinstance(exponent, int) and exponent >= 0
 
 
 class _Given:
-    """What went into a node, and the shape and dtype of what it gave."""
+    """The inputs of a node, and the shape and dtype of its result."""
 
     def __init__(self, kept: dict[str, Any], inputs: Sequence[Any], shape: torch.Size, dtype: torch.dtype) -> None:
         self._kept, self._inputs, self.shape, self.dtype = kept, inputs, shape, dtype
 
     def __call__(self, edge: int, name: str = "") -> Any:
-        """The tensor that went in at `edge`, which the node may keep as `name`; ``KeyError`` if it is unknown."""
+        """Return the input at `edge`, which the node may have saved as `name`; raise ``KeyError`` if it is unknown."""
         if name and self._kept.get(name) is not None:
             return self._kept[name]
         value = self._inputs[edge]
@@ -95,7 +95,7 @@ class _Given:
 
 
 def _dims(given: Any) -> Any:
-    """Dimensions as nodes keep them: negative ones as unsigned numbers."""
+    """Return dimensions as signed numbers: nodes save negative ones as unsigned."""
     if isinstance(given, tuple):
         return tuple(_dims(one) for one in given)
     return given - (1 << 64) if isinstance(given, int) and given >= 1 << 63 else given
@@ -110,7 +110,7 @@ def _reduced(function: Callable[..., Any]) -> Callable[[Any, _Given], Any]:
 
 
 def _chosen(node: Any, given: _Given) -> Any:
-    """Of ``max`` and ``min``."""
+    """Recompute the result of ``max`` or ``min`` along a dimension."""
     dim = getattr(node, "_saved_dim", None)
     if dim is None:
         raise KeyError("dim")

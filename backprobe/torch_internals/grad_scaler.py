@@ -1,4 +1,4 @@
-"""What a ``GradScaler`` does, as it can be seen from outside: the factor of a loss, and the end of its iteration."""
+"""Observes a ``GradScaler`` from outside: the factor of a loss, and the end of an iteration."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import torch
 from .references import tensor_ref
 from .saved_by_nodes import saved_tensors
 
-#: What ``GradScaler.update`` calls once an iteration, whether the optimizers stepped or not; the scale comes first.
+#: The function that ``GradScaler.update`` calls once per iteration, even if no optimizer stepped; its first argument is
+#: the scale.
 UPDATE_SCALE = getattr(torch, "_amp_update_scale_", None)
 
 
 class Scales:
-    """The scales of the scalers that were seen so far."""
+    """The scale tensors of all scalers seen so far."""
 
     def __init__(self) -> None:
         self._known: list[weakref.ref[Any]] = []
 
     def updated(self, scale: torch.Tensor) -> None:
-        """A scaler is about to update `scale`."""
+        """Remember the `scale` that a scaler is about to update."""
         if not any(ref() is scale for ref in self._known):
             self._known = [ref for ref in self._known if ref() is not None] + [tensor_ref(scale)]
 
     @property
     def current(self) -> torch.Tensor | None:
-        """The scale of the scaler that updated last, where it is."""
+        """Return the scale of the scaler that updated last, on its device."""
         return next((scale for ref in reversed(self._known) if (scale := ref()) is not None), None)
 
     def is_scale(self, factor: torch.Tensor) -> bool:
@@ -35,7 +36,10 @@ class Scales:
 
 
 def factor_of(root: Any) -> torch.Tensor | None:
-    """The real scalar tensor that `root` was multiplied by last, as a scaler does. Call it before the backward."""
+    """Return the real scalar tensor that `root` was last multiplied by, as a scaler does.
+
+    Call it before the backward.
+    """
     node = getattr(root, "grad_fn", None)
     if node is None or node.name() != "MulBackward0" or root.numel() != 1:
         return None

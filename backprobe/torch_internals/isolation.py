@@ -1,8 +1,7 @@
-"""What we must not change on the user's side while we run a part of a backward: random state, and ``.grad`` of
-activations that keep theirs.
+"""Keeps the user's random state and ``.grad`` of activations unchanged while we run a part of a backward.
 
-``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of an activation on which
-``retain_grad`` was called, whoever asks.
+``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of activations on which
+``retain_grad`` was called, even in our calls.
 """
 
 from __future__ import annotations
@@ -42,17 +41,18 @@ Before: TypeAlias = tuple[list[tuple[torch.Tensor, torch.Tensor | None]], Random
 
 
 class Isolation:
-    """``with aside():`` run a part of a backward inside. Afterwards the user's random state is as it was, and so is
-    ``.grad`` of activations that retain it.
+    """Context in which a part of a backward runs: ``with aside(): ...``.
 
-    :param tensors: say which devices' random state is kept.
-    :param goes_on: whether a block has a random state of its own, which goes on from block to block; else it begins
-        with the user's.
-    :param roots: what the engine starts from inside, where that is known: activations are looked for only where one of
+    It restores the user's random state and the ``.grad`` of activations that retain it.
+
+    :param tensors: their devices determine which random states are restored.
+    :param goes_on: whether the blocks have a random state of their own, which continues from block to block; otherwise
+        each begins with the user's.
+    :param roots: the tensors that the engine starts from inside, if known: activations are searched for only if one in
         their graph retains its gradient.
-    :param engine: whether the engine may run inside: only it adds to the ``.grad`` of activations, which are
-        looked for once, here: Note [Activations that retain gradients].
-    :ivar now: the own random state, where it goes on.
+    :param engine: whether the engine may run inside: only it adds to the ``.grad`` of activations, which are searched
+        for once, here: Note [Activations that retain gradients].
+    :ivar now: the blocks' own random state, if it continues.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Isolation:
             self.now = RandomState(self._devices)
 
     def read(self) -> RandomState:
-        """The random state of this moment; the object that is known already where it has not changed."""
+        """Return the current random state; the same object as ``now`` if it has not changed."""
         found = RandomState(self._devices)
         return self.now if found == self.now else found
 
     def begin(self) -> Before:
-        """What ``with aside():`` begins with, and what ``end`` is given."""
+        """Begin a block; return the state for ``end``."""
         kept = [(tensor, tensor.grad) for tensor in self._retaining()]
         theirs = RandomState(self._devices)
         for tensor, _ in kept:

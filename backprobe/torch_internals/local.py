@@ -1,13 +1,14 @@
-"""The values of a tensor that this process has, and may read.
+"""Access to the values of a tensor that this process holds and may read.
 
-Note [No collective of ours]: an op on a ``DTensor`` may call the other ranks: its norm is added up over them, and so
-is ``item()``. They do not look when we do, and would hang, or take our call for one of the script's. So what is
-measured is the local tensor, always, and what its norm says about the whole is worked out later, from the placements,
+Note [No collective of ours]: an op on a ``DTensor`` may communicate with other ranks: its norm is summed over them, and
+so is ``item()``. The other ranks do not measure at the same time, so they would hang, or take our call for one of the
+script's. So only the local tensor is ever measured, and the norm of the whole is derived later, from the placements,
 over the records of all ranks.
 
 Note [Memory that was given back]: FSDP frees the memory of its parameters between their uses
-(``untyped_storage().resize_(0)``), and anybody may. The tensor stays and has its shape; reading it ends the process. So
-whatever is read at another time than it was made is asked for with ``local``, here, or for ``is_freed``.
+(``untyped_storage().resize_(0)``), and any code may do so. The tensor object stays and keeps its shape; reading it
+crashes the process. So every tensor that is read later than it was made goes through ``local``, here, or through
+``is_freed``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def is_freed(tensor: Any) -> bool:
-    """Whether the memory of a strided tensor was given back, or is less than it needs."""
+    """Return whether the memory of a strided tensor was freed, or is smaller than it needs."""
     try:
         have = tensor.untyped_storage().nbytes()
         if not have:
@@ -33,15 +34,16 @@ def is_freed(tensor: Any) -> bool:
             return bool(have < (tensor.storage_offset() + count) * size) and count > 0
         last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         return bool(count) and have < (last + 1) * size
-    except (RuntimeError, NotImplementedError):  # of another layout, nested, or one of a transform: it has none, or no
-        return False  # sizes
+    except (RuntimeError, NotImplementedError):  # another layout, nested, or of a transform: no storage
+        return False  # or no sizes
 
 
 def local(tensor: Any) -> Any:
-    """The tensor to read for the values that this process has of `tensor`; ``None`` where their memory was given back,
-    and for one that has no values (``is_symbolic``).
+    """Return the tensor from which to read this process's values of `tensor`; ``None`` if it cannot be read.
 
-    See Note [No collective of ours]. A tensor of another subclass is what it is.
+    That is the case if the memory was freed, or if the tensor has no values (``is_symbolic``).
+
+    See Note [No collective of ours]. A tensor of another subclass is returned unchanged.
     """
     if type(tensor) in _PLAIN:
         return None if is_freed(tensor) else tensor
@@ -53,19 +55,21 @@ def local(tensor: Any) -> Any:
 
 
 def is_distributed(tensor: Any) -> bool:
-    """Whether `tensor` is a ``DTensor``: this process has a part of it, or a copy."""
+    """Return whether `tensor` is a ``DTensor``: this process has a shard or a copy of it."""
     kind = class_of("torch.distributed.tensor", "DTensor")
     return kind is not None and isinstance(tensor, kind)
 
 
 def is_partial(tensor: Any) -> bool:
-    """Whether `tensor` is a ``DTensor`` of which the ranks have summands: no norm is to be had of it from theirs."""
+    """Return whether `tensor` is a ``DTensor`` whose ranks hold summands: its norm does not follow from theirs."""
     return is_distributed(tensor) and any(p.is_partial() for p in tensor.placements)
 
 
 def placement_of(tensor: Any) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]] | None:
-    """Of a ``DTensor``: sizes of the mesh, how it is placed on each of its dimensions (``R``, ``S(0)``, ``P(sum)``),
-    and the place of this process in the mesh. ``None`` for any other tensor, and outside the mesh."""
+    """Return (mesh sizes, placements, coordinates of this process) of a ``DTensor``.
+
+    Placements are ``R``, ``S(0)`` or ``P``. ``None`` for any other tensor, and outside the mesh.
+    """
     if not is_distributed(tensor):
         return None
     mesh = tensor.device_mesh
@@ -78,17 +82,17 @@ def placement_of(tensor: Any) -> tuple[tuple[int, ...], tuple[str, ...], tuple[i
 def _short(placement: Any) -> str:
     if placement.is_replicate():
         return "R"
-    # A sharding that is strided is one by the same dimension.
+    # A strided sharding counts as one of the same dimension.
     return f"S({placement.dim})" if placement.is_shard() or hasattr(placement, "dim") else "P"
 
 
 def _done(tensor: Any) -> Any:
-    """What a collective that goes on will have put there, when it has."""
+    """Return `tensor`, or the result of the collective that it waits for."""
     kind = class_of("torch.distributed._functional_collectives", "AsyncCollectiveTensor")
     return tensor.trigger_wait() if kind is not None and isinstance(tensor, kind) else tensor
 
 
 def class_of(module: str, name: str) -> Any:
-    """A class of torch's, where its module is loaded: else nothing is of it."""
+    """Return a torch class if its module is loaded; otherwise ``None``, since no object can be an instance."""
     found = sys.modules.get(module)
     return getattr(found, name, None) if found is not None else None

@@ -1,4 +1,4 @@
-"""The torch that is installed, and what it runs on."""
+"""Properties of the installed torch and of the hardware."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import torch
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Python's collector of garbage does not run inside: thousands of objects are made that stay for a while, and it
-    would look at all of them, again and again, and the sooner at all that there is."""
+    """Disable Python's garbage collector inside.
+
+    Code inside creates thousands of long-lived objects, which the collector would visit again and again.
+    """
     if not gc.isenabled():
         yield
         return
@@ -25,7 +27,7 @@ def uncollected() -> Iterator[None]:
 
 
 def machine() -> dict[str, Any]:
-    """Version, threads, accelerators."""
+    """Return the version of torch, the number of threads, and the accelerators."""
     cuda = torch.cuda.is_available()
     return {
         "version": str(torch.__version__),

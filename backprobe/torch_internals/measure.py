@@ -1,4 +1,4 @@
-"""Measure tensors: one pass for a norm, and a closer look where the norm is suspicious."""
+"""Measures tensors: one pass for a norm, and a closer look if the norm is suspicious."""
 
 from __future__ import annotations
 
@@ -20,39 +20,45 @@ _HALF = frozenset({torch.float16, torch.bfloat16})
 
 
 def sum_of(tensor: Any) -> Any:
-    """The sum, which is finite only if every element is: half a norm's time. In float16 it would overflow."""
+    """Return the sum, which is finite only if every element is. Takes half the time of a norm.
+
+    float16 is summed in float32.
+    """
     return tensor.sum(dtype=torch.float32) if tensor.dtype is torch.float16 else tensor.sum()
 
 
 FLOATS = frozenset(
     {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.complex32}
 )
-#: How many positions of bad elements a record names.
+#: How many positions of bad elements a record lists.
 FIRST = 3
 #: Tensors of at most this many elements are measured in batches: the call costs more than the pass.
 SMALL = 4096
-#: Tensors in a batch.
+#: The most tensors in a batch.
 BATCH = 64
-#: Elements up to which a tensor on an accelerator is measured in double precision: the call costs more than the pass.
+#: Tensors of at most this many elements on an accelerator are measured in double precision: the call costs more than
+#: the pass.
 SOON = 1 << 20
 
 
 class Norms:
-    """2-norms of many tensors, cheaply, as Note [Norms that hold] has it. Slot by slot: ``take`` gives a slot,
-    ``values[slot]`` holds its norm after ``flush``; ``nan`` where it could not be measured (see ``unmeasured``).
+    """Batched measurement of the 2-norms of many tensors, following Note [Norms that hold].
 
-    Small tensors of one shape wait in a batch and are stacked: 0.3 microseconds each, against 2 alone. A batch holds
-    them until it is full, at most ``BATCH * SMALL`` elements a shape.
+    ``take`` returns a slot; ``values[slot]`` has its norm after ``flush``, or ``nan`` if it could not be measured (see
+    ``unmeasured``).
+
+    Small tensors of one shape wait in a batch and are stacked: 0.3 microseconds each, instead of 2. A batch keeps them
+    alive until it is full, at most ``BATCH * SMALL`` elements per shape.
 
     On an accelerator the norms stay there until ``flush``, which reads them with one wait, when the tensors are gone;
-    ``flush_together`` reads those of several together. So small ones are measured in double precision at once, and for
-    large ones the greatest element is noted too: it tells zero, NaN and Inf. A norm out of the range of its precision
-    is not known then, and counts as not measured.
+    ``flush_together`` reads those of several objects together. So small tensors are measured in double precision at
+    once, and for large ones the largest absolute element is measured too: it tells zero, NaN and Inf apart. A norm out
+    of the range of its precision is unknown then, and counts as unmeasured.
 
-    :param on_bad: called with slot, tensor and what is wrong with it, when that is found (not for an accelerator's).
+    :param on_bad: called with slot, tensor and bad values when they are found (not on an accelerator).
     :param brief: do not count the elements of a bad tensor.
-    :param sums: take sums in place of norms: enough to see what is not finite.
-    :param plain: measure no tensor of a subclass.
+    :param sums: compute sums instead of norms: enough to detect non-finite values.
+    :param plain: do not measure tensor subclasses.
     """
 
     def __init__(
@@ -66,19 +72,19 @@ class Norms:
         self._of = sum_of if sums else quick
         self._on_bad = on_bad
         self.values: list[float] = []
-        #: Norms that were in these slots before, or nothing: one that was tiny is scaled up at once.
+        #: Norms that these slots had before, or empty: a tensor whose norm was tiny is scaled up at once.
         self.hints: Sequence[float] = ()
         self.unmeasured: set[int] = set()
-        #: Slots whose tensor really held non-finite elements, and which.
+        #: Slots whose tensor really held non-finite elements, and those elements.
         self.bad: dict[int, BadValues] = {}
         self._batches: dict[Any, Any] = {}
-        #: Norms on accelerators that are not read yet: slot, norm, greatest element or ``None``.
+        #: Norms on accelerators that are not read yet: slot, norm, largest element or ``None``.
         self._device: list[tuple[int, Any, Any]] = []
         #: The streams that compute them.
         self.streams: set[Any] = set()
 
     def take(self, tensor: Any) -> int:
-        """A slot for `tensor`, which may be held until the batch is full."""
+        """Return a slot for `tensor`, which may be kept alive until the batch is full."""
         values = self.values
         slot = len(values)
         values.append(0.0)
@@ -98,15 +104,17 @@ class Norms:
         return slot
 
     def now(self, tensor: Any) -> int:
-        """A slot for `tensor`, measured before this returns."""
+        """Measure `tensor` at once and return its slot."""
         slot = len(self.values)
         self.values.append(0.0)
         self.into(slot, tensor)
         return slot
 
     def into(self, slot: int, tensor: Any) -> None:
-        """Measure `tensor` before this returns, for a slot that there is already. Of a distributed one the part that
-        is here: Note [No collective of ours]."""
+        """Measure `tensor` at once, for an existing slot.
+
+        For a distributed tensor, the local part: Note [No collective of ours].
+        """
         if self.plain and not modes.is_plain(tensor):
             self._unmeasurable(slot)
             return
@@ -121,7 +129,7 @@ class Norms:
             return
         try:
             if not tensor.is_cpu:
-                if tensor.is_meta or (tensor.is_cuda and capturing()):  # nothing of ours enters the script's graph
+                if tensor.is_meta or (tensor.is_cuda and capturing()):  # add nothing to the script's CUDA graph
                     self._unmeasurable(slot)
                 else:
                     self.later(slot, tensor)
@@ -140,13 +148,13 @@ class Norms:
                 self._look_again(slot, tensor)
         except (RuntimeError, NotImplementedError, TypeError):
             self._odd(slot, tensor)
-        except Exception:  # what the code of a subclass raises is no fault of ours
+        except Exception:  # a subclass's code may raise anything
             if modes.is_plain(tensor):
                 raise
             self._odd(slot, tensor)
 
     def later(self, slot: int, tensor: Any) -> None:
-        """Measure `tensor` where it is, without waiting for it."""
+        """Measure `tensor` on its device without waiting for the result."""
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor.resolve_conj())
         if tensor.is_cuda:
@@ -169,7 +177,7 @@ class Norms:
                 self._look_again(slot, tensor)
             else:
                 self._unmeasurable(slot)
-        except Exception as error:  # what the code of a subclass raises is no fault of ours
+        except Exception as error:  # a subclass's code may raise anything
             if modes.is_plain(tensor) and not isinstance(error, (RuntimeError, TypeError, AttributeError)):
                 raise
             self._unmeasurable(slot)
@@ -182,7 +190,7 @@ class Norms:
         tensors, slots = batch
         try:
             self._stacked(tensors, slots)
-        except (RuntimeError, NotImplementedError, TypeError):  # one of them is of another device, layout or class
+        except (RuntimeError, NotImplementedError, TypeError):  # one is of another device, layout or class
             for slot, tensor in zip(slots, tensors, strict=True):
                 self.into(slot, tensor)
         tensors.clear()
@@ -206,7 +214,7 @@ class Norms:
             self._judge(slots[at], tensors[at])
 
     def _row_norms(self, rows: Any, slots: Sequence[int], half: Any) -> tuple[list[float], list[int]]:
-        """The norms of rows, and which of them need a second look."""
+        """Return the norms of rows, and the indices of those that need a second look."""
         hints = self.hints
         tiny = {at for at, slot in enumerate(slots) if hints[slot] <= TINY} if hints else ()
         if not tiny or not scalable(rows):
@@ -222,8 +230,10 @@ class Norms:
         return found, odd
 
     def alike(self, slots: Sequence[int], tensors: list[Any], shape: Any, dtype: Any) -> int:
-        """Measure `tensors` for slots that there are already, from the first as far as they can be stacked and have
-        that shape and dtype: how many those are."""
+        """Measure `tensors` for existing slots, from the first on, as long as they match; return how many did.
+
+        They match if they have the given shape and dtype, and can be stacked.
+        """
         done = 0
         try:
             for t in tensors:
@@ -235,14 +245,14 @@ class Norms:
                     break
                 self._stacked(some, slots[done : done + 4 * BATCH])
                 done += len(some)
-        except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # or one did not come
+        except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # one has no shape, or did not match
             pass
         return done
 
     def batch(self, slots: list[int], tensors: list[Any]) -> None:
-        """Measure `tensors`, all of one shape and dtype, for slots that there are already. Empties both lists."""
+        """Measure `tensors`, all of one shape and dtype, for existing slots. Empties both lists."""
         if self._sums and not tensors[0].is_cpu and all(map(_is_away, tensors)):
-            # one operation for all of a device
+            # one operation per device
             if tensors[0].is_cuda:
                 self.streams.update(torch.cuda.current_stream(device) for device in {t.device for t in tensors})
             self._device += [(s, top, None) for s, top in zip(slots, torch._foreach_norm(tensors, _inf), strict=True)]
@@ -256,19 +266,19 @@ class Norms:
         tensors.clear()
 
     def _look_again(self, slot: int, tensor: Any) -> None:
-        """A quick norm, or a sum, that cannot be trusted."""
+        """Measure a tensor again whose quick norm, or sum, is not reliable."""
         if not self._sums and not holds(self.values[slot]):
             self.values[slot] = again(tensor, self.values[slot])
         self._judge(slot, tensor)
 
     def _judge(self, slot: int, tensor: Any) -> None:
-        """Note what is bad about a tensor whose norm, or sum, is known."""
+        """Record the bad values of a tensor whose norm, or sum, is known."""
         value = self.values[slot]
         if value - value == 0.0:
             return
         found = None if self._brief or tensor is None else bad_values(tensor)
         if found is None:
-            if self._sums and tensor is not None:  # it overflowed
+            if self._sums and tensor is not None:  # the sum overflowed
                 return
             found = BadValues(int(value != value), int(value == value), 0, ())
         self.bad[slot] = found
@@ -276,7 +286,7 @@ class Norms:
             self._on_bad(slot, tensor, found)
 
     def flush(self) -> None:
-        """Measure what waits. After this every slot has its value."""
+        """Finish all pending measurements: afterwards every slot has its value."""
         self.flush_batches()
         if self._device and capturing():
             self.drop()
@@ -284,22 +294,22 @@ class Norms:
             self.arrive(fetch(self.numbers(), self.streams))
 
     def drop(self) -> None:
-        """The script captures a graph: what is on an accelerator cannot be read."""
+        """Mark all pending norms on accelerators as unmeasured: they cannot be read while a CUDA graph is captured."""
         for slot, *_ in self._device:
             self._unmeasurable(slot)
         self._device, self.streams = [], set()
 
     @property
     def away(self) -> bool:
-        """Whether there are norms that have to be waited for."""
+        """Return whether there are norms on an accelerator that were not read yet."""
         return bool(self._device)
 
     def numbers(self) -> list[Any]:
-        """Those norms, and greatest elements: tensors of no dimension."""
+        """Return the unread norms and largest elements, as tensors of no dimension."""
         return [number for _, *both in self._device for number in both if number is not None]
 
     def arrive(self, numbers: Iterable[float]) -> None:
-        """``numbers`` are known."""
+        """Store the values of ``numbers()``, now that they have been read."""
         coming, read = self._device, iter(numbers)
         self._device, self.streams = [], set()
         for slot, _, top in coming:
@@ -312,16 +322,16 @@ class Norms:
                     self._unmeasurable(slot)
                     continue
             self.values[slot] = value
-            self._judge(slot, None)  # the tensor is gone: its norm tells NaN from Inf, and no more
+            self._judge(slot, None)  # the tensor is gone: its norm only tells NaN from Inf
 
     def flush_batches(self) -> None:
-        """Let go of the tensors that wait."""
+        """Measure the waiting batches, which releases their tensors."""
         for batch in self._batches.values():
             if batch and batch[0]:
                 self._run(batch)
 
     def clear(self) -> None:
-        """Forget what was measured; slots count from 0 again."""
+        """Forget all measurements; slots count from 0 again."""
         self.values, self.unmeasured, self.bad = [], set(), {}
 
 
@@ -336,14 +346,16 @@ def _batchable(tensor: Any) -> bool:
 
 
 def _is_away(tensor: Any) -> bool:
-    """Whether it can be measured together with others on its accelerator."""
+    """Return whether a tensor can be measured together with others on its accelerator."""
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_complex()
     return plain and tensor.numel() > 0 and not tensor.is_meta and not (tensor.is_cuda and capturing())
 
 
 def flush_together(norms: Iterable[Norms], others: Sequence[Any], later: Later) -> list[float]:
-    """Flush all `norms`, and tell what `others` hold, which are tensors of no dimension: with one wait. Nothing is told
-    while the script captures a graph."""
+    """Flush all `norms` and return the values of `others`, tensors of no dimension, with a single wait.
+
+    Returns nothing while the script captures a CUDA graph.
+    """
     coming = []
     captures = capturing()
     for one in norms:
@@ -365,7 +377,7 @@ def flush_together(norms: Iterable[Norms], others: Sequence[Any], later: Later) 
 
 
 def joint_norm(tensors: Iterable[Any]) -> float | None:
-    """2-norm of the plain float tensors among `tensors`, all of them together; ``None`` where that cannot be had."""
+    """Return the joint 2-norm of the plain float tensors among `tensors`; ``None`` if it cannot be computed."""
     norms: list[float] = []
     away: list[Any] = []
     if modes.in_transform():
@@ -384,7 +396,7 @@ def joint_norm(tensors: Iterable[Any]) -> float | None:
                     norms.append(norm(tensor.detach()))
                 else:
                     away.append(waiting(tensor.detach()))
-            except (RuntimeError, NotImplementedError):  # a tensor of no values of its own
+            except (RuntimeError, NotImplementedError):  # a tensor without values of its own
                 return None
         norms += fetch(away)
     return together(norms) if norms else None
@@ -395,7 +407,7 @@ def is_float(tensor: Any) -> bool:
 
 
 def bad_values(tensor: Any) -> BadValues | None:
-    """The non-finite elements of `tensor`, or ``None`` where there are none. Slow: for suspects only."""
+    """Return the non-finite elements of `tensor`, or ``None`` if there are none. Slow: only for suspicious tensors."""
     if not isinstance(tensor, torch.Tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
         return None
     with torch.no_grad():
@@ -418,7 +430,10 @@ def bad_values(tensor: Any) -> BadValues | None:
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """Sizes as numbers: -1 for one that is symbolic and has no value, a single -1 where there are none to be had."""
+    """Return the sizes of `value` as numbers: -1 for a symbolic size without a value.
+
+    A single -1 if there is no shape.
+    """
     try:
         return sizes(value.shape)
     except RuntimeError:
@@ -426,7 +441,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def sizes(shape: Any) -> tuple[int, ...]:
-    """The same of a shape."""
+    """Return the sizes of a shape as numbers, as ``shape_of`` does."""
     found: tuple[int, ...] = tuple(shape)
     for n in found:
         if type(n) is not int:
@@ -437,7 +452,7 @@ def sizes(shape: Any) -> tuple[int, ...]:
 def _size(number: Any) -> int:
     try:
         return int(number)
-    except Exception:  # a nested or data-dependent size: torch raises one of several types of its own
+    except Exception:  # a nested or data-dependent size: torch raises exceptions of several types
         return -1
 
 

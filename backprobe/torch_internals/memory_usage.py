@@ -1,4 +1,4 @@
-"""Bytes that the process holds, as its system and torch's allocator of CUDA memory count them."""
+"""Memory used by the process, as reported by the system and by torch's CUDA allocator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 def resident() -> int | None:
-    """Bytes of this process in memory; ``None`` where the system does not say so for nothing (it does on Linux)."""
+    """Return the resident bytes of this process; ``None`` if the system does not report them cheaply (Linux does)."""
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
@@ -22,7 +22,7 @@ def resident() -> int | None:
 
 
 def allocated() -> int | None:
-    """Bytes of tensors on all CUDA devices of this process; ``None`` where it uses none."""
+    """Return the bytes of tensors on all CUDA devices of this process; ``None`` if it uses none."""
     if not torch.cuda.is_initialized():
         return None
     return sum(int(torch.cuda.memory_allocated(i)) for i in range(torch.cuda.device_count()))

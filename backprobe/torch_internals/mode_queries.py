@@ -1,10 +1,10 @@
 """Finds the module classes whose forward takes another path while a torch function mode is on.
 
 Note [Modules that query modes]: ``nn.MultiheadAttention``, ``nn.TransformerEncoderLayer`` and ``nn.TransformerEncoder``
-call ``has_torch_function`` and leave their fast path if it is true, as it is under any function mode. Both paths give
+call ``has_torch_function`` and skip their fast path if it is true, as it is under any function mode. Both paths return
 the same up to rounding, except for padded positions and nested tensors. If the call builds a graph, these modules take
-the slow path in any case. So a mode of ours leaves the stack for such a call if the call builds no graph. Code that
-queries modes to dispatch (``handle_torch_function``) only calls the mode; it is not concerned.
+the slow path in any case. So our mode leaves the stack for such a call if the call builds no graph. Code that queries
+modes to dispatch (``handle_torch_function``) only calls the mode, and is not affected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import nn
 
 from .structure import tensors_in
 
-#: The functions of torch that tell whether a function mode is on.
+#: Torch functions that report whether a function mode is on.
 QUERIES = frozenset(
     {
         *("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"),
@@ -36,13 +36,13 @@ _FUNCTIONS = frozenset(
     for name in QUERIES
     if isinstance(found := getattr(owner, name, None), (BuiltinFunctionType, FunctionType))
 )
-#: Functions that are searched for one class, with the functions that they call by a global name.
+#: The most functions that are searched for one class, including those that they call by a global name.
 MAX_FUNCTIONS = 300
 _known: weakref.WeakKeyDictionary[type[nn.Module], bool] = weakref.WeakKeyDictionary()
 
 
 def queries_modes(kind: type[nn.Module]) -> bool:
-    """Return whether methods of this module class, or functions that they call, decide by a query of function modes."""
+    """Return whether methods of this module class, or functions that they call, branch on a query of function modes."""
     found = _known.get(kind)
     if found is None:
         found = _known[kind] = _search(kind)
@@ -77,7 +77,7 @@ def _methods(owner: type) -> Iterator[FunctionType]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """`code`, and that of the functions written inside it."""
+    """Yield `code`, and the code of the functions defined inside it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -85,7 +85,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _is_torchs(function: FunctionType) -> bool:
-    """Whether the function is of torch, which queries modes to dispatch, or of the standard library."""
+    """Return whether the function belongs to torch, which queries modes to dispatch, or to the standard library."""
     package = (function.__module__ or "").partition(".")[0]
     return package == "torch" or package in sys.stdlib_module_names
 
@@ -94,7 +94,7 @@ def builds_graph(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> bool:
     """Return whether a call of `module` may build a graph."""
     if not torch.is_grad_enabled():
         return False
-    with torch._C.DisableTorchFunction():  # a mode of the script's sees an attribute that is read
+    with torch._C.DisableTorchFunction():  # reading an attribute is visible to the script's modes
         return any(tensor.requires_grad for tensor in tensors_in((args, kwargs))) or any(
             parameter.requires_grad for parameter in module.parameters()
         )

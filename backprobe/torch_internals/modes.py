@@ -107,9 +107,9 @@ _forget = getattr(torch._C, "_remove_obj_from_tls", None)  # not in torch 2.8
 
 
 class aside:
-    """Marks the backward calls inside as backprobe's own, so that hooks that store values for the user ignore them.
+    """Context that marks the backward calls inside as backprobe's own.
 
-    The mark propagates to the engine's threads during a call.
+    Hooks that store values for the user ignore such calls. The mark propagates to the engine's threads during a call.
     """
 
     __slots__ = ("_before",)
@@ -121,7 +121,7 @@ class aside:
     def __exit__(self, *error: object) -> None:
         if self._before or _forget is None:
             torch._C._stash_obj_in_tls(_ASIDE, self._before)
-        else:  # nothing stays: a thread that ends lets go of its objects, and that can be too late for Python
+        else:  # leave nothing: a thread that ends releases its objects, possibly too late for Python
             _forget(_ASIDE)
 
 
@@ -130,17 +130,17 @@ def is_aside() -> bool:
 
 
 def mode_depth() -> int:
-    """Number of torch function modes on this thread's stack."""
+    """Return the number of torch function modes on this thread's stack."""
     return int(torch._C._len_torch_function_stack())
 
 
 def function_modes() -> list[Any]:
-    """The torch function modes of this thread, outermost first."""
+    """Return the torch function modes of this thread, outermost first."""
     return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
 
 
 def top_mode() -> Any:
-    """The innermost torch function mode of this thread."""
+    """Return the innermost torch function mode of this thread; ``None`` if there is none."""
     depth = mode_depth()
     return torch._C._get_function_stack_at(depth - 1) if depth else None
 
@@ -374,7 +374,7 @@ def one_by_one(tensor: torch.Tensor) -> list[torch.Tensor]:
         level = torch._C._vmapmode_increment_nesting()
         torch._C._vmapmode_decrement_nesting()
         while level > 1 and functorch.is_legacy_batchedtensor(parts[0]):
-            level -= 1  # without a batch of this level it has one of size 1 now
+            level -= 1  # without a batch at this level it now has one of size 1
             parts = [one for part in parts for one in torch._remove_batch_dim(part, level, 1, 0).unbind()]
         return parts
     dims = []
@@ -382,7 +382,7 @@ def one_by_one(tensor: torch.Tensor) -> list[torch.Tensor]:
         if functorch.is_batchedtensor(tensor):
             dims.append(functorch.maybe_get_bdim(tensor))
         tensor = functorch.get_unwrapped(tensor)
-    for front, dim in enumerate(reversed(dims)):  # each counts without those inside it
+    for front, dim in enumerate(reversed(dims)):  # each index does not count the batch dimensions inside it
         tensor = tensor.movedim(dim + front, front)
     return list(tensor.flatten(0, len(dims) - 1).unbind()) if dims else [tensor]
 

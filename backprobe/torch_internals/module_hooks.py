@@ -1,8 +1,8 @@
-"""Hooks on the calls of all modules, that come and go.
+"""Global module hooks that can be removed and restored.
 
-Note [Hooks under the same number]: Dynamo guards the numbers of the hooks that are on all modules, in their order: for
-others a compiled model is compiled anew, and after eight times no more. So hooks of ours come back under the numbers
-that they had, and in the order of those.
+Note [Hooks under the same number]: Dynamo guards on the ids of the global module hooks, in their order: if they change,
+a compiled model is recompiled, and after eight times no more. So our hooks are restored under the ids that they had, in
+the order of those.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _modules = nn.modules.module
 
 
 class ModuleHooks:
-    """A function before each call of a module, and one after it, also where it raises."""
+    """Hooks before and after each module call; the latter run even if the call raises."""
 
     def __init__(self, enter: Callable[..., Any], leave: Callable[..., Any]) -> None:
         self._enter, self._leave = enter, leave
-        #: Once they have been on: what takes them off, and each.
+        #: After the first registration: the handles, and the hook of each.
         self._handles: list[tuple[Any, Callable[..., Any]]] = []
         self._on = False
 

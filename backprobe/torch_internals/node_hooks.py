@@ -1,9 +1,9 @@
-"""Hooks on many nodes, put on and taken off together.
+"""Registers hooks on many nodes at once, and removes them together.
 
-Note [Hooks without handles]: torch makes each hook's entry in Python (``_register_hook``), and a handle that knows how
-to remove it, which takes longer than the hook's own call. So while hooks of ours are put on, an entry is made our way,
-without a handle: under a key of the round, in the same dict. Whatever else registers a hook meanwhile (another thread,
-a signal handler) gets torch's own way, and where torch does not ask us its handle is used.
+Note [Hooks without handles]: torch creates each hook's entry in Python (``_register_hook``), and a handle that can
+remove it, which takes longer than the call of the hook. So while our hooks are registered, our function creates the
+entry in the same dict, without a handle, under one key per round. Hooks that other code registers meanwhile (another
+thread, a signal handler) are registered torch's way, and if torch does not call our function, its handle is used.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _one_at_a_time = Lock()
 
 
 class NodeHooks:
-    """Those of one backward call."""
+    """The hooks of one backward call."""
 
     def __init__(self) -> None:
-        #: By round, the key of its hooks and the dicts that they are in.
+        #: For each round, the key of its hooks and the dicts that contain them.
         self._rounds: list[tuple[object, list[Any]]] = []
-        #: Of hooks that torch put on its own way.
+        #: Handles of hooks that torch registered its own way.
         self._handles: list[Any] = []
-        #: Those beside which there was another hook of the same kind on their node.
+        #: Hooks registered on a node that already had another hook of the same kind.
         self.beside: list[Any] = []
 
     def __len__(self) -> int:
         return len(self._handles) + sum(len(dicts) for _, dicts in self._rounds)
 
     def put(self, hooks: Iterable[tuple[Callable[[Any], Any], Any]]) -> None:
-        """Put on a round of hooks, each with what registers it: a node's own method, each at most once."""
+        """Register a round of hooks, each given with the node's method that registers it; each method at most once."""
         before = vars(_home).get("_register_hook") if _home is not None else None
         if not isinstance(before, staticmethod) or not _one_at_a_time.acquire(blocking=False):
             for register, hook in hooks:
@@ -71,7 +71,7 @@ class NodeHooks:
             self.beside.append(hook)
 
     def remove(self) -> None:
-        """Take all off, the last first, and hold none of them."""
+        """Remove all hooks, the last first, and drop the references to them."""
         self.beside = []
         while self._handles:
             self._handles.pop().remove()

@@ -1,14 +1,14 @@
-"""The 2-norm of a tensor: one quick pass, and a second look where that cannot be trusted.
+"""Computes the 2-norm of a tensor: one quick pass, and a second look if its result is not reliable.
 
 Note [Norms that hold]: a norm of 0.0 means that no element differs from zero, an infinite one that an element is
-infinite, NaN that one is NaN. In single precision a square vanishes below 1e-23 and overflows above 1e19, and a long
-sum loses digits. So a quick norm between ``TINY`` and infinity is taken as it is (what vanished in it is below its last
-digit), NaN is NaN, and for all others the tensor is looked at again, scaled or in double precision. That has to be
-done while the tensor is there: off the CPU, where nobody waits for the first look, see ``Norms`` in ``measure``.
+infinite, NaN that one is NaN. In single precision, squares underflow below 1e-23 and overflow above 1e19, and a long
+sum loses digits. So a quick norm between ``TINY`` and infinity is accepted (whatever underflowed is below its last
+digit), and so is NaN; for all others the tensor is measured again, scaled or in double precision. That has to be done
+while the tensor exists. Off the CPU, nothing waits for the first result: see ``Norms`` in ``measure``.
 
-Note [Tiny gradients]: squares that vanish are not only lost, they are slow: a processor takes many times as long for a
-number below its normal range. A norm that was below ``TINY`` in the last call is expected to be so in this one: it is
-scaled up before anything is squared. What that gives is what the second look would have given.
+Note [Tiny gradients]: squares that underflow are not only lost, they are slow: a processor takes many times as long for
+subnormal numbers. A norm that was below ``TINY`` in the last call is expected to be so in this one: the tensor is
+scaled up before anything is squared. The result equals that of the second look.
 """
 
 from __future__ import annotations
@@ -27,31 +27,32 @@ _norm = torch.linalg.vector_norm
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _FULL = frozenset({torch.float32, torch.float64})
 _SINGLE = frozenset({torch.float32, *_HALF})
-#: Above this many elements they are added up piece by piece: a long sum in single precision loses digits (one percent
-#: at 16 million elements), and a dot product uses wider instructions, and all threads.
+#: Tensors with more elements are summed in pieces: a long sum in single precision loses digits (one percent at 16
+#: million elements), and a dot product uses wider instructions, and all threads.
 LARGE = 16_384
-#: Elements of a piece.
+#: The number of elements of a piece.
 _PIECE = 1 << 20
-#: A quick norm above this is as good as its digits.
+#: A quick norm above this is accurate to its last digits.
 TINY = 1e-14
-#: Factors that bring a norm up to TINY, and one whose square overflowed, to where nothing vanishes or overflows.
+#: Factors that scale a tensor whose norm is at most TINY, or whose squares overflowed, to a range without underflow and
+#: overflow.
 _UP, _DOWN = 2.0**100, 2.0**-80
 
 
 def quick(tensor: Any) -> Any:
-    """2-norm as a tensor of no dimension, in one pass: Note [Norms that hold]."""
+    """Return the 2-norm as a tensor of no dimension, in one pass: Note [Norms that hold]."""
     return _norm(tensor, dtype=torch.float32) if tensor.dtype in _HALF else _norm(tensor)
 
 
 def holds(value: float) -> bool:
-    """Whether a quick norm needs no second look."""
+    """Return whether a quick norm needs no second look."""
     return TINY < value < math.inf or value != value
 
 
 def norm(tensor: Any) -> float:
-    """2-norm of a tensor of any dtype, layout and device: Note [Norms that hold]. Waits for the device.
+    """Return the 2-norm of a tensor of any dtype, layout and device: Note [Norms that hold]. Waits for the device.
 
-    :raises RuntimeError, NotImplementedError, TypeError: one that has no values to be read.
+    :raises RuntimeError, NotImplementedError, TypeError: the tensor has no values that can be read.
     """
     if tensor.layout is not torch.strided or tensor.dtype not in _SINGLE:
         return exact(tensor)
@@ -61,7 +62,7 @@ def norm(tensor: Any) -> float:
 
 
 def waiting(tensor: Any) -> Any:
-    """The norm as a tensor of no dimension in double precision: nothing waits for the device."""
+    """Return the norm as a tensor of no dimension in double precision, without waiting for the device."""
     if tensor.is_cpu:
         return torch.tensor(norm(tensor), dtype=torch.float64)
     wide = torch.float32 if tensor.device.type == "mps" else torch.float64
@@ -69,9 +70,9 @@ def waiting(tensor: Any) -> Any:
 
 
 def quick_large(tensor: Any) -> float:
-    """The quick norm of a large plain tensor on the CPU."""
+    """Return the quick norm of a large plain tensor on the CPU."""
     if tensor.dim() == 2 and not tensor.is_contiguous():
-        tensor = tensor.t()  # as gradients of weights are laid out
+        tensor = tensor.t()  # the layout of weight gradients
     if tensor.is_contiguous() and tensor.numel() <= _PIECE and tensor.dtype in _FULL:
         flat = tensor.view(-1)
         return math.sqrt(torch.dot(flat, flat).item())
@@ -85,7 +86,7 @@ def quick_large(tensor: Any) -> float:
 
 
 def again(tensor: Any, value: float) -> float:
-    """The second look at a tensor whose quick norm is `value`, and no number that holds."""
+    """Return the accurate norm of a tensor whose quick norm, `value`, is not reliable."""
     size = tensor.numel()
     if tensor.dtype not in _SINGLE or tensor.layout is not torch.strided or size > _PIECE or not tensor.is_cpu:
         return exact(tensor)
@@ -95,7 +96,7 @@ def again(tensor: Any, value: float) -> float:
 
 
 def exact(tensor: Any) -> float:
-    """The norm by a slow way that holds in any case."""
+    """Return the norm, computed in a slow way that is always accurate."""
     values = _elements(tensor)
     if not modes.is_plain(values):
         return float(_norm(values, dtype=torch.float64))
@@ -104,7 +105,7 @@ def exact(tensor: Any) -> float:
 
 
 def rows_again(rows: Any, places: list[int], values: list[float]) -> list[float]:
-    """The second look at some rows of a plain matrix on the CPU, whose quick norms are `values`."""
+    """Return the accurate norms of some rows of a plain matrix on the CPU, whose quick norms are `values`."""
     if rows.dtype not in _SINGLE:
         return [exact(rows[i]) for i in places]
     some = rows if len(places) == len(rows) else rows[places]
@@ -115,13 +116,15 @@ def rows_again(rows: Any, places: list[int], values: list[float]) -> list[float]
 
 
 def scalable(rows: Any) -> bool:
-    """Whether ``scaled_up`` can be asked for the norms of a plain matrix."""
+    """Return whether ``scaled_up`` supports a plain matrix."""
     return rows.dtype in _SINGLE
 
 
 def scaled_up(rows: Any, tiny: Collection[int]) -> list[float]:
-    """Norms of the rows of a plain matrix on the CPU, of which some, `tiny`, are scaled up first: infinite where one of
-    those is not tiny at all."""
+    """Return the norms of the rows of a plain matrix on the CPU, of which the rows `tiny` are scaled up first.
+
+    The norm is infinite if such a row is not tiny.
+    """
     everything = len(tiny) == len(rows)
     factors = [_UP if everything or at in tiny else 1.0 for at in range(len(rows))]
     by: Any = _UP if everything else torch.tensor(factors, dtype=torch.float32).unsqueeze(1)
@@ -139,7 +142,7 @@ def _of_piece(piece: Any) -> float:
 
 
 def _elements(tensor: Any) -> Any:
-    """What `tensor` holds, as a strided tensor of reals."""
+    """Return the elements of `tensor` as a strided tensor of real numbers."""
     values = tensor.detach()
     if values.layout is torch.sparse_coo:
         values = values.coalesce().values()
@@ -147,13 +150,13 @@ def _elements(tensor: Any) -> Any:
         values = values.to_dense() if values.is_mkldnn else values.values()
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj())
-    if values.dtype not in _SINGLE and values.dtype is not torch.float64:  # eight bits, whole numbers
+    if values.dtype not in _SINGLE and values.dtype is not torch.float64:  # eight-bit floats, integers
         values = values.to(torch.float32 if values.is_floating_point() else torch.float64)
     return values
 
 
 def _once(tensor: Any) -> tuple[int, Any]:
-    """`tensor` without the copies of its elements that an expanded one stands for, and how many there are of each."""
+    """Return how often an expanded tensor repeats each element, and the tensor without the repetitions."""
     repeats = 1
     for dim, stride in enumerate(tensor.stride()):
         if not stride and (size := tensor.shape[dim]) > 1:
@@ -162,7 +165,7 @@ def _once(tensor: Any) -> tuple[int, Any]:
 
 
 def _pieces(tensor: Any) -> Iterator[Any]:
-    """The elements of `tensor` in vectors, in any order. Nothing is copied where they lie close together."""
+    """Yield the elements of `tensor` in vectors, in any order; contiguous memory is not copied."""
     if not tensor.is_contiguous():
         tensor = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
     if tensor.numel() <= _PIECE or tensor.is_contiguous():

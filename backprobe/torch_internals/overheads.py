@@ -1,8 +1,8 @@
-"""What torch itself spends on calling us, where no clock of ours can see it: measured on trivial calls.
+"""Measures the time that torch itself spends on calling us, which our timers cannot see, on trivial calls.
 
-Note [Measured beside the script]: nothing here touches what a script could see: no random number, no hook of its
-modules, no mode of its own. Each is measured once a process, in a few milliseconds; the backward when the script has
-made one: the engine's first call starts its threads.
+Note [Measured beside the script]: the measurements touch nothing that is visible to the script: no random number, no
+hook of its modules, no mode of its own. Each is made once per process, in a few milliseconds; that of the backward only
+after the script has run one, because the engine's first call starts its threads.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _ROUNDS, _CALLS, _NODES = 6, 20, 100
 
 @dataclass(frozen=True)
 class Overheads:
-    """Seconds that a call takes longer where a mode is on that does nothing: of a function of torch's, of one that is
-    written in Python, of a property; and of a module's call with hooks that do nothing."""
+    """Extra seconds per call while an empty mode is on, and per module call with empty hooks.
+
+    Separately for a built-in torch function, a torch function written in Python, and a property.
+    """
 
     function: float = 1.5e-6
     python: float = 4e-6
@@ -48,12 +50,15 @@ class _Nothing(TorchFunctionMode):
 
 
 def overheads() -> Overheads:
-    """Those of forward calls; typical ones where somebody else's mode, profiler or hook would see what is called."""
+    """Return the overheads of forward calls.
+
+    Typical values are returned if another mode, profiler or hook would observe the measurement.
+    """
     return Overheads() if _watched_by_others() or module._has_any_global_hook() else _measured()
 
 
 def of_node() -> float:
-    """Seconds that a node takes longer with a hook that does nothing. Call it when a backward call is over."""
+    """Return the extra seconds of a node with an empty hook. Call it when a backward call is over."""
     others = _watched_by_others() or torch.is_anomaly_enabled() or torch.is_inference_mode_enabled()
     return 1e-6 if others else _measured_of_node()
 
@@ -96,7 +101,7 @@ def _watched_by_others() -> bool:
 
 
 def _more(alone: Callable[[], Any], under: Callable[[], Any], mode: AbstractContextManager[Any]) -> float:
-    """Seconds that `under` takes longer in `mode` than `alone`: the best of some rounds, taken in turn."""
+    """Return how many seconds longer `under` takes in `mode` than `alone`: the best of several alternating rounds."""
     plain, watched = [], []
     for _ in range(_ROUNDS):
         plain.append(_seconds(alone, _CALLS))

@@ -1,6 +1,6 @@
-"""Private names of torch that may be used outside this room, each with the reason why no function stands between.
+"""Private names of torch that may be used outside this package, each with the reason why no function wraps it.
 
-``tests/test_torch_internals.py`` finds every other use. A fact in ``facts/`` covers each of them all the same.
+``tests/test_torch_internals.py`` finds every other use. Nevertheless, a fact in ``facts/`` covers each of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ _HOT = "read for every node, tensor or module call: a function in between costs 
 _PLAIN = "says what it is, and is read where nothing else would: a function would only give it a second name"
 
 DIRECT = {
-    # Hot paths: walks of graphs, hooks of nodes, the eye, hooks of modules.
+    # Hot paths: graph walks, node hooks, the torch call recorder, module hooks.
     "_sequence_nr": _HOT,
     "_input_metadata": _HOT,
     "_version": _HOT,
@@ -18,7 +18,7 @@ DIRECT = {
     "_backward_pre_hooks": _HOT,
     "_post_accumulate_grad_hooks": _HOT,
     "_set_grad_enabled": "turned off and on around every gradient that is measured: half the time of torch.no_grad()",
-    # What reads best as it is.
+    # Names that are clearest as they are.
     "_base": _PLAIN,
     "_is_view": _PLAIN,
     "_parameters": _PLAIN,
@@ -31,7 +31,7 @@ DIRECT = {
     "_foreach_norm": "a public kernel under a private name, with one caller",
     "_foreach_sub_": "the same",
     "_foreach_div_": "the same",
-    # Modules with names that begin so, of things that others derive from or call.
+    # Modules with private names, whose classes or functions are derived from or called.
     "_python_dispatch": "TorchDispatchMode has no public place to be imported from",
     "_pytree": "torch has no public place for these functions",
 }

@@ -1,10 +1,10 @@
-"""Room on Python's stack for what we put on it.
+"""Raises Python's recursion limit by the number of frames that we add.
 
-Note [Room on the stack]: a call of a module has four frames of Python, and five where a hook is on all modules; what we
-do at the innermost op takes some more. A model that calls itself, or is nested, as deep as Python's limit allows would
-not come to its end under us. So the limit is higher while an outermost module runs whose calls we see, by what is ours,
-and what it was again behind it. A script that sets it meanwhile has what it set. A backward that runs a backward inside
-itself has three frames a level, and up to four times as many where each is stepped.
+Note [Room on the stack]: a module call has four Python frames, and five if there is a global module hook; our work at
+the innermost op takes some more. A model that recurses, or is nested, as deep as Python's limit allows would fail under
+us. So the limit is raised by our frames while an observed outermost module runs, and restored afterwards. If the script
+sets the limit meanwhile, its value is kept. A backward that runs a backward inside itself has three frames per level,
+and up to four times as many if each is stepped.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from __future__ import annotations
 import sys
 from typing import ClassVar
 
-#: Frames that are ours for each of the script's, where module calls are seen and where backward calls are stepped; and
-#: frames that are ours at any depth.
+#: Our frames for each frame of the script, if module calls are observed and if backward calls are stepped; and our
+#: frames at any depth.
 MODULES, STEPPED, ANY = 0.25, 5.0, 64
-#: A limit from which on it is none.
+#: From this value on, the limit counts as none.
 NONE = 100_000
 
 
 class Room:
-    """More of it between ``begin`` and ``end``, of whichever watches: the limit is one for all.
+    """A raise of the recursion limit between ``begin`` and ``end``; all instances share one limit.
 
-    :param share: frames of ours for each of the script's.
+    :param share: our frames for each frame of the script.
     """
 
-    #: Those that have begun; the script's limit, and ours while there is more room.
+    #: The instances that have begun; the script's limit, and our raised one.
     _open: ClassVar[set[int]] = set()
     _limits: ClassVar[list[int]] = [0, 0]
 
@@ -49,6 +49,6 @@ class Room:
         if sys.getrecursionlimit() == ours:
             try:
                 sys.setrecursionlimit(script)
-            except RecursionError:  # that deep already: at the next end
+            except RecursionError:  # still that deep: restored at the next end
                 return
         self._limits[:] = 0, 0

@@ -1,7 +1,7 @@
-"""Tensors that are found by a weak reference, or among all objects.
+"""Weak references to tensors, and a search for all live tensors.
 
-A tensor that only C++ holds keeps its Python object. On older torch who finds that object so does not hold the tensor:
-it may be freed while it is used, unless ``_fix_weakref`` is called first.
+A tensor that only C++ references keeps its Python object. On older torch, finding that object does not keep the tensor
+alive: it may be freed while it is used, unless ``_fix_weakref`` is called first.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import torch
 
 
 def _holds() -> bool:
-    """Whether C++ that holds a tensor counts as a reference to its Python object: then a weak reference is enough."""
+    """Return whether a C++ reference to a tensor keeps its Python object alive, so that a weak reference suffices."""
     tensor = torch.empty(2, device="cpu")
     before = sys.getrefcount(tensor)
-    view = tensor[:1]  # has the tensor for its base
+    view = tensor[:1]  # its base is the tensor
     return view is not None and sys.getrefcount(tensor) > before
 
 
 class _Fixed(weakref.ref):
-    """A weak reference to a tensor."""
+    """A weak reference to a tensor that is safe on older torch."""
 
     __slots__ = ()
 
     def __new__(cls, tensor: Any) -> _Fixed:
-        """The same one for the same tensor, as ``weakref.ref`` gives."""
+        """Return the same reference for the same tensor, as ``weakref.ref`` does."""
         known = next((r for r in weakref.getweakrefs(tensor) if type(r) is cls), None)
         return known if known is not None else super().__new__(cls, tensor)
 
@@ -45,7 +45,10 @@ tensor_ref: type[weakref.ref[Any]] = weakref.ref if _REFERS else _Fixed
 
 
 def tensors_alive(generation: int | None = None) -> list[torch.Tensor]:
-    """All tensors that have a Python object; of a generation of the garbage collector's: those in it."""
+    """Return all tensors that have a Python object.
+
+    :param generation: only those in this generation of the garbage collector.
+    """
     kinds: list[type] = [torch.Tensor]
     for kind in kinds:  # grows as we go
         kinds.extend(kind.__subclasses__())

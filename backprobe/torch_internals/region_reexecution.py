@@ -1,5 +1,4 @@
-"""Re-executes a compiled region eagerly, op by op, on its recorded inputs, to locate where its values become non-
-finite.
+"""Re-executes a compiled region eagerly, op by op, on its recorded inputs, to find where values become non-finite.
 
 It runs on a separate thread without the script's modes, hooks or node sequence numbers, under the region's autocast
 settings, on copies, from the random state at the start of the region. The script's random state is restored afterwards.
@@ -26,7 +25,7 @@ from .measure import bad_values, stat_of
 from .saved_by_nodes import saved_tensors
 from .thread_state import put_autocast
 
-#: Functions of Dynamo's by what the user wrote.
+#: Internal functions of Dynamo -> the name that the user wrote.
 _CALLED = {"_get_data_attr": "data"}
 
 
@@ -44,7 +43,7 @@ class Made:
 
     @property
     def puts(self) -> bool:
-        """Whether an Inf in the result is a mask: a constant, or a number of Python's, was put there."""
+        """Return whether an Inf in the result is a mask: the op fills in a constant or a Python number."""
         operator = info(name_of(self.node))
         return operator.is_fill or operator.takes_python_values
 
@@ -72,7 +71,7 @@ def name_of(node: Any) -> str:
 
 
 class _Steps(Interpreter):
-    """Runs a graph node by node and passes each node's inputs and outputs to the notes."""
+    """An interpreter that runs a graph node by node and passes each node's inputs and outputs to the notes."""
 
     def __init__(self, module: Any, graph: Any, notes: Notes | _Paths) -> None:
         super().__init__(module, garbage_collect_values=True, graph=graph)
@@ -191,7 +190,7 @@ class Lost:
 
 
 class _Paths:
-    """Records which inputs of a region each tensor derives from, and where their gradient path ends."""
+    """Notes of the region inputs that each tensor derives from, and of where their gradient path ends."""
 
     def __init__(self) -> None:
         self.look = False
@@ -199,7 +198,7 @@ class _Paths:
         self.lost: list[Lost] = []
         self._from: dict[int, frozenset[int]] = {}
         self._after: dict[int, frozenset[int]] = {}
-        self._kept: list[Any] = []  # an id means one tensor as long as it lives
+        self._kept: list[Any] = []  # an id identifies a tensor only while it lives
 
     def begin(self, tensors: Sequence[Any]) -> bool:
         self._from = {id(t): frozenset((i,)) for i, t in enumerate(tensors)}
@@ -345,7 +344,7 @@ def again(call: RegionCall, notes: Notes | _Paths) -> tuple[Any, list[Any]]:
     for a in call.args:
         if isinstance(a, torch.Tensor) and id(a) not in given:
             leaf = leaves[id(a)] = a.detach().requires_grad_(a.requires_grad)
-            given[id(a)] = copy = leaf.clone()  # which the graph may write to
+            given[id(a)] = copy = leaf.clone()  # the graph may write to it
             if copy.grad_fn is not None:
                 notes.of[copy.grad_fn] = None
                 notes.of[copy.grad_fn.next_functions[0][0]] = None
@@ -410,7 +409,7 @@ def pairs_of(out: Any, gradients: Sequence[Any] | None) -> list[tuple[int, Any, 
         if gradient.shape != one.shape and one._base is not None and one._base.shape == gradient.shape:
             one = one._base
         if bad_values(gradient) is not None:
-            return []  # it came in bad
+            return []  # the incoming gradient is already bad
         if gradient.shape == one.shape:
             pairs.append((i, one, gradient.detach().clone()))
     return pairs

@@ -1,4 +1,4 @@
-"""Which tensors of a model are copies of one another over the ranks, and a number for the bits of one."""
+"""Finds the tensors of a model that are replicated across ranks, and computes checksums of their bits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import nn
 
 from .local import class_of, is_partial, local, placement_of
 
-#: Elements that are looked at of all tensors together, and where they have more, of each.
+#: The most elements in total that are fully summed; if there are more, the first so many of each tensor are.
 MOST, OF_EACH = 1 << 26, 1 << 16
 _WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def in_ddp(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules below `root` that are in ``DistributedDataParallel``: the path of its outermost, and the wrapper."""
+    """Yield (path, wrapper) of the modules below `root` that are wrapped in ``DistributedDataParallel``."""
     kind = nn.parallel.DistributedDataParallel
     for path, module in root.named_modules():
         if isinstance(module, kind):
@@ -24,17 +24,17 @@ def in_ddp(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def syncs(wrapper: Any) -> bool:
-    """Whether DDP reduces what the backward of its last forward gives, as far as is known: not under ``no_sync``."""
+    """Return whether DDP reduces the gradients of its last forward, as far as is known: not under ``no_sync``."""
     return getattr(wrapper, "require_forward_param_sync", True) is not False
 
 
 def joins(wrapper: Any) -> bool:
-    """Whether DDP stands in for ranks that have come to their end (``join``): they make fewer updates."""
+    """Return whether DDP handles uneven inputs (``join``): ranks that run out of data make fewer updates."""
     return bool(getattr(getattr(wrapper, "_join_config", None), "enable", False))
 
 
 def version_of(tensor: Any) -> int:
-    """How often a tensor was written to in place; -1 where nobody counts, and of none."""
+    """Return how often a tensor was written to in place; -1 if it has no version counter, or is ``None``."""
     try:
         return -1 if tensor is None else int(tensor._version)
     except RuntimeError:  # of inference mode
@@ -42,13 +42,16 @@ def version_of(tensor: Any) -> int:
 
 
 def comm_hooks(wrapper: Any) -> list[Any]:
-    """The functions that make gradients what they are on all ranks, in place of DDP."""
+    """Return the communication hooks that reduce gradients across ranks in place of DDP."""
     return [hook for hook, _ in getattr(wrapper, "_comm_hooks", ())]
 
 
 def kept_buffers(wrapper: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Buffers of a model in DDP that each rank keeps for itself, and that its forward may read: not those that DDP
-    sends before each forward, and no running statistics, which a forward in training only writes."""
+    """Yield the buffers of a model in DDP that each rank keeps for itself, and that its forward may read.
+
+    Excluded are buffers that DDP broadcasts before each forward, and running statistics, which a training forward only
+    writes.
+    """
     if wrapper.broadcast_buffers:
         return
     for path, module in wrapper.module.named_modules():
@@ -58,15 +61,18 @@ def kept_buffers(wrapper: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def in_fsdp1(root: nn.Module) -> set[int]:
-    """Ids of the parameters in ``FullyShardedDataParallel``: parts of flat ones."""
+    """Return the ids of the parameters in ``FullyShardedDataParallel``: parts of flat parameters."""
     kind = class_of("torch.distributed.fsdp", "FullyShardedDataParallel")
     wrapped = [m for m in root.modules() if isinstance(m, kind)] if kind is not None else []
     return {id(p) for module in wrapped for p in module.parameters()}
 
 
 def in_fsdp2(root: nn.Module) -> set[int]:
-    """Ids of the parameters that ``fully_shard`` has sharded over ranks which all have batches of their own: on one
-    dimension of the mesh, and copies on the others. With tensor parallel some are sharded on two."""
+    """Return the ids of the ``fully_shard`` parameters that are sharded over ranks with different batches.
+
+    They are sharded along one dimension of the mesh and replicated along the others. With tensor parallelism, some are
+    sharded along two dimensions, and are left out.
+    """
     kind = class_of("torch.distributed.fsdp", "FSDPModule")
     wrapped = [m for m in root.modules() if isinstance(m, kind)] if kind is not None else []
     found = set()
@@ -78,8 +84,10 @@ def in_fsdp2(root: nn.Module) -> set[int]:
 
 
 def place_of(tensor: Any) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
-    """Sizes of the mesh, placements, and where in the mesh the part of this process is, by the dimensions that are not
-    replicated. Empty for a plain tensor."""
+    """Return (mesh sizes, placements, coordinates) of this process's part of `tensor`; empty for a plain tensor.
+
+    The coordinate of a replicated dimension is -1.
+    """
     found = placement_of(tensor)
     if found is None:
         return (), (), ()
@@ -88,8 +96,10 @@ def place_of(tensor: Any) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, 
 
 
 def bits_of(tensors: Sequence[Any]) -> list[int | None]:
-    """For each tensor a sum over the bits of what this process has of it: equal where all are equal, and hardly where
-    not. ``None`` for one that cannot be read, or is a summand. One wait for each device."""
+    """Return, for each tensor, a sum over the bits of its local part: equal tensors have equal sums.
+
+    ``None`` for a tensor that cannot be read, or is a summand. Waits once for each device.
+    """
     here = [None if t is None or is_partial(t) else local(t) for t in tensors]
     many = sum(t.numel() for t in here if t is not None) > MOST
     sums: list[tuple[int, Any]] = []

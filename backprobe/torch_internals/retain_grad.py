@@ -1,11 +1,11 @@
-"""Activations on which ``retain_grad`` was called.
+"""Finds activations on which ``retain_grad`` was called.
 
-Note [Activations that retain gradients]: Every engine pass through an activation that retains its gradient adds to its
-    ``.grad``, ``autograd.grad`` too. Torch has no list of such tensors and no name for the hooks that do it, but a node
-    counts those of its outputs. `Layout` finds that count in the node's memory by calling ``retain_grad`` on tensors of
-    its own. Where no node on the way has any, there is nothing to protect. Else they are looked for among those that
-    were found before and what is young to the garbage collector; only where these are fewer than was counted, among
-    all that it knows: a tensor that has no Python object has nobody who could read its ``.grad``.
+Note [Activations that retain gradients]: every engine pass through an activation that retains its gradient adds to its
+``.grad``, even in ``autograd.grad``. Torch has no list of such tensors and no name for the hooks that do it, but a node
+counts those of its outputs. `Layout` finds that counter in the node's memory by calling ``retain_grad`` on tensors of
+its own. If no reachable node has any, there is nothing to protect. Otherwise they are searched for among the
+activations found before and the young generations of the garbage collector; only if fewer are found than were counted,
+among all objects. A tensor without a Python object needs no protection: no code can read its ``.grad``.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from .modes import no_dispatch_modes, unseen
 
 _Word = ctypes.c_size_t
 _SIZE = ctypes.sizeof(_Word)
-#: The same as a power of two: words are where their size divides the address.
+#: The same as a power of two: a word's index is its address divided by the size.
 _SHIFT = _SIZE.bit_length() - 1
-#: Words of a node that are searched; it has more.
+#: The number of words of a node that are searched; it has more.
 _WORDS = 40
-#: What an edge in C++ may take: a pointer of one word or two, and a number that is padded to one.
+#: Possible sizes of an edge in C++: a pointer of one word or two, and a number padded to one.
 _EDGES = (2 * _SIZE, 3 * _SIZE)
 
 
-#: Those that were found, by the ``id`` of their reference.
+#: The activations found before, by the ``id`` of their reference.
 _known: dict[int, Any] = {}
 
 
 def retaining() -> list[torch.Tensor]:
-    """Activations that keep their gradient."""
+    """Return all activations that retain their gradient."""
     found = _that_retain(references.tensors_alive())
     _known.clear()
     _remember(found)
@@ -61,8 +61,10 @@ def _that_retain(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _retaining_of(nodes: Iterable[Any], count: int) -> list[torch.Tensor]:
-    """The `count` activations that `nodes` made and that keep their gradient. More of them where some are gone that
-    were counted: all there are then."""
+    """Return the `count` activations that `nodes` made and that retain their gradient.
+
+    If a search among known and young objects finds another number, all activations that retain it are returned.
+    """
     made = set(nodes)
     for key, ref in list(_known.items()):
         if ref() is None:
@@ -77,7 +79,7 @@ def _retaining_of(nodes: Iterable[Any], count: int) -> list[torch.Tensor]:
 
 
 class Retaining:
-    """Activations that a pass from `roots` may add a gradient to. They are looked for only when there are new ones."""
+    """The activations that a pass from `roots` may add a gradient to. A search is made only when there are new ones."""
 
     def __init__(self, roots: Iterable[torch.Tensor]) -> None:
         self._roots = {node: None for root in roots if (node := root.grad_fn) is not None}
@@ -99,7 +101,7 @@ def _words(address: int, count: int) -> list[int]:
 
 
 class Passes(torch.autograd.Function):
-    """A custom Function to look at."""
+    """A custom function whose node is inspected."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -111,18 +113,18 @@ class Passes(torch.autograd.Function):
 
 
 class Layout:
-    """Where a node's memory has the number of its outputs that retain their gradient.
+    """The offset of the counter of outputs that retain their gradient in a node's memory.
 
-    :raises LookupError: it cannot be told.
+    :raises LookupError: the offset cannot be determined.
     """
 
     def __init__(self) -> None:
         #: All memory as words: an index takes a quarter of the time of an object for each word.
         self._memory = (_Word * (sys.maxsize >> _SHIFT)).from_address(0)
-        self._plain = object.__basicsize__  # what a wrapper of a node in C++ begins with, and then the node
-        #: And no more than that: a pointer of one word, or two.
+        self._plain = object.__basicsize__  # the header of a C++ node's wrapper, before the pointer
+        #: Size of such a wrapper: the header and a pointer of one word, or two.
         self._size = type(torch.ones(1, requires_grad=True, device="cpu").exp().grad_fn).__basicsize__
-        #: Where objects have their node, by kind: of those that torch has for ever.
+        #: The offset of the node in a wrapper, by class; only of torch's own classes, which are never freed.
         self._places: dict[type, int] = {}
         self._counts = self._only(self._counting())
         self._edges = self._only(self._listing())
@@ -138,7 +140,7 @@ class Layout:
         return _Word.from_address(id(node) + self._plain).value
 
     def _counting(self) -> set[int]:
-        """0, 1 and 2 as one output after the other retains its gradient; on two nodes."""
+        """Return the offsets of words that count 0, 1, 2 while the outputs of a node begin to retain their gradient."""
         found = set(range(_WORDS))
         x = torch.ones(3, requires_grad=True, device="cpu")
         for outputs in (x.unbind(), (x * 2).split(1)):
@@ -150,7 +152,7 @@ class Layout:
         return {i * _SIZE for i in found}
 
     def _listing(self) -> set[int]:
-        """Where the list of edges begins: it is as long as there are edges."""
+        """Return the offsets at which the list of edges may begin: its length matches the number of edges."""
         found = {(i, edge) for i in range(_WORDS - 1) for edge in _EDGES}
         x = torch.ones(2, requires_grad=True, device="cpu")
         for size in (3, 5, 11):
@@ -159,7 +161,10 @@ class Layout:
         return {i * _SIZE for i, _ in found}
 
     def _wrapping(self) -> set[int]:
-        """Where the object of a custom Function has its node, which the edge of the next one leads to."""
+        """Return the offsets at which a custom function's wrapper may point to its node.
+
+        The address of the node is known from the edge of the next node.
+        """
         kind = type(Passes.apply(torch.ones(2, requires_grad=True, device="cpu")).grad_fn)
         found = set(range(self._plain, kind.__basicsize__ - _SIZE + 1, _SIZE))
         for _ in range(2):
@@ -170,8 +175,10 @@ class Layout:
         return found
 
     def count(self, roots: Iterable[Any]) -> tuple[int, list[Any]]:
-        """How many outputs retain their gradient, of the nodes that can be reached from these, and the nodes; -1 where
-        one is of an unknown kind."""
+        """Return how many outputs of the nodes reachable from `roots` retain their gradient, and the nodes.
+
+        The count is -1 if a node is of an unknown kind.
+        """
         nodes = list(roots)
         seen, places = set(nodes), self._places
         words, add, counts, total = self._memory, seen.add, self._counts >> _SHIFT, 0
@@ -191,7 +198,7 @@ class Layout:
         return total, nodes
 
     def _place(self, kind: type) -> int:
-        """Where objects of this kind have their node."""
+        """Return the offset of the node in wrappers of this class; -1 if unknown."""
         if issubclass(kind, torch._C._FunctionBase):  # type: ignore[attr-defined]
             return self._custom
         if kind.__basicsize__ != self._size:

@@ -1,4 +1,4 @@
-"""What nodes have saved for their backward, read without running anybody's hook; and the stack of such hooks."""
+"""Reads the tensors that nodes saved for their backward without running hooks; and the stack of saved-tensor hooks."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ import torch
 from ..torch_texts import FREED, IN_PLACE
 from . import saved_by_unpacking
 
-#: Whether torch shows what a saved tensor holds, and which hook packed it (2.8 does not, 2.10 does). Else
-#: `saved_by_unpacking.py` finds out.
+#: Whether torch exposes the content of a saved tensor, and the hook that packed it (2.10 does, 2.8 does not). If not,
+#: `saved_by_unpacking.py` is used.
 SHOWS_SAVED = hasattr(torch._C._autograd.SavedTensor, "unpack_hook")
 
-#: One thing that a node saved, read without running anybody's hook: its name, the tensor, whether it is the node's own
-#: result, whether it was written in place since (torch would refuse to use it), the unpack hook that it lies behind.
-#: Behind a hook the tensor is ``None``.
+#: A value that a node saved, read without running a hook: its name, the tensor, whether it is the node's own result,
+#: whether it was written in place since (torch would refuse to use it), and the unpack hook that hides it. If there is
+#: a hook, the tensor is ``None``.
 SavedView = tuple[str, "torch.Tensor | None", bool, bool, Any]
 
 _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
-#: Put a pair on this thread's stack of saved-tensor hooks, and take the innermost off.
+#: Push a pair of saved-tensor hooks on this thread's stack, and pop the innermost.
 push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 
 pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 
 
 def top_hooks() -> tuple[Any, Any] | None:
-    """The innermost pair of saved-tensor hooks of this thread."""
+    """Return the innermost pair of saved-tensor hooks of this thread."""
     return _top_hooks(True) if _top_hooks is not None else None
 
 
 def stacked_hooks() -> list[tuple[Any, Any]]:
-    """The saved-tensor hooks of this thread, outermost first: only the top can be read, so they are lifted off and put
-    back."""
+    """Return the saved-tensor hooks of this thread, outermost first.
+
+    Only the top can be read, so they are popped and pushed again.
+    """
     autograd = torch._C._autograd
     if _top_hooks is None:
         return []
@@ -50,8 +52,10 @@ def stacked_hooks() -> list[tuple[Any, Any]]:
 
 
 def in_place_error() -> str:
-    """What torch says of a saved tensor that was written in place: provoked on a thread of its own, where no hooks are
-    on."""
+    """Return torch's error for a saved tensor that was written in place.
+
+    It is provoked on a separate thread, which has no hooks.
+    """
     said: list[str] = []
 
     def provoke() -> None:
@@ -71,7 +75,7 @@ def in_place_error() -> str:
 
 
 def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
-    """The tensors that `node` keeps, by name, without calling anybody's unpack hook.
+    """Return the tensors that `node` saved, by name, without calling an unpack hook.
 
     Tensors behind a saved-tensor hook are left out: unpacking them runs user code, and a checkpoint recomputes.
     """
@@ -84,32 +88,32 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 def uses_running_statistics(node: Any) -> bool:
-    """Whether `node`, of a normalisation, is of one in eval mode: its backward reads the running statistics."""
+    """Return whether a normalisation's node ran in eval mode, so that its backward reads the running statistics."""
     return not getattr(node, "_saved_training", True)
 
 
 def attention_settings(node: Any) -> tuple[float | None, bool]:
-    """Of a node of ``scaled_dot_product_attention``: the scale, where it was given, and whether it is causal."""
+    """Return the scale of a ``scaled_dot_product_attention`` node, if it was given, and whether it is causal."""
     scale = getattr(node, "_saved_scale", None)
     return scale if isinstance(scale, float) else None, bool(getattr(node, "_saved_is_causal", False))
 
 
 def chosen_from(node: Any) -> tuple[int, tuple[int, ...]] | None:
-    """Of a node of ``topk`` or of ``max`` along a dimension: that dimension, and the shape of what it chose from."""
+    """Return the dimension of a ``topk`` or ``max`` node, and the shape of its input; ``None`` for other nodes."""
     dim, shape = getattr(node, "_saved_dim", None), getattr(node, "_saved_self_sym_sizes", None)
     if not isinstance(dim, int) or not isinstance(shape, tuple) or not shape:
         return None
-    return (dim - (1 << 64) + len(shape) if dim >= 1 << 63 else dim), shape  # a negative one is kept as unsigned
+    return (dim - (1 << 64) + len(shape) if dim >= 1 << 63 else dim), shape  # a negative one is saved as unsigned
 
 
 def shape_before(node: Any) -> tuple[int, ...] | None:
-    """The shape of what a node of ``view`` gave another shape."""
+    """Return the shape of the input of a ``view`` node; ``None`` if it is unknown."""
     shape = getattr(node, "_saved_self_sym_sizes", None)
     return shape if isinstance(shape, tuple) else None
 
 
 def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
-    """(raw attribute, unpacking attribute, name) of what nodes of this type save. The same for all of a type."""
+    """Return (raw attribute, unpacking attribute, name) of each saved value; the same for all nodes of a class."""
     if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python
         return (("_raw_saved_tensors", "saved_tensors", "saved"),)
     raw = [a for a in dir(node) if a.startswith("_raw_saved_")]
@@ -117,7 +121,7 @@ def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
 
 
 def read_saved(node: Any, attributes: tuple[tuple[str, str, str], ...]) -> tuple[list[SavedView], bool | None]:
-    """What `node` keeps, and whether a backward has freed it: ``None`` where it saves no tensors."""
+    """Return the saved values of `node`, and whether a backward has freed it: ``None`` if it saves no tensors."""
     found: list[SavedView] = []
     freed: bool | None = None
     for raw_name, unpack_name, name in attributes:
@@ -153,7 +157,7 @@ def read_saved(node: Any, attributes: tuple[tuple[str, str, str], ...]) -> tuple
 
 
 def _read_one(node: Any, unpack_name: str, name: str, raw: Any, found: list[SavedView]) -> bool:
-    """Read one saved tensor into `found`; whether it has been freed."""
+    """Read one saved tensor into `found`; return whether it has been freed."""
     if raw is None:
         return False
     hook = raw.unpack_hook
@@ -169,13 +173,13 @@ def _read_one(node: Any, unpack_name: str, name: str, raw: Any, found: list[Save
         changed = IN_PLACE in str(error)
         if not changed and FREED in str(error):
             return True
-    if tensor is not None:  # else no gradient needs it, so it was not saved
+    if tensor is not None:  # otherwise no gradient needs it, so it was not saved
         found.append((name, tensor, own, changed, None))
     return False
 
 
 def _read_slots(slots: list[saved_by_unpacking.Slot], name: str, found: list[SavedView]) -> bool:
-    """Read one attribute into `found`, where torch does not show what is saved; whether it has been freed."""
+    """Read one attribute into `found` if torch does not expose what is saved; return whether it has been freed."""
     for i, slot in enumerate(slots):
         if slot.freed:
             return True
@@ -187,8 +191,10 @@ def _read_slots(slots: list[saved_by_unpacking.Slot], name: str, found: list[Sav
 
 
 def saved_slot(node: Any, name: str) -> Any:
-    """The saved tensor of `node` by that name, as ``saved_slots`` has it; ``None`` where there is none or it is
-    freed."""
+    """Return the saved tensor of `node` with that name, as ``saved_slots`` does.
+
+    ``None`` if there is none or it is freed.
+    """
     attribute = f"_raw_saved_{name}"
     try:
         raw = getattr(node, attribute, None)
@@ -200,8 +206,10 @@ def saved_slot(node: Any, name: str) -> Any:
 
 
 def saved_slots(node: Any) -> list[tuple[str, Any]]:
-    """The saved tensors of `node` as torch keeps them, by name: objects with ``data`` and ``unpack_hook``. Nothing is
-    unpacked. Empty where the node is freed, or is of a class that lists none."""
+    """Return the saved tensors of `node` as torch keeps them, by name: objects with ``data`` and ``unpack_hook``.
+
+    Nothing is unpacked. Empty if the node is freed, or if its class lists no saved tensors.
+    """
     found: list[tuple[str, Any]] = []
     for attribute in dir(type(node)):
         if not attribute.startswith("_raw_saved_"):
@@ -219,7 +227,7 @@ def saved_slots(node: Any) -> list[tuple[str, Any]]:
 
 
 def slot_content(slot: Any) -> tuple[Any, bool] | None:
-    """What a saved-tensor slot holds, and whether a pair of hooks packed it. ``None``: nothing, or freed."""
+    """Return the content of a saved-tensor slot, and whether hooks packed it; ``None`` if it is empty or freed."""
     try:
         packed = slot.unpack_hook is not None
         return slot.data, packed
@@ -228,22 +236,26 @@ def slot_content(slot: Any) -> tuple[Any, bool] | None:
 
 
 def is_freed(node: Any) -> bool:
-    """Whether a backward has freed what `node` had saved. No hook is run: a slot that is freed has none."""
+    """Return whether a backward has freed the tensors that `node` had saved. No hook runs: a freed slot has none."""
     return read_saved(node, saved_attributes(type(node), node))[1] is True
 
 
 def hidden_users(slot: Any) -> int:
-    """Users of a slot's memory besides the tensor that `slot_content` gives: what torch keeps, where it makes a new
-    tensor of it for each who asks."""
+    """Return the references to a slot's memory other than that of the tensor that `slot_content` returns.
+
+    Torch holds one if it creates a new tensor object for each reader.
+    """
     return 0 if SHOWS_SAVED else int(slot.hidden_users)
 
 
 def is_unseen(content: Any) -> bool:
-    """Whether `content` stands for something packed that this torch does not show."""
+    """Return whether `content` stands for a packed value that this torch does not expose."""
     return isinstance(content, saved_by_unpacking.Unseen)
 
 
 def lists_its_tensors(node: Any) -> bool:
-    """Whether the class of `node` tells what it has saved. ``False`` for nodes that C++ extensions define, of which
-    Python sees a name only."""
+    """Return whether the class of `node` lists its saved tensors.
+
+    ``False`` for nodes defined by C++ extensions, of which Python knows only the name.
+    """
     return type(node).__name__ != "CppFunction"

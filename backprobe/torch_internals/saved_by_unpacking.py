@@ -1,15 +1,16 @@
-"""What nodes have saved, on older torch (2.8): there a saved tensor can be read only by unpacking it.
+"""Reads the tensors that nodes saved on older torch (2.8), which exposes a saved tensor only by unpacking it.
 
-Note [No unpack hook runs]: Python tells a profile function of each call before the called function's first line. Ours
-raises there, if the call comes from the instruction that reads the node, and has seen then what the hook was to unpack.
-A hook that is not written in Python cannot be stopped so: it runs. Nothing else is called from there: the garbage
-collector waits, and Python runs handlers of signals between other instructions.
+Note [No unpack hook runs]: Python calls the profile function for each call, before the first line of the called
+function. Our profile function raises there if the call comes from the instruction that reads the node; by then it has
+seen the argument of the hook. A hook that is not written in Python cannot be stopped in this way: it runs. Nothing else
+is called from that instruction: the garbage collector is disabled, and Python runs signal handlers between other
+instructions.
 
-Note [Written since the save]: A tensor that was written in place since the save cannot be unpacked: torch raises. Such
-a tensor gets a pair of hooks of ours. Torch hands it to the pair, and the pair raises from then on what torch raised.
-It goes with its node.
+Note [Written since the save]: a tensor that was written in place since the save cannot be unpacked: torch raises. Such
+a tensor gets a pair of our hooks. Torch passes it to the pack hook, and from then on the unpack hook raises torch's
+error. The pair is freed with its node.
 
-Nothing read here refers to the node that it was read from: what a node has made itself is detached.
+Nothing read here references the node that it was read from: the node's own results are detached.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from .modes import no_dispatch_modes
 
 
 class Unseen:
-    """In the place of what a hook has packed, where it cannot be told."""
+    """Placeholder for a packed value that cannot be determined."""
 
 
 class Hook:
-    """An unpack hook that was about to be called: what is known of it, under the names that a function has."""
+    """An unpack hook that was about to be called: what is known of it, as attributes named like those of a function."""
 
     def __init__(self, frame: FrameType) -> None:
         code = frame.f_code
@@ -43,12 +44,14 @@ class Hook:
 
 
 class Occupied:
-    """In the place of a hook, where a profiler and a debugger are on: there is no way to look.
-    See Note [No unpack hook runs]."""
+    """Placeholder for a hook if both a profiler and a debugger are on, so that nothing can be observed.
+
+    See Note [No unpack hook runs].
+    """
 
 
 class _Called(Exception):
-    """A hook was about to be called."""
+    """The exception that stops an unpack hook that was about to be called."""
 
 
 def _fetch(node: Any, attribute: str) -> Any:
@@ -57,21 +60,21 @@ def _fetch(node: Any, attribute: str) -> Any:
 
 
 _FETCH = _fetch.__code__
-#: Where in it the node is read.
+#: The offset of the instruction that reads the node.
 _READS = next(i.offset for i in dis.get_instructions(_FETCH) if i.opname == "UNPACK_SEQUENCE")
 
 
 class _Watch:
-    """One look at a node, during which no hook runs."""
+    """A single reading of a node, during which no hook runs."""
 
     def __init__(self) -> None:
         self.hook: Hook | None = None
         self.content: Any = None
-        #: Tensors that have a pair of ours, in the order in which the node keeps them.
+        #: Tensors that have a pair of our hooks, in the order in which the node saved them.
         self.written: list[_Written] = []
 
     def fetch(self, node: Any, attribute: str) -> Any:
-        """The attribute. Raises ``_Called`` at somebody's hook."""
+        """Return the attribute. Raises ``_Called`` if that would call an unpack hook."""
         if sys.getprofile() is None:
             put: Any = sys.setprofile
         elif sys.gettrace() is None:
@@ -95,7 +98,7 @@ class _Watch:
             return
         if (
             frame.f_code.co_name == "__torch_dispatch__"
-        ):  # of a tensor's own class: torch makes a tensor of what it kept
+        ):  # of a tensor subclass: torch builds a tensor of that class from what it saved
             return
         content = _first_argument(frame)
         if frame.f_code is _UNPACK:
@@ -107,7 +110,7 @@ class _Watch:
 
 
 def _first_argument(frame: FrameType) -> Any:
-    """What a hook is called with."""
+    """Return the first argument of the hook that runs in `frame`."""
     code, held = frame.f_code, frame.f_locals
     names = [n for n in code.co_varnames[: code.co_argcount] if n not in ("self", "cls")]
     if names:
@@ -119,13 +122,15 @@ def _first_argument(frame: FrameType) -> Any:
 
 
 class _Written:
-    """A saved tensor that was written in place since: the packed half of a pair of ours. See
-    Note [Written since the save]."""
+    """A saved tensor that was written in place since: the packed value of a pair of our hooks.
+
+    See Note [Written since the save].
+    """
 
     def __init__(self) -> None:
         self.tensor: Any = None
-        #: What torch raises, and the version that it expects. Empty for one that was not written, of a node that keeps
-        #: another that was.
+        #: The error that torch raises, and the version that it expects. Empty for a tensor that was not written, if its
+        #: node saved another that was.
         self.text, self.saved = "", -1
         self.reading = False
 
@@ -157,7 +162,7 @@ _UNPACK = _unpack.__code__
 
 
 class _Attribute:
-    """What one attribute of a node keeps: a tensor, or a list of them, which torch unpacks together."""
+    """The content of one attribute of a node: a tensor, or a list of tensors that torch unpacks together."""
 
     def __init__(self, node: Any, attribute: str, raws: list[Any], many: bool) -> None:
         self._node, self._name, self._raws, self.many = node, attribute, raws, many
@@ -191,18 +196,18 @@ class _Attribute:
             self._values = [v.detach() if own else v for v, own in zip(values, self._own, strict=True)]
 
     def _open(self, watch: _Watch, text: str) -> Any:
-        """Put pairs of ours on what cannot be unpacked, and unpack it."""
+        """Register pairs of our hooks on the tensors that cannot be unpacked, and return the unpacked value."""
         for raw in self._raws:
             written = _Written()
             try:
                 raw.register_hooks(written.pack, _unpack)
-            except RuntimeError:  # it has a pair, or it is no tensor
+            except RuntimeError:  # it has a pair already, or it is no tensor
                 continue
             written.blame(text)
             try:
                 value = watch.fetch(self._node, self._name)
             except RuntimeError as error:
-                if str(error) == text:  # another was written, not this one
+                if str(error) == text:  # another tensor was written, not this one
                     written.text, written.saved = "", -1
                 text = str(error)
             else:
@@ -213,7 +218,7 @@ class _Attribute:
         return self._values[i] if i < len(self._values) else None
 
     def packed(self, i: int) -> Any:
-        """What a hook has packed. Of several only the first can be seen."""
+        """Return the value that a hook packed. Of several tensors, only the first can be read."""
         first = next((k for k, raw in enumerate(self._raws) if raw is not None), 0)
         return self._content if i == first and self.hook is not None and self._content is not None else Unseen()
 
@@ -224,7 +229,10 @@ class _Attribute:
         return i < len(self._own) and self._own[i] and not self.changed(i)
 
     def hidden(self, i: int) -> int:
-        """Users of the memory that nobody can see: where torch makes a new tensor of what it keeps, what it keeps."""
+        """Return the number of references to the memory that Python cannot see.
+
+        Torch holds one if it creates a new tensor object for each reader.
+        """
         if self.tensor(i) is None:
             return 0
         if i in self._written or self._own[i]:
@@ -235,7 +243,7 @@ class _Attribute:
 
 
 class Slot:
-    """One saved tensor, with what newer torch shows of it."""
+    """A saved tensor, with the attributes that newer torch exposes."""
 
     def __init__(self, attribute: _Attribute, i: int) -> None:
         self._attribute, self._i = attribute, i
@@ -248,7 +256,7 @@ class Slot:
 
     @property
     def data(self) -> Any:
-        """The tensor, or what a hook has packed."""
+        """Return the tensor, or the value that a hook packed."""
         hooked = self._attribute.hook is not None
         return self._attribute.packed(self._i) if hooked else self._attribute.tensor(self._i)
 
@@ -262,12 +270,12 @@ class Slot:
 
     @property
     def own(self) -> bool:
-        """Whether the node has made it."""
+        """Return whether the tensor is a result of the node itself."""
         return self._attribute.own(self._i)
 
     @property
     def changed(self) -> bool:
-        """Whether it was written in place since the save."""
+        """Return whether it was written in place since the save."""
         return self._attribute.changed(self._i)
 
     @property
@@ -276,7 +284,7 @@ class Slot:
 
 
 def slots(node: Any, raw_attribute: str, raw: Any) -> list[Slot]:
-    """What `node` keeps under an attribute that begins with ``_raw``, of which torch has given `raw`."""
+    """Return the slots of `node` under an attribute that begins with ``_raw`` and whose value is `raw`."""
     name = raw_attribute[len("_raw") :]
     if not hasattr(type(node), name):  # a Function written in Python
         name = name[1:]

@@ -1,7 +1,7 @@
-"""What FSDP makes of a model's parameters.
+"""Maps the parameters of a model to the tensors that FSDP replaces them with.
 
 Note [Parameters that are swapped]: ``fully_shard`` has two tensors for each parameter: the sharded one, which the
-optimizer holds, and the whole one, which takes its place in the module from before a forward until after the backward,
+optimizer holds, and the unsharded one, which replaces it in the module from before a forward until after the backward,
 and which the graph reaches. ``FullyShardedDataParallel`` has one flat parameter for each of its units, which the graph
 reaches; with ``use_orig_params`` the module and the optimizer have the original ones, which are parts of it.
 """
@@ -17,8 +17,10 @@ from .local import class_of
 
 
 def swapped(root: nn.Module) -> Iterator[tuple[Any, Any]]:
-    """The sharded and the whole tensor of each parameter that ``fully_shard`` manages in `root`, where it has been
-    gathered yet. See Note [Parameters that are swapped]."""
+    """Yield (sharded, unsharded) tensors of each ``fully_shard`` parameter in `root` that was gathered before.
+
+    See Note [Parameters that are swapped].
+    """
     kind = class_of("torch.distributed.fsdp", "FSDPModule")
     for module in root.modules() if kind is not None else ():
         if isinstance(module, kind):
@@ -32,8 +34,10 @@ def swapped(root: nn.Module) -> Iterator[tuple[Any, Any]]:
 
 
 def flattened(root: nn.Module) -> Iterator[tuple[Any, nn.Module, list[Any]]]:
-    """The flat parameters in `root`, each with the module that it is of, and the original parameters that an optimizer
-    may hold in its place: none without ``use_orig_params``."""
+    """Yield (flat parameter, its module, original parameters) of each FSDP unit in `root`.
+
+    An optimizer may hold the original parameters instead of the flat one; there are none without ``use_orig_params``.
+    """
     kind = class_of("torch.distributed.fsdp", "FullyShardedDataParallel")
     for module in root.modules() if kind is not None else ():
         if isinstance(module, kind):
@@ -44,7 +48,7 @@ def flattened(root: nn.Module) -> Iterator[tuple[Any, nn.Module, list[Any]]]:
 
 
 def plain_class(kind: type) -> type:
-    """The user's class, where ``fully_shard`` has put one of its own in its place."""
+    """Return the user's class if ``fully_shard`` replaced it with a subclass, otherwise `kind`."""
     own = class_of("torch.distributed.fsdp", "FSDPModule")
     if own is not None and kind.__bases__[:1] == (own,) and len(kind.__bases__) > 1:
         return kind.__bases__[1]

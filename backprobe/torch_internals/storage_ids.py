@@ -1,4 +1,4 @@
-"""The memory of tensors: what tells one storage from another, and who uses it."""
+"""The storages of tensors: their identity, and the number of references to them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import torch
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:
-    """What tells two storages apart as long as both are alive."""
+    """Return a key that identifies a storage while it is alive."""
     return int(storage._cdata)
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """What tells a tensor's storage from others while both live, and its bytes. ``None`` where it has none."""
+    """Return (key, bytes) of a tensor's storage; ``None`` if it has none.
+
+    The key identifies the storage while it is alive.
+    """
     if tensor.layout is not torch.strided:
         return None
     try:
@@ -22,10 +25,10 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
 
 
 def storage_users(storage: torch.UntypedStorage) -> int:
-    """Strong references to the memory: one for each tensor on it, and one for the Python object of the storage."""
+    """Return the number of strong references to a storage: one per tensor on it, and one for its Python object."""
     return int(torch._C._storage_Use_Count(storage._cdata))  # type: ignore[attr-defined]
 
 
 def sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Indices and values of a sparse tensor (COO) as they are: it need not be coalesced."""
+    """Return the indices and values of a sparse tensor (COO), which need not be coalesced."""
     return [tensor._indices(), tensor._values()]

@@ -1,7 +1,7 @@
-"""Tensors in nested values: tuples, named tuples, lists, mappings, dataclasses.
+"""Finds tensors in nested values: tuples, named tuples, lists, mappings, dataclasses.
 
-A module may return any of these. What transformers' models return is a mapping and a dataclass at once, and counts as a
-mapping. No container is looked into that lies in itself, or deeper than `depth`.
+A module may return any of these. The outputs of transformers' models are both mappings and dataclasses, and count as
+mappings. Containers that contain themselves, or are nested deeper than `depth`, are not searched.
 """
 
 from __future__ import annotations
@@ -14,28 +14,31 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-#: Levels of containers that are looked into.
+#: The most levels of containers that are searched.
 DEPTH = 16
 
 
 class Part(NamedTuple):
-    """Something in a container."""
+    """An element of a container."""
 
-    #: Its index, its key in a mapping, or the name of the field of a dataclass.
+    #: Its index, its key in a mapping, or the field name in a dataclass.
     key: Any
-    #: The name of the field, in a dataclass or a named tuple.
+    #: The field name, in a dataclass or a named tuple.
     field: str | None
     value: Any
 
 
 def is_a(value: Any, kinds: type | tuple[type, ...]) -> bool:
-    """Whether the class of `value` is one of `kinds`. ``isinstance`` asks the object for its ``__class__`` too: a proxy
-    of the script's would load what it stands for, or raise."""
+    """Return whether the class of `value` is a subclass of `kinds`.
+
+    Unlike this, ``isinstance`` also reads the object's ``__class__``: a proxy of the script's might load its target, or
+    raise.
+    """
     return issubclass(type(value), kinds)
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """The attributes of an object of the user's; none where it does not let them be read."""
+    """Return the attributes of one of the user's objects; empty if they cannot be read."""
     try:
         return dict(getattr(value, "__dict__", {}))
     except Exception:
@@ -43,7 +46,7 @@ def attributes_of(value: Any) -> dict[str, Any]:
 
 
 def parts(value: Any) -> list[Part] | None:
-    """What is in a container, in order; ``None`` for what is none."""
+    """Return the elements of a container, in order; ``None`` if `value` is not a container."""
     if is_a(value, (tuple, list)):
         fields = getattr(value, "_fields", None)
         return [Part(i, fields[i] if fields else None, one) for i, one in enumerate(value)]
@@ -55,14 +58,14 @@ def parts(value: Any) -> list[Part] | None:
 
 
 def as_python(part: Part) -> str:
-    """As Python writes it: ``[0]``, ``['key']``, ``.field``."""
+    """Return the access to a part in Python syntax: ``[0]``, ``['key']``, ``.field``."""
     return f".{part.field}" if part.field is not None else f"[{part.key!r}]"
 
 
 def leaves(
     value: Any, path: str = "", spelled: Callable[[Part], str] = as_python, depth: int = DEPTH
 ) -> Iterator[tuple[str, Any]]:
-    """All that is no container, or one that is not looked into, in order, with the path to it."""
+    """Yield (path, value) of everything that is not a container, or is one that is not searched, in order."""
     stack: list[tuple[str, Any, tuple[int, ...]]] = [(path, value, ())]
     while stack:
         at, one, around = stack.pop()
@@ -75,11 +78,11 @@ def leaves(
 
 
 def tensors_in(value: Any, most: int | None = None, depth: int = DEPTH, attributes: bool = False) -> list[torch.Tensor]:
-    """The tensors in `value`, in order.
+    """Return the tensors in `value`, in order.
 
-    :param most: no more than so many.
-    :param attributes: look into the attributes of plain objects too; no code of theirs runs, so other mappings than
-        dicts count as such.
+    :param most: the most tensors to return.
+    :param attributes: search the attributes of plain objects too; none of their code runs, so mappings other than dicts
+        are treated as plain objects.
     """
     found: list[torch.Tensor] = []
     stack: list[tuple[Any, tuple[int, ...]]] = [(value, ())]
@@ -104,7 +107,10 @@ def _values(value: Any, attributes: bool) -> Any:
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """`value` with `change` of each that is no container, in new containers; a mapping becomes a dict."""
+    """Return `value` with `change` applied to everything that is not a container, in new containers.
+
+    A mapping becomes a dict.
+    """
     if isinstance(value, Mapping):
         return {key: mapped(one, change) for key, one in value.items()}
     inside = parts(value)
@@ -115,5 +121,5 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
     new = copy.copy(value)
     for part, one in zip(inside, made, strict=True):
-        object.__setattr__(new, part.key, one)  # frozen ones too
+        object.__setattr__(new, part.key, one)  # works for frozen ones too
     return new

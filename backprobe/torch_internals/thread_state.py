@@ -1,4 +1,4 @@
-"""What torch keeps for each thread, taken from one and put on another."""
+"""Copies torch's thread-local state from one thread to another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .saved_by_nodes import pop_hooks, push_hooks, stacked_hooks, top_hooks
 
 
 def _autocast_devices() -> list[str]:
-    """Types of device that know autocast. Torch 2.8 does not list them."""
+    """Return the device types that support autocast. Torch 2.8 does not list them."""
     listed = getattr(torch._C, "_autocast_supported_devices", None)
     if listed is not None:
         return list(listed())
@@ -20,28 +20,28 @@ def _autocast_devices() -> list[str]:
 
 
 def autocast_now() -> tuple[tuple[str, Any], ...]:
-    """The types of device for which autocast is on, each with its dtype."""
+    """Return the device types for which autocast is on, each with its dtype."""
     on = (device for device in _autocast_devices() if torch.is_autocast_enabled(device))
     return tuple((device, torch.get_autocast_dtype(device)) for device in on)
 
 
 def put_autocast(found: tuple[tuple[str, Any], ...]) -> None:
-    """Turn it on so in this thread, which has not run torch yet."""
+    """Turn autocast on as `found` says, in this thread, which has not run torch yet."""
     for device, dtype in found:
         torch.set_autocast_enabled(device, True)
         torch.set_autocast_dtype(device, dtype)
     if found:
-        torch.autocast_increment_nesting()  # an autocast block that ends in here must not empty the other's cache
+        torch.autocast_increment_nesting()  # an autocast block that ends here must not clear the other thread's cache
 
 
 class ThreadState:
-    """What torch keeps for each thread, taken from one thread and put on another that has not run torch yet.
+    """Torch's thread-local state, taken from one thread and applied to another that has not run torch yet.
 
-    Taken: gradient mode, inference mode, autocast, torch function modes (the default device is one), dispatch modes,
-    saved-tensor hooks, whether they are allowed, the engine's switches, CUDA device and stream.
+    It includes gradient mode, inference mode, autocast, torch function modes (the default device is one), dispatch
+    modes, saved-tensor hooks, whether they are allowed, the engine's switches, CUDA device and stream.
     """
 
-    #: (what to read, what to call with it)
+    #: (function that reads the state, function that sets it)
     _SWITCHES = (
         (torch.is_grad_enabled, torch._C._set_grad_enabled),
         (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled),
@@ -66,11 +66,11 @@ class ThreadState:
         self._held: list[Any] = []
 
     def put(self) -> None:
-        """Make this thread as the other was."""
+        """Apply the state to this thread."""
         for put, value in self._switches:
             put(value)
         if self._cuda is not None:
-            torch.cuda.set_stream(self._cuda)  # its device too
+            torch.cuda.set_stream(self._cuda)  # sets its device too
         if self._inference:
             self._held.append(torch._C._InferenceMode(True))
         put_autocast(self._autocast)
@@ -89,8 +89,10 @@ class ThreadState:
 
     @staticmethod
     def clear() -> None:
-        """Take off this thread what is an object of the user's, before it ends. Torch does so too, but at the very end,
-        which nobody can wait for."""
+        """Remove the user's objects from this thread's state before the thread ends.
+
+        Torch does so too, but only at the very end of the thread, after ``join`` may have returned.
+        """
         while modes.mode_depth():
             modes.pop_function_mode()
         while modes.in_mode():

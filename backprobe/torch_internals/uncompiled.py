@@ -1,11 +1,11 @@
-"""Keeps ``torch.compile`` off our own functions.
+"""Keeps ``torch.compile`` from compiling our own functions.
 
-Note [Our frames are not compiled]: where code of a compiled function runs in Python after all (its graph broke, or it
-met its recompile limit) Dynamo compiles each Python function that is called from there. A handler of ours would be one
-of them: compiled for each op until the recompile limit is met, and, since compiled code is told that it is being
-traced, it would see nothing. So the code of all our functions is marked: it runs as it is, with all that it calls.
-Those that call on into the script's code (``passes_on``, and the handlers of modes) run as they are, and what they call
-is compiled as it would be alone. What Dynamo traces through a handler is not concerned.
+Note [Our frames are not compiled]: if code of a compiled function runs in Python after all (its graph broke, or it hit
+its recompile limit), Dynamo compiles each Python function called from there. Our handlers would be among them: compiled
+for each op until the recompile limit is hit. And they would observe nothing, because compiled code sees ``compiling()``
+as true. So the code of all our functions is marked: it runs uncompiled, together with everything that it calls.
+Functions that call into the script's code (``dynamo_passthrough``, and the handlers of modes) run uncompiled, but what
+they call is compiled as it would be without us. Code that Dynamo traces through a handler is not affected.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _HANDLERS = ("__torch_function__", "__torch_dispatch__")
 
 
 def dynamo_passthrough(function: _F) -> _F:
-    """Stands above a function that calls what the script called: see Note [Our frames are not compiled]."""
+    """Mark a function that calls what the script called, as a decorator: see Note [Our frames are not compiled]."""
     function.__passes_on__ = True  # type: ignore[attr-defined]
     return function
 
 
 def leave_alone(code: CodeType, deep: bool = False) -> None:
-    """Dynamo runs `code` as it is. `deep`: with all that it calls."""
+    """Make Dynamo run `code` uncompiled. `deep`: with everything that it calls."""
     skip, default = _eval_frame._FrameAction.SKIP, _eval_frame._FrameAction.DEFAULT
     _eval_frame.set_code_exec_strategy(code, _eval_frame._FrameExecStrategy(skip, skip if deep else default))
 
 
 def disable_dynamo() -> None:
-    """Mark the functions of all our modules that are there by now."""
+    """Mark the functions of all our modules that are loaded by now."""
     if _eval_frame is not None:
         for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
             _keep_out_of(name)
@@ -53,7 +53,7 @@ def _keep_out_of(name: str) -> None:
 
 
 def _functions(owner: ModuleType | type) -> Iterator[FunctionType]:
-    """The functions of a module and of its classes."""
+    """Yield the functions of a module and of its classes."""
     home = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
     for value in list(vars(owner).values()):
         for one in (value, *(getattr(value, part, None) for part in ("__func__", "fget", "func", "__wrapped__"))):
@@ -64,7 +64,7 @@ def _functions(owner: ModuleType | type) -> Iterator[FunctionType]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """`code`, and that of the functions written inside it."""
+    """Yield `code`, and the code of the functions defined inside it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

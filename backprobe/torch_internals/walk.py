@@ -1,4 +1,4 @@
-"""Walk the autograd graph that a backward call can reach. A large one is protected: Note [Freeing deep graphs]."""
+"""Walks the autograd graph that a backward call can reach. Large graphs are protected: Note [Freeing deep graphs]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .deep_graph_free import BAND, DEEP, protect
 
 
 class Plans:
-    """The last few plans."""
+    """Cache of the latest plans."""
 
     def __init__(self, size: int = 16) -> None:
         self._size = size
@@ -33,7 +33,7 @@ class Plans:
 
 @dataclass
 class LiveGraph:
-    """What a backward call can reach: the nodes, roots first, each once; their sequence numbers; the plan."""
+    """The graph that a backward call can reach: the nodes, roots first, each once; their sequence numbers; the plan."""
 
     nodes: list[Any]
     seqs: list[int]
@@ -41,18 +41,18 @@ class LiveGraph:
 
     @cached_property
     def leaves(self) -> list[tuple[int, Any]]:
-        """Accumulators, with the tensor of each."""
+        """Return (number, tensor) of each accumulator."""
         return [(i, self.nodes[i].variable) for i in self.plan.leaves]
 
     @cached_property
     def span(self) -> tuple[int, int]:
-        """The lowest and the highest sequence number of the nodes that have one of their own."""
+        """Return the lowest and the highest sequence number of the nodes that have one of their own."""
         own = [s for s in self.seqs if s != ACCUMULATE_SEQ]
         return (min(own), max(own)) if own else (0, 0)
 
 
 def walk(roots: Iterable[Any], plans: Plans) -> LiveGraph:
-    """The graph that `roots` reach. Iterative."""
+    """Return the graph that `roots` reach, without recursion."""
     nodes: list[Any] = []
     index: dict[Any, int] = {}
     for root in roots:

@@ -1,1 +1,1 @@
-"""What is noted of the forward: module calls, ops and their lines, values, writes, cuts."""
+"""Records of the forward pass: module calls, ops and their source lines, values, in-place writes, detach points."""

@@ -1,4 +1,4 @@
-"""Where a path of the gradient is cut: ops that take a tensor with a graph and give something without one."""
+"""Detach points: ops that take a tensor that requires a gradient and return a result without a graph."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ NO_FLOW = frozenset(
     }
 )
 
-#: Times that the graph above a cut is walked: one line may cut several paths.
+#: How many calls per (line, function) have their graph walked: one line may detach several paths.
 _WALKED = 8
 
 
 @dataclass
 class SeenCut:
-    """An op that lost the gradient's path, and the ids of the leaves that it was lost for."""
+    """An op whose result is detached, and the ids of the leaves whose gradient path it cuts."""
 
     op: str
     spot: CodeLocation | None
@@ -50,7 +50,7 @@ class SeenCut:
     rank: int
     step: int = 0
     count: int = 1
-    #: It took parameters as they are: a copy of their values, unless the copy comes into a graph.
+    #: Every source was a leaf, so the result copies parameters. Reported only if the copy enters a graph again.
     copied: bool = False
 
     def record(self, names: Naming, arrived: int | None, numpy: bool = False) -> Cut:
@@ -67,14 +67,15 @@ class SeenCut:
 
 
 class DetachPoints:
-    """The cuts by place and function."""
+    """Collector of the detach points of a run, by source line and function."""
 
     def __init__(self, names: Naming) -> None:
         self._names, self._frames, self._modules = names, names.frames, names.modules
         self._found: dict[Any, SeenCut] = {}
-        #: Follows what was cut off: it may come back into a graph.
+        #: Follows the detached values: they may enter a graph again.
         self._reentries = GraphReentry(names.frames)
-        #: Gradient mode was turned off by a library last: what it does then may cut a path too.
+        #: Whether library code turned gradient mode off last: an op run without gradients may be a detach point then,
+        #: too.
         self._library_off = False
         self._step, self._careful = 0, True
 
@@ -101,7 +102,7 @@ class DetachPoints:
             self._note(func, out, (tensor,), frame)
 
     def grad_mode_set(self, on: bool, frame: Any) -> None:
-        """Note where gradient mode was turned off last."""
+        """Record the source line that turned gradient mode off last."""
         frames, modules = self._frames, self._modules
         self._library_off = self._library_off and not on
         if on or not torch.is_grad_enabled():
@@ -117,7 +118,7 @@ class DetachPoints:
             modules.grad_off = frames.site(frames.spot(frame))
 
     def _note(self, func: Any, out: Any, args: Any, frame: Any) -> None:
-        """Note an op that took a tensor with a graph and gave something without one."""
+        """Record an op that takes a tensor that requires a gradient and returns a result without a graph."""
         if func in NO_FLOW or not (self._library_off or torch.is_grad_enabled()):
             return
         tensor_out = isinstance(out, _Tensor)
@@ -150,10 +151,13 @@ class DetachPoints:
         )
 
     def records(self) -> tuple[Cut, ...]:
-        """Ops that lost a gradient's path, those with a tensor for a result first. Then collectives that the user's
-        code calls: what they give has no graph, and nobody sees what went in."""
+        """Return the detach points, then the collectives that the user's code calls.
+
+        Detach points whose result enters a graph again come first, then by rank (`_rank`). A collective's result has no
+        graph, and its inputs are not observed, so the call site alone is reported.
+        """
         arrived = self._reentries.arrived
-        # ``state_dict``, a moving average and a log copy parameters: what no graph is made of cut no path.
+        # ``state_dict``, moving averages and logging copy parameters: a copy that never enters a graph cuts no path.
         found = [(key, cut) for key, cut in self._found.items() if not cut.copied or key in arrived]
         numpy = self._reentries.numpy
         by_rank = sorted(found, key=lambda c: (c[0] not in arrived or c[0] in numpy, c[1].rank))
@@ -163,8 +167,11 @@ class DetachPoints:
 
 
 def _rank(func: Any, out: Any, direct: bool) -> int:
-    """How likely a cut is where the loss lost its path, lowest first: values, then indices, then what is only read. A
-    library's own checks come after what the user's code calls."""
+    """Return how likely a detach point is to explain a lost gradient, lowest first.
+
+    Floating-point tensors come first, then integer tensors, boolean tensors and values read into Python. Ops that a
+    library calls come after ops that the user's code calls directly.
+    """
     if not isinstance(out, _Tensor):
         return 6 if func in (torch.Tensor.numpy,) else 8
     kind = 0 if out.is_floating_point() or out.is_complex() else 4 if out.dtype is torch.bool else 2
@@ -172,7 +179,7 @@ def _rank(func: Any, out: Any, direct: bool) -> int:
 
 
 def leaves_of(tensors: list[Any], limit: int = 20_000) -> frozenset[int]:
-    """Ids of the leaves that the graphs of `tensors` reach, looking at no more than `limit` nodes."""
+    """Return the ids of the leaves that the graphs of `tensors` reach, visiting at most `limit` nodes."""
     # A view made while gradient mode was off has no node of its own: its base has.
     tensors = [t._base if t.grad_fn is None and t._base is not None else t for t in tensors]
     leaves = {id(t) for t in tensors if t.grad_fn is None}

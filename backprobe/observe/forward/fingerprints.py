@@ -1,8 +1,8 @@
-"""Fingerprints of tensors whose memory somebody else may write to: NumPy, DLPack, a buffer that a loader fills.
+"""Fingerprints (checksums) of tensors whose memory code outside torch may write to: NumPy, DLPack, a loader's buffer.
 
-Note [Writes from outside]: a write from outside torch moves no version counter. What is taken here is a checksum of a
-saved tensor's memory at the op that saved it (data that no op made) or when its memory was given out (``.numpy()``),
-and it is taken again when the backward begins. Data only in steps that are looked at closely.
+Note [Writes from outside]: a write from outside torch increments no version counter. A fingerprint is a checksum of a
+tensor's memory. It is taken when an op saves data that no op made, and when the memory is handed out (``.numpy()``). It
+is computed again when the backward begins. Data is fingerprinted only in closely inspected steps.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ...source.frames import CodeLocation, Frames, variables
 from ...torch_internals import private
 from ...torch_internals.structure import attributes_of, is_a
 
-#: Elements: more than this are not looked at.
+#: Larger tensors, by number of elements, get no fingerprint.
 _LIMIT = 4_000_000
 
 
 @dataclass(frozen=True)
 class Print:
-    """A checksum of one tensor's memory, taken by the op that made the nodes ``seq`` to ``end - 1``."""
+    """A checksum of one tensor's memory, taken at the op that made the nodes ``seq`` to ``end - 1``."""
 
     seq: int
     end: int
@@ -32,12 +32,12 @@ class Print:
     offset: int
     dtype: Any
     total: tuple[float, float]
-    #: Where the memory was given out; ``None`` for data.
+    #: The line that handed out the memory (``.numpy()``); ``None`` for data.
     given: CodeLocation | None
 
 
 class Fingerprints:
-    """By storage, what was in tensors when they were used or given out, since the last backward."""
+    """The fingerprints since the last backward, by storage address."""
 
     def __init__(self) -> None:
         self._prints: dict[int, list[Print]] = {}
@@ -46,13 +46,16 @@ class Fingerprints:
         return bool(self._prints)
 
     def used(self, args: Any, seq: int, end: int) -> None:
-        """An op was called with `args` and made nodes: those that are data are looked at."""
+        """Fingerprint the tensors in `args` that are data (not views, no gradient).
+
+        The op made the nodes `seq` to `end - 1`.
+        """
         for t in args:
             if type(t) is torch.Tensor and not t.requires_grad and t._base is None:
                 self._take(t, seq, end, None)
 
     def given(self, tensor: Any, seq: int, spot: CodeLocation | None) -> None:
-        """The memory of `tensor` was given out to code that torch does not see."""
+        """Fingerprint `tensor`, whose memory was handed out at `spot` to code that torch does not observe."""
         self._take(tensor, seq, seq, spot)
 
     def _take(self, tensor: Any, seq: int, end: int, spot: CodeLocation | None) -> None:
@@ -77,14 +80,17 @@ class Fingerprints:
             self._prints[storage] = [*known, Print(seq, end, version, *shape, total, spot)]
 
     def changed(self, tensor: Any, seq: int) -> Print | None:
-        """The print of a saved tensor's memory that is not what it was, for the op that made node `seq`."""
+        """Return the fingerprint that no longer matches the memory of `tensor`, saved by node `seq`.
+
+        ``None`` if none differs.
+        """
         try:
             known = self._prints.get(tensor.untyped_storage().data_ptr())
         except (RuntimeError, NotImplementedError):  # a subclass that has no memory of its own
             return None
         if not known:
             return None
-        # What the op saw: its own use, or the first time after it that the memory was given out.
+        # The op's own fingerprint, or else the first one after it that was taken when the memory was handed out.
         own = next((p for p in known if p.seq <= seq < p.end), None)
         own = own or next((p for p in known if p.given and p.seq > seq), None)
         if own is None or own.version != tensor._version:  # a change that torch sees
@@ -92,7 +98,7 @@ class Fingerprints:
         with private.measuring():
             try:
                 now = torch.empty(0, dtype=own.dtype).set_(tensor.untyped_storage(), own.offset, own.shape, own.stride)
-            except RuntimeError:  # its memory was given back
+            except RuntimeError:  # its memory was freed
                 return None
         return own if _checksum(now) != own.total else None
 
@@ -101,7 +107,7 @@ class Fingerprints:
 
 
 def _checksum(tensor: Any) -> tuple[float, float]:
-    """Two sums that show a change, also one of order."""
+    """Return the sum and a position-weighted sum of the elements; the latter changes if elements are reordered."""
     with private.measuring():
         flat = tensor.detach().reshape(-1)
         if flat.is_complex():
@@ -112,13 +118,16 @@ def _checksum(tensor: Any) -> tuple[float, float]:
 
 
 def _number(value: Any) -> float:
-    """A float that equals itself: NaN counts as one value."""
+    """Return `value` as a float, with 0.5 in place of NaN so that equal contents compare equal."""
     number = float(value)
     return 0.5 if number != number else number
 
 
 def arrays_over(storage: Any, frame: Any, frames: Frames) -> list[str]:
-    """What the user's code calls NumPy arrays that lie in a storage: variables, and attributes of a local ``self``."""
+    """Return the names of NumPy arrays inside `storage` in the user's frames.
+
+    Searched are variables, and the attributes of objects in variables.
+    """
     first, last = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
     found: list[str] = []
     while frame is not None:

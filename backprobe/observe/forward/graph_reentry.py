@@ -1,10 +1,10 @@
-"""Where the values go that an op took out of the graph: back into a graph, or only to a log.
+"""Follows detached values and finds those that enter a graph again, as opposed to those that are only logged.
 
-Followed from tensor to tensor, and over a read into Python (``item``, ``tolist``, ``numpy``) to the tensor that is made
-next in the same module call. In the steps that are looked at closely only.
+Values are followed from tensor to tensor, and through a read into Python (``item``, ``tolist``, ``numpy``) to the
+tensor that is made next in the same module call. Only closely inspected steps are followed.
 
-``numpy`` and ``from_numpy`` may tell nobody that they were called: in a function that calls both, a tensor over memory
-that is not torch's is taken for what came of the values that it took out of the graph.
+Calls of ``numpy`` and ``from_numpy`` may go unobserved. In a function that calls both, a tensor over memory that torch
+did not allocate is therefore assumed to come from the values that the function detached.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _LIMIT = 20_000
 
 
 class GraphReentry:
-    """Which cuts each tensor without a graph comes from."""
+    """Map from each tensor without a graph to the detach points that its values come from."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self._of: dict[int, tuple[weakref.ref[Any], frozenset[Any]]] = {}
-        #: Module call -> cuts of what was read into Python last in it.
+        #: Module call -> detach points of the value that it last read into Python.
         self._read: dict[Any, frozenset[Any]] = {}
-        #: Cuts whose values entered a graph again, and in which step last.
+        #: Detach points whose values entered a graph again -> the latest step in which they did.
         self.arrived: dict[Any, int] = {}
-        #: Function that gives values to NumPy and makes tensors of its arrays -> cuts in it.
+        #: Function that calls both ``numpy`` and ``from_numpy`` -> the detach points in it.
         self._back: dict[CodeType, frozenset[Any]] = {}
-        #: Cuts whose values came back that way.
+        #: Detach points whose values came back to torch through NumPy.
         self.numpy: set[Any] = set()
         self.step = 0
 
@@ -45,7 +45,7 @@ class GraphReentry:
         return bool(self._of or self._read)
 
     def begin(self, key: Any, out: Any, stack: list[Any]) -> None:
-        """The cut `key` gave `out`: a tensor, or a value read into Python."""
+        """Start to follow `out`, a tensor or a value read into Python, which the detach point `key` returned."""
         code = key[0][0] if key[0] is not None else None
         if code is not None and _THERE_AND_BACK.issubset(code.co_names):
             self._back[code] = self._back.get(code, frozenset()) | {key}
@@ -58,7 +58,7 @@ class GraphReentry:
                 self._read.clear()
 
     def flow(self, op: Op, stack: list[Any]) -> None:
-        """An op's result comes from all that went into it."""
+        """Attribute an op's result to the detach points of all its inputs; record those that enter a graph again."""
         cuts: frozenset[Any] = frozenset()
         where = stack[-1] if stack else None
         read = self._read.get(where, cuts) if self._read else cuts
@@ -86,7 +86,7 @@ class GraphReentry:
                 self._mark(t, cuts)
 
     def _made_in(self, frame: Any) -> frozenset[Any]:
-        """Cuts in the user's function of `frame`, where it gives values to NumPy and takes some back."""
+        """Return the detach points in the user function of `frame`, if it calls both ``numpy`` and ``from_numpy``."""
         spot = self._frames.spot(frame)
         return self._back.get(spot[0], frozenset()) if spot is not None else frozenset()
 
@@ -99,6 +99,6 @@ class GraphReentry:
 
 
 def _is_foreign(tensor: torch.Tensor) -> bool:
-    """Whether the memory of a tensor that needs no gradient is somebody else's."""
+    """Return whether torch did not allocate the memory of `tensor`; false for a tensor that requires a gradient."""
     plain = tensor.layout is torch.strided and not tensor.requires_grad
     return plain and not private.is_wrapped(tensor) and not tensor.untyped_storage().resizable()

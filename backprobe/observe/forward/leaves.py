@@ -1,8 +1,8 @@
-"""The parameters of a script and other leaves: what they are called, and what became of them.
+"""The script's leaf tensors, parameters above all: their names, and whether they got gradients and are trained.
 
-Note [Ids and weak references]: a script's model may be gone when the script has ended, and another object may have its
-number (``id``). So what is known of a parameter is noted while it lives, and a number counts only while the weak
-reference beside it holds.
+Note [Ids and weak references]: a script's model may be gone when the script has ended, and Python may reuse its ``id``
+for another object. So everything about a parameter is recorded while it lives, and an id counts only while the weak
+reference beside it is alive.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from ...torch_internals.sharding import plain_class
 from ..events import Events
 from .modules import ModuleWatch
 
-#: Calls that reach a parameter since it was thawed, by which an optimizer that trains it has stepped.
+#: How many backward calls must reach a parameter after ``requires_grad`` was turned on, until an optimizer that trains
+#: it must have stepped.
 THAWED = 3
-#: What FSDP calls the parameter that it makes of a unit's.
+#: The attribute under which FSDP keeps the flat parameter of a unit.
 FLAT = "_flat_param"
 
 
 class LeafTensor:
-    """One parameter of a module, or another leaf tensor under the name that the user's code gives it."""
+    """A parameter of a module, or another leaf tensor under its name in the user's code."""
 
     __slots__ = (
         *("alive", "first", "label", "other", "owner", "owners", "parameter", "parts", "path", "reached", "ref"),
@@ -44,34 +45,34 @@ class LeafTensor:
         self, tensor: Any, root: RootModule | None, path: str, owner: nn.Module | None, owners: list[Owner]
     ) -> None:
         self.ref: weakref.ref[Any] = private.tensor_ref(tensor)
-        #: The tensor that takes its place in the graph, and those that are parts of it in the module: see
+        #: The tensor that replaces this one in the graph, and the leaves that are slices of this one in the module: see
         #: Note [Parameters that are swapped].
         self.other: weakref.ref[Any] | None = None
         self.parts: list[LeafTensor] = []
         self.root, self.path = root, path
         self.label = ""
-        #: The same object for every reference to one module: it tells modules apart after they are gone.
+        #: Weak reference to the owning module, one object per module: identifies the module after it is gone.
         self.owner = weakref.ref(owner) if owner is not None else None
         self.owners = owners
         self.shape = shape_of(tensor)
-        #: Whether it is a ``Parameter``, of whatever kind: any other leaf may be data.
+        #: Whether the tensor is a ``Parameter`` (of any subclass): any other leaf may be data.
         self.parameter = isinstance(tensor, nn.Parameter)
         self.requires_grad = bool(tensor.requires_grad)
         self.reached = 0
         self.alive = False
-        #: The step of the first call that reached it.
+        #: The step of the first backward call that reached the leaf.
         self.first: int | None = None
-        #: Where it was thawed after an optimizer had been made that may not hold it; the counter of nodes then, and how
-        #: often it had been reached.
+        #: The line that turned ``requires_grad`` on; in `since`, the node counter at that moment and how many backward
+        #: calls had reached the leaf by then.
         self.thawed: CodeLocation | None = None
         self.since = -1, 0
 
     def stands_for(self, tensor: Any) -> bool:
-        """Whether it is the leaf of `tensor`: Note [Ids and weak references]."""
+        """Return whether this record is of `tensor`: Note [Ids and weak references]."""
         return self.ref() is tensor or (self.other is not None and self.other() is tensor)
 
     def was_reached(self, step: int, alive: bool) -> None:
-        """A backward call of `step` gave it a gradient, which was not zero where `alive`."""
+        """Record that a backward call of `step` gave the leaf a gradient; `alive`: the gradient was not all zero."""
         for one in (self, *self.parts):
             one.reached, one.requires_grad = one.reached + 1, True
             one.first = step if one.first is None else one.first
@@ -79,19 +80,19 @@ class LeafTensor:
 
 
 class Leaves:
-    """All leaves that were met."""
+    """All leaf tensors seen so far."""
 
     def __init__(self, modules: ModuleWatch, frames: Frames, events: Events | None = None) -> None:
         self._modules, self._frames, self._events = modules, frames, events or Events()
-        #: Whether every step was recorded that might have been.
+        #: Whether every step was recorded that could have been.
         self.whole = True
         self._by_id: dict[int, LeafTensor] = {}
         self._all: list[LeafTensor] = []
-        #: Leaves that belong to no module, by what the user's code calls them.
+        #: Leaves that belong to no module, by their name in the user's code.
         self._plain: dict[str, LeafTensor] = {}
 
     def get(self, tensor: Any) -> LeafTensor:
-        """The leaf record of `tensor`, made on the way where it is new."""
+        """Return the leaf record of `tensor`; create it if the tensor is new."""
         known = self._by_id.get(id(tensor))
         if known is not None and known.stands_for(tensor):
             return known
@@ -101,7 +102,7 @@ class Leaves:
             known = self._by_id.get(id(tensor))
             if known is not None and known.stands_for(tensor):
                 return known
-            for name, module in modules_in_sight(frame, self._frames):  # one never called through its hooks
+            for name, module in modules_in_sight(frame, self._frames):  # never called through its hooks
                 if any(p is tensor for p in module.parameters()):
                     self._modules.add_root(module, name)
                     self.scan()
@@ -117,7 +118,7 @@ class Leaves:
         return plain
 
     def _untaken(self, label: str) -> str:
-        """`label`, with a number where another leaf of that name lives."""
+        """Return `label`, with a number appended if another live leaf has this name."""
         base, n = label or "tensor", 1
         while (other := self._plain.get(label)) is not None and other.ref() is not None and n < 1000:
             n += 1
@@ -128,29 +129,32 @@ class Leaves:
         return self._by_id.get(number)
 
     def names_of(self, numbers: Iterable[int]) -> list[str]:
-        """Names of the leaves with these ids, of those that are known."""
+        """Return the names of the leaves with these ids; unknown ids are skipped."""
         return [self.name(leaf) for n in numbers if (leaf := self.of_id(n)) is not None]
 
     def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: Any) -> None:
-        """A parameter that is known is frozen or thawed."""
+        """Record that ``requires_grad`` of a known parameter was set to `on`."""
         leaf = self._by_id.get(id(tensor))
         if leaf is not None and leaf.stands_for(tensor):
-            leaf.requires_grad = on  # as it is when nobody can ask it any more
+            leaf.requires_grad = on  # kept here because the tensor may be gone later
             if on and not tensor.requires_grad:
                 leaf.thawed, leaf.since = self._frames.spot(frame), (private.next_sequence_nr(), leaf.reached)
 
     def reached(self) -> list[LeafTensor]:
-        """Those that a backward call gave a gradient to."""
+        """Return the leaves to which a backward call gave a gradient."""
         return [leaf for leaf in self._all if leaf.reached]
 
     def beside(self, leaves: Iterable[LeafTensor]) -> list[LeafTensor]:
-        """All parameters of the outermost modules that `leaves` are of."""
+        """Return all parameters of the outermost modules that `leaves` belong to."""
         roots = {id(leaf.root) for leaf in leaves if leaf.root is not None}
         return [leaf for leaf in self._all if id(leaf.root) in roots]
 
     def choices(self, leaf: LeafTensor) -> list[Site]:
-        """The lines that decide whether a parameter is used, and use it, in the innermost of its modules' classes that
-        is the user's."""
+        """Return the source lines that use a parameter, or decide whether it is used.
+
+        They are searched in the classes of the modules that hold the parameter, innermost first, and come from the
+        first class that has any.
+        """
         names = [*(name for _, name in leaf.owners[1:]), leaf.path.rpartition(".")[2]]
         for (cls, _), name in reversed([*zip(leaf.owners, names, strict=False)]):
             found = choices(cls, name)
@@ -165,13 +169,13 @@ class Leaves:
         return leaf
 
     def root_found(self) -> None:
-        """There is a new outermost module: it may be gone before its backward."""
-        # It is called under modes of the user's; a trace of torch.jit names what it sees by who asks.
+        """Scan the modules: there is a new outermost module, and it may be gone before its backward."""
+        # This may run under the user's modes. torch.jit names traced values after the calling frame.
         with nullcontext() if private.jit_tracing() is not None else private.unseen():
             self.scan()
 
     def scan(self) -> None:
-        """Note the parameters of every outermost module that lives."""
+        """Record the parameters of every outermost module that is alive."""
         for root in self._modules.roots:
             module = root.ref()
             if module is None:
@@ -192,7 +196,7 @@ class Leaves:
             self._scan_sharded(root, module, [*swapped.values()])
 
     def _scan_sharded(self, root: RootModule, module: nn.Module, swapped: list[tuple[Any, Any]]) -> None:
-        """Note what stands for parameters in the graph: Note [Parameters that are swapped]."""
+        """Record the tensors that replace parameters in the graph: Note [Parameters that are swapped]."""
         for whole, own in swapped:
             leaf = self._by_id.get(id(own))
             if leaf is not None and leaf.ref() is own:
@@ -214,7 +218,10 @@ class Leaves:
         return [Unseen("modules", around, text, hides=False)]
 
     def orphans(self, refs: dict[int, weakref.ref[Any]]) -> int:
-        """How many of `refs` never got a gradient, and have given their name to another parameter."""
+        """Return how many of `refs` belong to no model in use.
+
+        These never got a gradient, or were replaced by another parameter of the same name.
+        """
         by_ref = {id(leaf.ref): leaf for leaf in self._all}
         last = {(id(leaf.root), leaf.path): leaf for leaf in self._all if leaf.root is not None}
         here = {id(tensor): tensor for leaf in self._all if (tensor := leaf.ref()) is not None}
@@ -231,19 +238,21 @@ class Leaves:
         return count
 
     def _missed(self, tensor: Any, seen: bool = True) -> bool:
-        """Whether a step that was not recorded may have given `tensor` a gradient. `seen`: recorded ones gave some to
-        other parameters of its model."""
+        """Return whether an unrecorded step may have given `tensor` a gradient.
+
+        `seen`: a recorded step gave a gradient to another parameter of the model.
+        """
         return not (self.whole or (seen and tensor is not None and getattr(tensor, "grad", None) is None))
 
     def refresh(self) -> None:
-        """Look again at what may have changed."""
+        """Update ``requires_grad`` of all live leaves."""
         for leaf in self._all:
             tensor = leaf.ref()
             if tensor is not None:
                 leaf.requires_grad = bool(tensor.requires_grad)
 
     def _replaced_at(self, leaf: LeafTensor) -> Site | None:
-        """The user's line that put this parameter, or a module around it, in another's place."""
+        """Return the user's line that assigned a new object to this parameter, or to a module around it."""
         sites = (replaced_at(self._frames, attribute) for attribute in reversed(leaf.path.split(".")))
         return next((site for site in sites if site is not None), None)
 
@@ -258,11 +267,12 @@ class Leaves:
         present: list[dict[int, Any]],
         goes_on: Callable[[weakref.ref[Any], int], bool] = lambda ref, since: True,
     ) -> tuple[Parameter, ...]:
-        """What became of every parameter of a module.
+        """Return a record of every parameter of a module: gradients, calls of its module, and whether it is trained.
 
-        :param held: weak references to those that an optimizer holds.
-        :param present: for each optimizer, references to those that the modules in sight had when it was made.
-        :param goes_on: tells whether an optimizer that holds one has stepped since the counter of nodes was there.
+        :param held: weak references to the parameters that optimizers hold; ``None`` if there is no optimizer.
+        :param present: for each optimizer, weak references to the parameters of the visible modules when it was
+            created.
+        :param goes_on: returns whether an optimizer that holds a parameter has stepped since the given node counter.
         """
         self.refresh()
         seen = {id(leaf.root) for leaf in self._all if leaf.reached and leaf.root is not None}
@@ -281,11 +291,11 @@ class Leaves:
             held_too = trained is None or id(leaf.ref) in trained
             at, reached = leaf.since
             if leaf.thawed is not None and trained is not None and leaf.reached - reached >= THAWED:
-                held_too = held_too and goes_on(leaf.ref, at)  # one that trained it before may be at its end
+                held_too = held_too and goes_on(leaf.ref, at)  # an optimizer that held it earlier may no longer step
             place = None if held_too or not leaf.reached else self._replaced_at(leaf)
             replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
             if leaf is not last[(id(leaf.root), leaf.path)]:
-                continue  # another parameter has this name now
+                continue  # a newer parameter has this name
             if not leaf.reached and self._missed(leaf.ref(), id(leaf.root) in seen):
                 continue
             calls, quiet = self._modules.counts(leaf.owner)
@@ -312,20 +322,20 @@ class Leaves:
         return tuple(found)
 
     def _not_used(self, leaf: LeafTensor) -> Site | None:
-        """Where the code reads the parameter, or calls the outermost module around it that was never called."""
+        """Return the line that reads the parameter, or that calls the outermost module around it that never ran."""
         module: Any = leaf.root.ref() if leaf.root is not None else None
         names = [*(name for _, name in leaf.owners[1:]), leaf.path.rpartition(".")[2]]
         for (cls, _), name in zip(leaf.owners, names, strict=True):
             module = module._modules.get(name) if module is not None else None
             if module is None:
                 return used(cls, name)
-            holder = isinstance(module, (nn.ModuleList, nn.ModuleDict))  # nobody calls those
+            holder = isinstance(module, (nn.ModuleList, nn.ModuleDict))  # containers are not called themselves
             if not holder and not any(self._modules.counts(weakref.ref(module))):
                 return used(cls, name)
         return None
 
     def free(self, held: dict[int, Any] | None) -> tuple[FreeParameter, ...]:
-        """Those that sit on no module: parameters, and other leaves that an optimizer holds."""
+        """Return records of leaves that belong to no module: parameters, and other leaves that an optimizer holds."""
         trained = None if held is None else {id(ref) for ref in held.values()}
         last = {
             self.name(leaf): leaf
@@ -341,14 +351,14 @@ class Leaves:
         )
 
     def _came_later(self, present: list[dict[int, Any]]) -> set[int]:
-        """Ids of the leaves that came to their model after the optimizer of that model was made."""
+        """Return the ids of the leaves that were added to a model after its optimizer was created."""
         known = {id(ref) for refs in present for ref in refs.values()}
         roots = {id(one.root) for one in self._all if id(one.ref) in known}
         return {id(one) for one in self._all if id(one.root) in roots and id(one.ref) not in known}
 
 
 def owners_of(root: nn.Module, path: str) -> list[Owner]:
-    """The classes on the way to a module, outermost first, each with its name in the one before."""
+    """Return the classes on the path to a module, outermost first, each with its attribute name in the one before."""
     owners: list[Owner] = [(plain_class(type(root)), "")]
     module: Any = root
     for part in path.split(".") if path else ():

@@ -1,8 +1,8 @@
-"""Module calls: global forward hooks that note which call is running, and the names of modules and parameters.
+"""Module calls: global forward hooks that record the running call, and the names of modules and parameters.
 
-Note [One Where for each call]: a ``Where`` is one per module and call number, made once and met again every step: the
-op log compares steps by identity, and a name is worked out when somebody reads it, because what a path is called
-depends on how many outermost modules the script turns out to have.
+Note [One Where for each call]: there is one ``ModuleCallRef`` per module and call number, created once and reused in
+every step, so that the op log can compare steps by identity. Its name is resolved only when it is read, because the
+spelling of a path depends on how many outermost modules the script turns out to have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _grad_on = torch.is_grad_enabled
 
 
 class _Seen:
-    """What is known of one module."""
+    """The call counts and call references of one module."""
 
     __slots__ = ("calls", "count", "off", "queries_modes", "quiet", "quiet_now", "ref", "root", "step", "wheres")
 
@@ -44,53 +44,54 @@ class _Seen:
         self.root = root
         self.wheres: list[ModuleCallRef] = []
         self.step, self.count = -1, 0
-        #: Calls with gradient mode on, and off.
+        #: Calls with gradient mode on; calls with it off; the latter in this step only.
         self.calls, self.quiet, self.quiet_now = 0, 0, 0
-        #: Where gradient mode had been turned off at the last call without it.
+        #: Line that had turned gradient mode off before the latest call without it.
         self.off: Site | None = None
         self.queries_modes = queries_modes(type(module))
 
 
 class ModuleWatch:
-    """Keeps the stack of running module calls on the session's thread, and the trail of a step's calls."""
+    """The stack of running module calls on the recorded thread, and the sequence of calls of each step (the trail)."""
 
     def __init__(self, frames: Frames, events: Events | None = None, limit: int = 100_000) -> None:
         self._frames, self._events = frames, events or Events()
         self._limit = limit
         self._hooks, self._room = ModuleHooks(self._enter, self._leave), Room()
         self._seen: dict[int, _Seen] = {}
-        #: The same by weak reference: a module is told apart by it after it is gone.
+        #: The same records by id of their weak reference, which identifies a module after it is gone.
         self._counts: dict[int, _Seen] = {}
         self.thread = _ident()
-        #: Seconds that torch spends on calling us at each module call.
+        #: Seconds that torch spends on calling our hooks at each module call.
         self.overhead = private.Overheads().module
         self._most = 0
         self.stack: list[ModuleCallRef] = []
         self.roots: list[RootModule] = []
-        #: The step's calls in order: a ``Where`` on entering, ``None`` on leaving.
+        #: The step's calls in order: a ``ModuleCallRef`` on entry, ``None`` on return.
         self.trail: list[ModuleCallRef | None] = []
-        #: Sequence number that the next node would have got at each of these moments: a graph's nodes find their calls.
+        #: For each entry of the trail, the sequence number that the next node would have got: maps a graph's nodes to
+        #: their calls.
         self.moments: list[int] = []
-        #: Lines and shapes by position in the trail, in careful steps.
+        #: Lines and shapes by position in the trail, in closely inspected steps.
         self.details: dict[int, list[Any]] = {}
         self.open: list[int] = []
         self.step = 0
         self.careful = True
         self.keep_trail = True
-        #: Whether a checkpoint is looked for around each call: until there was one.
+        #: Whether there was no checkpoint yet: only then does each module call look for one.
         self.no_regions = True
-        #: Whether no module of the outermost call that is running has returned yet.
+        #: Whether no module inside the running outermost call has returned yet.
         self._first_output = False
-        #: Modules with backward hooks that are running, and the counter when each was called.
+        #: Running modules that have backward hooks, and the node counter when each was called.
         self._hooked_at: list[tuple[nn.Module, int]] = []
-        #: The module whose call ``mode_query_begins`` was told of, and how many calls of it are running.
+        #: The module whose call emitted ``mode_query_begins``, and how many calls of it are running.
         self._querying: weakref.ref[nn.Module] | None = None
         self._query_calls = 0
-        #: The hooks are on, and do nothing but tell of such modules.
+        #: Whether the hooks only report modules that query modes.
         self._idle = False
-        #: Whether a backward call is going on: what is called now is recomputed.
+        #: Whether a backward call is running: modules called now are recomputed.
         self.in_backward = False
-        #: Whether the last outermost call gave a tensor without a graph.
+        #: Whether the last outermost call returned a tensor without a graph.
         self.lost_grad = False
         #: The user's line that turned gradient mode off last.
         self.grad_off: Site | None = None
@@ -110,26 +111,35 @@ class ModuleWatch:
         self._forget()
 
     def out_of_sight(self, hidden: bool) -> None:
-        """Have no hook on modules while Dynamo is active, or have them again. See Note [Out of Dynamo's sight]."""
+        """Remove the module hooks while Dynamo is active (`hidden`), or register them again.
+
+        See Note [Out of Dynamo's sight].
+        """
         if hidden:
             self._hooks.off()
         else:
             self._hooks.on()
 
     def idle(self) -> None:
-        """Note no call; the hooks stay on for modules that query modes, which the eye leaves the stack for."""
+        """Stop recording calls.
+
+        Keep the hooks for modules that query modes, during which the recorder leaves the mode stack.
+        """
         self._idle = True
         self._forget()
 
     def _forget(self) -> None:
-        """No module is running any longer."""
+        """Forget the running calls."""
         self._room.end()
         self.stack.clear()
         self._hooked_at.clear()
         self._querying, self._traced_calls = None, 0
 
     def new_step(self, step: int) -> None:
-        """Of those that Ctrl-C or the like ended, torch says nothing: none is running where none is on the stack."""
+        """Begin a step.
+
+        If an interrupt ended the running calls, for which torch calls no hook, drop them: none is on the Python stack.
+        """
         if self.stack and _ident() == self.thread and not _module_runs():
             self._forget()
         self.step = step
@@ -145,7 +155,7 @@ class ModuleWatch:
                 self._trace_enters(module)
             return
         if self._traced_calls and _ident() == self.thread:
-            self._trace_over()  # Ctrl-C ended those calls: torch calls no hook then
+            self._trace_over()  # an interrupt ended those calls: torch calls no hook then
         if self._idle:
             if _ident() == self.thread:
                 self._query(module, args, sys._getframe(1))
@@ -159,7 +169,7 @@ class ModuleWatch:
             self._entered(module, args)
         except Exception as error:
             self._events.fault(self, error)
-            if depth and len(self.stack) == depth:  # what runs now counts as the call around it
+            if depth and len(self.stack) == depth:  # treat the call as part of the call around it
                 self.stack.append(self.stack[-1])
         if mark is not None:
             own.often(own.enters, mark, -self.overhead, self.careful)
@@ -213,7 +223,7 @@ class ModuleWatch:
             self._query(module, args, sys._getframe(2))
 
     def _trace_enters(self, module: nn.Module) -> None:
-        """PyTorch traces the call of `module`."""
+        """Record that PyTorch begins to trace the call of `module`."""
         if not self._traced_calls:
             self.traced += not isinstance(module, torch.fx.GraphModule)  # compilers call those, not the script
             self._events.tell("trace_begins")
@@ -224,7 +234,10 @@ class ModuleWatch:
         self._events.tell("trace_ends")
 
     def _query(self, module: nn.Module, args: Any, caller: Any) -> None:
-        """`caller` calls `module`: tell if it is the outermost call that queries function modes and builds no graph."""
+        """Emit ``mode_query_begins`` if this is the outermost call that queries function modes and builds no graph.
+
+        `caller` is the frame that calls `module`.
+        """
         if self._querying is not None:
             running = self._querying()
             if running is module:
@@ -232,7 +245,7 @@ class ModuleWatch:
                 return
             if running is not None and _module_runs(running):
                 return
-            self._query_over()  # Ctrl-C ended that call: torch calls no hook then
+            self._query_over()  # an interrupt ended that call: torch calls no hook then
         if queries_modes(type(module)) and not builds_graph(module, args, keywords(caller) or {}):
             self._querying, self._query_calls = weakref.ref(module), 1
             self._events.tell("mode_query_begins")
@@ -274,7 +287,7 @@ class ModuleWatch:
         where = stack.pop()
         if not stack:
             self._room.end()
-        forward = output is not None and not self.in_backward  # None: it raised, as a recomputation ends
+        forward = output is not None and not self.in_backward  # None: forward raised (end of recomputation)
         if not stack and where.root.has_parameters and not self.in_backward:
             self.lost_grad = isinstance(output, torch.Tensor) and not output.requires_grad
         if forward:
@@ -382,22 +395,22 @@ class ModuleWatch:
         return seen is not None and seen.ref() is module
 
     def grad_was_on(self) -> bool:
-        """Whether gradient mode was on when the innermost call that is running began, as far as that was noted."""
+        """Return whether gradient mode was on when the innermost running call began; true if that was not recorded."""
         at = self.open[-1] if self.open else None
         return bool(self.details[at][2]) if at in self.details else True
 
     def all_quiet(self) -> bool:
-        """Whether modules were called in this step, and all with gradient mode off."""
+        """Return whether modules were called in this step, all of them with gradient mode off."""
         now = [seen for seen in self._seen.values() if seen.step == self.step]
         return bool(now) and all(seen.quiet_now == seen.count for seen in now)
 
     @property
     def naming(self) -> int:
-        """Changes when names may: the most outermost modules with parameters that lived at one time."""
+        """Return the largest number of outermost modules with parameters alive at one time; names depend on it."""
         return self._most
 
     def name_of(self, where: ModuleCallRef | None) -> str | None:
-        """The path as findings spell it: bare with one root that has parameters, else after the root's label."""
+        """Return the path as findings spell it: bare if one root has parameters, otherwise after the root's label."""
         if where is None:
             return ""
         if where.path is None:
@@ -405,13 +418,13 @@ class ModuleWatch:
         return self.full_name(where.root, where.path)
 
     def registered(self, where: ModuleCallRef | None) -> ModuleCallRef | None:
-        """The innermost call, from `where` outwards, of a module that is part of the model."""
+        """Return the innermost call, from `where` outwards, of a module that is registered in the model."""
         while where is not None and where.path is None:
             where = where.around
         return where
 
     def place_of(self, where: ModuleCallRef | None) -> str | None:
-        """The name of the module in which something happened (``registered``)."""
+        """Return the name of the registered module in whose call something happened (``registered``)."""
         return self.name_of(self.registered(where) or where)
 
     def full_name(self, root: RootModule, path: str) -> str:
@@ -420,19 +433,22 @@ class ModuleWatch:
         return f"{root.label}.{path}".strip(".") if root.label else path
 
     def counts(self, ref: weakref.ref[nn.Module] | None) -> tuple[int, int]:
-        """Calls with gradient mode on, and off, of the module that `ref` refers to, or did."""
+        """Return how many calls of the module behind `ref`, which may be gone, had gradient mode on, and off."""
         seen = self._counts.get(id(ref)) if ref is not None else None
         return (seen.calls, seen.quiet) if seen is not None and seen.ref is ref else (0, 0)
 
     def turned_off(self, ref: weakref.ref[nn.Module] | None) -> Site | None:
-        """Where gradient mode was turned off for the calls of a module without it."""
+        """Return the line that had turned gradient mode off before the module's latest call without gradients."""
         seen = self._counts.get(id(ref)) if ref is not None else None
         return seen.off if seen is not None and seen.ref is ref else None
 
     def calls_of(
         self, trail: list[ModuleCallRef | None], details: dict[int, list[Any]], step: int
     ) -> tuple[ModuleCall, ...]:
-        """Records of the trail of `step`. `details` are there where it was a careful one."""
+        """Return records of the calls in `trail`, of step `step`.
+
+        `details` are present for a closely inspected step.
+        """
         calls: list[ModuleCall] = []
         stack: list[int] = []
         for at, where in enumerate(trail):
@@ -462,7 +478,7 @@ class ModuleWatch:
 
 
 def _module_runs(module: nn.Module | None = None) -> bool:
-    """Whether the call of a module is on this thread's stack. `module`: whether that of this one is."""
+    """Return whether a module's call (the call of `module`, if given) is on this thread's Python stack."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code is code_objects.MODULE_CALL and (module is None or frame.f_locals.get("self") is module):

@@ -1,4 +1,4 @@
-"""What modules, parameters and lines are called."""
+"""Resolves modules, parameters and source lines to display names."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .modules import ModuleWatch
 
 @dataclass(frozen=True)
 class Naming:
-    """Those who know what things are called."""
+    """The sources of display names: modules, leaves and frames."""
 
     modules: ModuleWatch
     leaves: Leaves
     frames: Frames
 
     def of(self, leaf: Any) -> str:
-        """The name of a parameter or another leaf."""
+        """Return the name of a parameter or another leaf."""
         return self.leaves.name(self.leaves.get(leaf))
 
     def here(self) -> str | None:
-        """The name of the module call that is running."""
+        """Return the name of the running module call."""
         stack = self.modules.stack
         return self.modules.place_of(stack[-1] if stack else None)

@@ -1,13 +1,14 @@
-"""Where a value that is not finite was born, when that was outside the graph: weights of a loss, targets, noise.
+"""Origins of non-finite values outside the graph: the weights of a loss, targets, noise.
 
-Note [Results outside the graph]: an op that makes no node is noted with its result, and nothing is measured, until
-something in the graph is not finite. A small result with little memory behind it waits as it is; of another only a
-reference is kept, and it is measured if it is still there. Addresses say what is what: while a result waits, no other
-has its own. A result that was written in place since is not known, and passes on what went into it. What waits as it
-is gets measured when a backward call is over: it may live on in what the script keeps over steps.
+Note [Results outside the graph]: an op that makes no node is noted with its result. Results are measured only when
+something in the graph is non-finite. Until then the values of a small result with little memory behind it are kept; of
+any other result only a weak reference is kept, and it is measured if it is still alive. Results are identified by
+address: while the values of a result are kept, no other result has its address. If a result was written in place since,
+its own values are unknown, and it counts as bad if its inputs were. Kept values are measured when a backward call is
+over, because the script may use the result in later steps.
 
-Note [Numbers of Python]: a value may leave torch as a number and come back steps later. Nobody sees what Python does
-with it; what is known is which line read a number that was not finite out of a tensor, and what had made that tensor.
+Note [Numbers of Python]: a value may leave torch as a Python number and come back steps later. What Python does with it
+is not observed. Recorded is the line that read a non-finite number out of a tensor, and the op that made that tensor.
 """
 
 from __future__ import annotations
@@ -30,73 +31,74 @@ _Tensor: Any = torch.Tensor
 _Parameter: Any = torch.nn.Parameter
 _wrapped, _ref, _next = private.is_wrapped, private.tensor_ref, private.next_sequence_nr
 _SET = torch.Tensor.__setitem__
-#: Dtypes that autocast makes copies in.
+#: Dtypes that autocast casts to.
 _HALF = frozenset((torch.bfloat16, torch.float16))
-#: Stands for the address of a number among what an op was given.
+#: Stands for the address of a Python number among the inputs of an op.
 _NUMBER = -1
-#: In-place ops that keep what is finite so where they are given a number: what was there before counts.
+#: In-place ops that keep finite values finite if their operand is a number: the values before the op matter.
 _BY_A_NUMBER = frozenset(("add_", "sub_", "mul_", "div_"))
-#: Lines that read numbers.
+#: The most lines remembered that read non-finite numbers.
 _LINES = 20
-#: Results that wait, and elements of one that is looked at though nothing is wrong.
+#: The most noted results; the most elements of a result that is measured although nothing is wrong.
 MOST, LARGE = 1024, 1 << 20
-#: The most measurements on an accelerator that wait to be read together.
+#: The most measurements on an accelerator that are kept unread, to be read together.
 MAX_UNREAD_MEASUREMENTS = 16
-#: Bytes behind a result that waits.
+#: The most bytes of storage behind a result whose values are kept.
 _BYTES = 1 << 14
 
 
 @dataclass
 class NonFiniteResult:
-    """A result that was not finite, of the op that made the nodes `first` to `last`; none outside the graph."""
+    """A non-finite result of the op that made the nodes `first` to `last`; outside the graph `last` is `first - 1`."""
 
     first: int
     last: int
     entry: Entry
     output: BadValues
     inputs: tuple[TensorStat, ...]
-    #: The op outside the graph that made the values which this one was given.
+    #: The op outside the graph that made the non-finite values among the inputs.
     origin: NonFiniteResult | None = None
-    #: That op was told by shape and order only, or by a number that may have come from it.
+    #: `origin` was inferred from shape and order only, or from a number that may have come from it.
     guessed: bool = False
-    #: Of one outside the graph: its place among those.
+    #: For a result outside the graph: its position among those.
     order: int = 0
 
 
-#: A reference to a tensor that is not finite, the op that made it so, ``None`` where no op did, whether it has NaN, and
-#: whether an Inf was put there on purpose, as far as can be told.
+#: A weak reference to a non-finite tensor; the op that made it so (``None`` if no op did); whether it has NaN; whether
+#: an Inf was apparently written on purpose.
 _Bad = tuple[weakref.ref[Any], NonFiniteResult | None, bool, bool]
 
 
 class Outside:
-    """Results of ops outside the graph, and which of them hold what is not finite."""
+    """Tracker of the results of ops outside the graph, and of those that are non-finite."""
 
     def __init__(self, frames: Frames, modules: ModuleWatch) -> None:
         self._frames, self._modules = frames, modules
-        #: What waits: values or ``None``, reference, address, version, addresses of inputs, entry, counter of nodes.
+        #: Unmeasured results: values or ``None``, reference, address, version, input addresses, entry, node counter.
         self._noted: list[tuple[Any, ...]] = []
         self._waiting: set[int] = set()
-        #: By address.
+        #: Non-finite results, by address.
         self._bad: dict[int, _Bad] = {}
-        #: By line that read a number: the op that made it NaN or Inf. See Note [Numbers of Python].
+        #: Line that read a number -> the op that made it NaN or Inf. See Note [Numbers of Python].
         self._numbers: dict[tuple[Any, int], NonFiniteResult] = {}
-        #: The latest of them: counter of nodes, shape, op.
+        #: The latest non-finite results: node counter, shape, op.
         self._recent: list[tuple[int, Any, NonFiniteResult]] = []
-        #: Address -> the op, in the last look: the tensor may be gone since, but for a node that saved it.
+        #: Address -> op, as of the latest measurement: the tensor may only be alive in a node that saved it.
         self._used: dict[int, NonFiniteResult | None] = {}
-        #: Results that were looked at.
+        #: How many results were measured.
         self._settled = 0
-        #: Measurements that are not read yet, in order: the noted results, the shape and slot of each, and the norms.
+        #: Measurements not read yet, in order: the noted results, the shape and slot of each, and the norms.
         self._unread: list[tuple[list[tuple[Any, ...]], list[tuple[Any, int | None]], Norms]] = []
         #: The results that were measured for the latest fetch: ``clear`` still needs them.
         self._taken: list[tuple[Any, ...]] = []
-        #: Whether all that waits is looked at, and not only the latest when something is wrong.
+        #: Whether the step is closely inspected, so that all noted results are measured, not only the latest when
+        #: something is bad.
         self.careful = True
-        #: Whether small results are held: not where it is asked who holds what.
+        #: Whether small results are kept; not while memory ownership is being measured.
         self.holding = True
 
     def note(self, func: Any, args: Any, out: Any, frame: Any) -> None:
-        """An op that `frame` called made `out`, and no node."""
+        """Note the result `out` of an op that `frame` called and that made no node."""
         if type(out) is not _Tensor:
             if isinstance(out, tuple):
                 for one in out[:8]:
@@ -117,7 +119,7 @@ class Outside:
                     at = value.data_ptr()
                     if at == own:
                         if value is not out:
-                            return  # a view: what holds for the one holds for the other
+                            return  # a view: the same memory, so the same verdict
                     elif at not in waiting:
                         self._data(value, at)
                     inputs.append(at)
@@ -127,7 +129,7 @@ class Outside:
                             inputs.append(t.data_ptr())
                 elif type(value) is float and value - value != 0.0:
                     inputs.append(_NUMBER)
-        except RuntimeError:  # a sparse one, one of a transform
+        except RuntimeError:  # a sparse tensor, or one inside a transform
             return
         code, at = self._line(frame)
         stack = self._modules.stack
@@ -140,7 +142,7 @@ class Outside:
                 self.settle(0)
 
     def _line(self, frame: Any) -> tuple[Any, int]:
-        """The user's line that `frame` is called from."""
+        """Return the user's code and instruction from which `frame` is called."""
         known = self._frames.known
         while frame is not None:
             mine = known.get(id(frame.f_code))
@@ -150,9 +152,9 @@ class Outside:
         return None, 0
 
     def number_read(self, tensor: Any, frame: Any, before: NonFiniteResult | None) -> None:
-        """`frame` read a number that is not finite out of `tensor`.
+        """Record that `frame` read a non-finite number out of `tensor`.
 
-        :param before: what made it so where that was in a graph.
+        :param before: the op in a graph that made the value non-finite, if one did.
         """
         line = self._line(frame)
         known = self._numbers.pop(line, None)
@@ -165,12 +167,12 @@ class Outside:
                 del self._numbers[next(iter(self._numbers))]
 
     def of_number(self, nan: bool) -> NonFiniteResult | None:
-        """The op that may have made a number of Python, NaN or Inf, what it is: of an Inf there may come either."""
+        """Return the op that may have made a Python number that is NaN (`nan`) or Inf; an Inf may turn into either."""
         known = [one for one in self._numbers.values() if nan or not one.output.nan]
         return replace(known[-1], guessed=True) if known else None
 
     def _data(self, t: Any, at: int) -> None:
-        """An op got what no op that we saw has made: of the data, or of a library's own code."""
+        """Note an input that no observed op made: data, or the result of a library's own code."""
         known = self._bad.get(at)
         if (known is None or known[0]() is None) and not t.requires_grad and t.dtype in FLOATS:
             self._waiting.add(at)
@@ -179,7 +181,10 @@ class Outside:
             )
 
     def settle(self, limit: int = 1 << 62) -> None:
-        """Measure the noted results that are held or have at most `limit` elements, and remember the non-finite."""
+        """Measure the noted results whose values are kept or that have at most `limit` elements.
+
+        The non-finite ones are remembered, with the op that made each so.
+        """
         self._measure(limit)
         unread, self._unread = self._unread, []
         for noted, measured, norms in unread:
@@ -216,8 +221,8 @@ class Outside:
 
     def _remember(self, noted: list[tuple[Any, ...]], measured: list[tuple[Any, int | None]], norms: Norms) -> None:
         """Remember which of the `noted` results are non-finite, and the op that made each so."""
-        bad = dict(self._bad)  # those that are gone too: what waits may have been made of them
-        #: What was written over before anybody looked: who had made it.
+        bad = dict(self._bad)  # includes freed tensors: a noted result may be computed from one
+        #: The op that produced each result that was overwritten before it was measured.
         unknown: dict[int, Entry] = {}
         for (_, ref, at, _, inputs, entry, seq), (shape, slot) in zip(noted, measured, strict=True):
             self._settled += 1
@@ -226,7 +231,7 @@ class Outside:
             if slot is not None and values is None:
                 bad.pop(at, None)
                 continue
-            given = [bad[i] for i in inputs if i in bad]  # rather what was made so than what was put there on purpose
+            given = [bad[i] for i in inputs if i in bad]  # prefer a computed value to one that was written on purpose
             came = next((one for one in given if one[1] is not None), given[0] if given else None)
             name = op_name(entry[2]) if entry[2] is not None else ""
             if values is None and came is None:
@@ -235,7 +240,7 @@ class Outside:
             seen = values
             if came is None and values is not None and (info(name).passes_on or info(name).makes_no_nan):
                 maker = next((unknown[i] for i in inputs if i in unknown), None)
-                if maker is not None and maker[2] is not None:  # nobody has seen what that gave
+                if maker is not None and maker[2] is not None:  # that op's result was never measured
                     name, entry = op_name(maker[2]), maker
                     seen = BadValues(values.nan, values.inf, 0, ())
             nan = values.nan > 0 if values is not None else came is not None and came[2]
@@ -259,7 +264,7 @@ class Outside:
         del self._recent[:-100]
 
     def origin_of(self, tensors: Any) -> NonFiniteResult | None:
-        """The op outside the graph that made what is not finite in one of `tensors`. ``settle`` comes first."""
+        """Return the op outside the graph that made one of `tensors` non-finite. Call ``settle`` first."""
         for t in tensors:
             if isinstance(t, _Tensor) and t.layout is torch.strided and not t.is_meta and not _wrapped(t):
                 origin: NonFiniteResult | None = self._used.get(t.data_ptr())
@@ -268,18 +273,19 @@ class Outside:
         return None
 
     def guess(self, first: int, shape: Any, alone: bool = False) -> NonFiniteResult | None:
-        """The last op outside the graph, before node `first` was made, that could have been added to a result of
-        `shape`.
+        """Return the last op outside the graph, before node `first`, whose non-finite result broadcasts to `shape`.
 
-        :param alone: nothing else that is known can have made that result bad: the last of any shape will do.
+        :param alone: no other known cause exists, so fall back to the last result of any shape.
         """
         before = [(own, origin) for seq, own, origin in self._recent[::-1] if seq <= first and own is not None]
         fitting = (origin for own, origin in before if _fits(own, shape))
         return next(fitting, before[0][1] if before and alone else None)
 
     def cast(self, first: int, tensors: Any) -> NonFiniteResult | None:
-        """The last op outside the graph, before node `first` was made, whose result autocast may have made one of
-        `tensors` from: nobody sees it do that."""
+        """Return the last op outside the graph, before node `first`, that autocast may have cast to one of `tensors`.
+
+        The cast itself is not observed.
+        """
         for t in tensors:
             if t.dtype in _HALF and t.grad_fn is None and not t.requires_grad and bad_values(t) is not None:
                 for seq, own, origin in self._recent[::-1]:
@@ -288,7 +294,7 @@ class Outside:
         return None
 
     def clear(self) -> None:
-        """A backward call is over: what was made for it and is gone does not matter any more."""
+        """Forget, at the end of a backward call, the results that were made for it and are gone."""
         noted, self._taken = [] if self.careful else [*self._taken, *self._noted], []
         self.settle(LARGE if self.careful else 0)
         gone: dict[int, Any] = {}
@@ -296,7 +302,7 @@ class Outside:
         for values, ref, at, version, inputs, entry, seq in noted:
             if values is not None:
                 continue
-            if entry[2] is not None and info(op_name(entry[2])).passes_on:  # what made that is who is asked for
+            if entry[2] is not None and info(op_name(entry[2])).passes_on:  # a pass-through op: blame the op before it
                 entry = next((gone[i] for i in inputs if i in gone), entry)
             if ref() is None:
                 gone[at] = entry
@@ -309,7 +315,7 @@ class Outside:
         self._used = {}
 
     def forget(self) -> None:
-        """Watching stops: keep nothing."""
+        """Drop everything; recording stops."""
         self._noted, self._taken = [], []
         self._waiting.clear()
         self._unread.clear()
@@ -320,7 +326,7 @@ class Outside:
 
 
 def _version(tensor: Any) -> int:
-    """How often it was written to; nobody counts where it was made in inference mode."""
+    """Return the version counter of `tensor`, or 0 for an inference tensor, which has none."""
     try:
         return int(tensor._version)
     except RuntimeError:
@@ -328,17 +334,20 @@ def _version(tensor: Any) -> int:
 
 
 def _values(tensor: Any) -> Any:
-    """The values of a small tensor with little memory behind it, without its graph; not where a mode would see it."""
+    """Return a small tensor's values, detached; ``None`` if they are not to be kept.
+
+    That is the case if the tensor or its storage is large, or a dispatch mode would observe the copy.
+    """
     if tensor.numel() > SMALL or tensor.untyped_storage().nbytes() > _BYTES or private.in_mode():
         return None
     return tensor.detach()
 
 
 def _written_with(out: Any, args: Any) -> bool:
-    """Whether the parameter `out` is what an op wrote to, with another tensor: what fills it alone is its start."""
+    """Return whether an op wrote to the parameter `out` with another tensor, which excludes plain initialisation."""
     return len(args) > 1 and out is args[0] and any(isinstance(t, _Tensor) for t in args[1:])
 
 
 def _fits(own: Any, shape: Any) -> bool:
-    """Whether `own` can be broadcast to `shape`, and is not a mere number."""
+    """Return whether a tensor of shape `own` can be broadcast to `shape`."""
     return len(own) <= len(shape) and all(a in (1, b) for a, b in zip(reversed(own), reversed(shape), strict=False))

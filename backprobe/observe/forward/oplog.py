@@ -1,4 +1,4 @@
-"""Which op, called where, made each node: a log by sequence number."""
+"""Op log: the op and source line that made each node, by sequence number."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ...source.frames import CodeLocation
 from ...source.library import Stack
 from ...source.roots import ModuleCallRef
 
-#: An entry of the op log: code object and instruction of the place, the function, the module call, and the frames of
-#: libraries inside that place, where there are any.
+#: An entry of the op log: code object and instruction of the user's line, the function, the module call, and the
+#: library frames inside that line, if any.
 Entry = tuple[Any, int, Any, ModuleCallRef | None, Stack | None]
 
-#: An entry for nodes that were made while nothing was noted.
+#: The entry for nodes that were made while nothing was recorded.
 UNKNOWN: Entry = (None, 0, None, None, None)
 
 
@@ -27,7 +27,10 @@ def spot_of(entry: Entry) -> CodeLocation | None:
 
 
 class OpLog:
-    """The flight recorder: for each op that made nodes, the counter after it and an entry. A ring of two halves."""
+    """Log of the ops that made nodes, with the node counter after each op and an entry.
+
+    The older half is dropped when the log is full.
+    """
 
     def __init__(self, limit: int = 262_144) -> None:
         self._limit = limit
@@ -38,7 +41,7 @@ class OpLog:
         self.dropped = self.cut = 0
 
     def trim(self) -> None:
-        """Called between steps: the older half goes when the log is full."""
+        """Drop the older half if the log is full. Called between steps."""
         self._mend()
         if len(self.ends) > self._limit:
             half = len(self.ends) // 2
@@ -47,8 +50,10 @@ class OpLog:
             self.dropped += half
 
     def _mend(self) -> None:
-        """Where something was raised in the midst of a note (Note [Handlers of signals]), it is not known which
-        of those after it belong together: all go."""
+        """Clear the log if an exception interrupted an append (Note [Handlers of signals]).
+
+        The two lists then differ in length, and it is unknown which items belong together.
+        """
         if len(self.ends) != len(self.entries):
             self.first = self.ends[-1]
             self.cut += len(self.ends)
@@ -56,7 +61,7 @@ class OpLog:
             self.entries.clear()
 
     def slice(self, low: int, high: int) -> tuple[list[int], list[Entry]]:
-        """The ops that made the nodes `low` to `high`, as ends and entries, as far as they are known."""
+        """Return the ops that made the nodes `low` to `high`, as (ends, entries), as far as they are known."""
         self._mend()
         if high < self.first:
             return [], []
@@ -64,18 +69,18 @@ class OpLog:
         return self.ends[a:b], self.entries[a:b]
 
     def skipped(self, until: int) -> None:
-        """Nothing was noted of the nodes below `until` that come after the last entry."""
+        """Mark the nodes after the last entry and below `until` as unrecorded."""
         if self.ends and self.ends[-1] < until:
             self.ends.append(until)
             self.entries.append(UNKNOWN)
 
     def is_unknown(self, seq: int) -> bool:
-        """Whether node `seq` was made while nothing was noted."""
+        """Return whether node `seq` was made while nothing was recorded."""
         at = bisect_right(self.ends, seq)
         return at == len(self.ends) or self.entries[at] is UNKNOWN
 
     def tell(self, made: list[tuple[int, Entry]]) -> None:
-        """What made nodes of which nothing was noted, by ascending number."""
+        """Fill in the makers of unrecorded nodes; `made` holds (sequence number, entry), ascending."""
         if made and (not self.ends or self.ends[-1] <= made[-1][0]):
             self.ends.append(made[-1][0] + 1)
             self.entries.append(UNKNOWN)

@@ -1,4 +1,4 @@
-"""Where each node of a graph was made: its module call, source line and function, from what the op log noted."""
+"""Origin of each node of a graph (module call, source line and function), looked up in the op log."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .oplog import Entry, OpLog, op_name, spot_of
 def makers(
     seqs: Sequence[int], ends: Sequence[int], entries: Sequence[Entry], first: int
 ) -> Iterator[tuple[int, Entry]]:
-    """The nodes that ops of the log have made, by ascending sequence number: which of `seqs`, and the entry of its op.
+    """Yield (index into `seqs`, op log entry) for the nodes that logged ops made, by ascending sequence number.
 
-    An op has made the nodes below its end and not below the end before it. Both lists ascend: one pass.
+    An op made the nodes from the end of the op before it up to its own end. Both lists ascend, so one pass suffices.
 
     :param first: nodes with a lower number were made before the log began, or by ops that it has dropped.
     """
@@ -39,12 +39,12 @@ def makers(
 
 
 def line_and_op(entry: Entry, frames: Frames) -> tuple[Site | None, str]:
-    """The user's line of an op, and what the op is called."""
+    """Return the user's line of an op, and the op's name."""
     return frames.site(spot_of(entry)), op_name(entry[2]) if entry[2] is not None else ""
 
 
 class Origins:
-    """Finds places for nodes by their sequence numbers, in one pass over the numbers in ascending order."""
+    """Lookup of the origin of nodes by sequence number, in one pass over the numbers in ascending order."""
 
     def __init__(self, log: OpLog, modules: ModuleWatch, frames: Frames, calls_from: int = 0) -> None:
         self._log, self._modules, self._frames = log, modules, frames
@@ -55,7 +55,7 @@ class Origins:
         self._enter: dict[int, tuple[ModuleCallRef, int]] = {}
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], array[int], tuple[ModuleCall, ...]]:
-        """A table of places, the row of each node in it, and the module calls that made nodes."""
+        """Return a table of places, each node's row in it, and the module calls that made nodes."""
         rows = array("q", [0]) * len(seqs)
         self._places[None] = 0
         self._found.append((-1, None))
@@ -89,7 +89,7 @@ class Origins:
         return places, rows, calls
 
     def _alone(self, where: ModuleCallRef | None) -> int:
-        """A call of which the calls around it are no longer known: of an earlier step."""
+        """Return an event number for a call of an earlier step, whose parent calls are no longer known."""
         if where is None:
             return -1
         at = self._older.get(id(where))
@@ -99,7 +99,7 @@ class Origins:
         return at
 
     def _calls(self) -> tuple[dict[int, int], tuple[ModuleCall, ...]]:
-        """The calls that made nodes and those around them, in their order, numbered anew: event -> index, records."""
+        """Return the calls that made nodes, and their parents, renumbered in order: (event -> index, records)."""
         used: set[int] = set()
         for call, _ in self._found:
             while call >= 0 and call not in used:

@@ -1,9 +1,9 @@
-"""Checkpointed regions, op by op: what the recomputation did that the forward did not.
+"""Compares the ops of checkpointed regions in the forward with those of the recomputation.
 
-Note [Marks of a checkpoint]: which region an op belongs to is read from torch's own marks: the saved-tensor hooks that
-a checkpoint puts on top while its function runs (the same ``_CheckpointFrame`` stands behind them in the forward and in
-the recomputation), or the node of a reentrant checkpoint. Both are held weakly: what is known of a region goes with its
-graph. No frame of the user's is held.
+Note [Marks of a checkpoint]: the region of an op is read from torch's own marks: the saved-tensor hooks that a
+checkpoint pushes while its function runs (the same ``_CheckpointFrame`` is behind them in the forward and in the
+recomputation), or the node of a reentrant checkpoint. Both are referenced weakly, so the record of a region is freed
+with its graph. No frame of the user's code is kept.
 """
 
 from __future__ import annotations
@@ -37,37 +37,40 @@ if TYPE_CHECKING:
     from ..backward.calls import ActiveBackward
 
 _LIMIT = 20_000
-#: Regions of a line whose values are compared in any step: a checkpoint may come late.
+#: The number of regions per line whose values are compared in any step: a checkpoint may be rare.
 FIRST = 4
 _STOPPED = object()
-#: The place of an op that is none of the region's.
+#: The location of an op that does not belong to the region.
 _LIBRARY: CodeLocation = ((lambda: None).__code__, -1)
-#: Ops whose random numbers are all that they keep, so that a recomputation ends in them.
+#: Ops that save only their random state, so a recomputation may end with them.
 _DRAWS = re.compile(r"dropout|rrelu")
 _PLAIN = frozenset({bool, int, float, str})
 
 
 @dataclass(frozen=True)
 class _Op:
-    """One op of a region: the user's place, the function, the module call, what went in and what it gave."""
+    """An op of a region: the user's location, the function, the module call, its inputs and its results."""
 
     spot: CodeLocation | None
     func: Any
     where: ModuleCallRef | None
-    #: (position or keyword, value) of the numbers, flags and names that it was called with.
+    #: (position or keyword, value) of the plain numbers, flags and strings among the arguments.
     plain: tuple[tuple[Any, Any], ...]
     #: (storage, version, whether it requires a gradient) of the parameters among its arguments.
     parameters: tuple[tuple[int, int, bool], ...]
     #: (shape, dtype, whether it requires a gradient) of each tensor.
     made: tuple[tuple[Any, Any, bool], ...]
-    #: Sum and norm of the first tensor, where values are looked at.
+    #: Sum and norm of the first result, if values are compared.
     value: tuple[float, float] | None
-    #: Of an op that draws random numbers a hash of the generators' states, there too.
+    #: For an op that draws random numbers, a hash of the generators' states, if values are compared.
     drew: int | None = None
 
     def same_call(self, other: _Op) -> bool:
-        """Whether both are the same op of the region. The module call around the region itself is running in the
-        forward only, so where one op has none there is nothing to compare."""
+        """Return whether both are the same op of the region.
+
+        The module call around the region is running only in the forward, so the modules are not compared if one op has
+        none.
+        """
         mine, its = self.where, other.where
         return (
             self.spot == other.spot
@@ -78,7 +81,7 @@ class _Op:
 
 @dataclass
 class _Region:
-    """One call of a checkpoint: its line, what it ran in the forward, and again in the backward that is going on."""
+    """A call of a checkpoint: its line, and the ops of its forward and of its recomputation in the current backward."""
 
     spot: CodeLocation | None
     reentrant: bool
@@ -87,19 +90,20 @@ class _Region:
     last: int = 0
     #: Whether its values are compared.
     closely: bool = False
-    #: Ids of the leaves that a reentrant checkpoint loses, because nothing that goes in requires a gradient.
+    #: Ids of the leaves that a reentrant checkpoint detaches because none of its inputs requires a gradient.
     lost: set[int] | None = None
     where: ModuleCallRef | None = None
     run: Any = None
     again: list[_Op] = field(default_factory=list)
-    #: Whether the first ops of the forward may have gone unheard.
+    #: Whether the first ops of the forward may not have been observed.
     partial: bool = False
-    #: Paths of the modules whose forward ran without our function mode: only the recomputation of their ops is known.
+    #: Paths of the modules whose forward ran without our function mode: only the recomputation of their ops was
+    #: observed.
     unobserved: set[str] = field(default_factory=set)
 
     @property
     def heard(self) -> list[_Op]:
-        """The ops of the recomputation that can be compared.
+        """Return the ops of the recomputation that can be compared.
 
         They begin with the first op that was observed in the forward. Ops of modules whose forward was not observed are
         left out.
@@ -116,25 +120,26 @@ class _Region:
 
 
 class Regions:
-    """Notes the ops of checkpointed regions and compares the two runs of each."""
+    """Recorder of the ops of checkpointed regions, which compares the two runs of each."""
 
     def __init__(self, names: Naming, writes: WriteLog, events: Events) -> None:
         self._names, self._modules, self._frames = names, names.modules, names.frames
         self.writes, self._events = writes, events
         #: By torch's frame object, or by the node of a reentrant checkpoint.
         self._regions: weakref.WeakKeyDictionary[Any, _Region] = weakref.WeakKeyDictionary()
-        #: The reentrant regions that are running, innermost last, and whether each is running again.
+        #: The reentrant regions that are running, innermost last, and whether each is a recomputation.
         self._open: list[tuple[_Region, bool]] = []
         self._redone: dict[int, _Region] = {}
         self._found: dict[Any, RegionDiffers] = {}
-        #: How many regions of each line have been compared by their values, and the user's places of ops in those.
+        #: Per line, how many regions were compared by values; and the user's locations of the ops inside them.
         self._seen: dict[CodeLocation | None, int] = {}
         self._inner: set[CodeLocation] = set()
-        #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside, the
+        #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of the leaves inside,
         #: first step.
         self._lost: dict[Any, tuple[ModuleCallRef | None, set[int], int]] = {}
         self._step = 0
-        #: Whether there was any, and whether each op is heard now: until there is one, in careful steps only.
+        #: Whether any checkpoint was seen, and whether every op is observed now: before the first one, only in closely
+        #: inspected steps.
         self.known, self._hears = False, False
 
     def step_begins(self, step: int, careful: bool) -> None:
@@ -142,7 +147,7 @@ class Regions:
         self._hear(careful or self.known)
 
     def region_entered(self) -> None:
-        """The first checkpoint of the run is running: from here on each op is heard, if it is not in this step."""
+        """Observe every op from now on: the first checkpoint of the run is executing."""
         if self._hears:
             return
         mark = private.checkpoint_mark()
@@ -152,20 +157,22 @@ class Regions:
         self._modules.no_regions = False
 
     def mode_query_begins(self) -> None:
-        """A module that queries function modes begins a call that builds no graph: its ops are not observed (Note
-        [Modules that query modes])."""
+        """Exclude the ops of a module that queries function modes, in a call that builds no graph.
+
+        They are not observed (Note [Modules that query modes]).
+        """
         region = self._running()
         if region is None:
             return
         stack = self._modules.stack
         path = stack[-1].path if stack else None
         if path is None:
-            region.partial = True  # the ops of a module without a name cannot be told from others
+            region.partial = True  # ops of a module without a name cannot be recognised
         else:
             region.unobserved.add(path)
 
     def _running(self) -> _Region | None:
-        """The region whose function runs for the first time; ``None`` outside of regions and in a recomputation."""
+        """Return the region that runs its forward; ``None`` outside regions and in a recomputation."""
         mark = private.checkpoint_mark()
         if mark is not None:
             return self._regions.get(mark[0]) if mark[1] is None else None
@@ -177,9 +184,12 @@ class Regions:
             (self._events.listen if wanted else self._events.drop)("op_claimed", self._saw)
 
     def grad_mode_set(self, on: bool, frame: Any) -> None:
-        """A reentrant checkpoint runs its function with gradient mode off, and again with it on."""
+        """Track a reentrant checkpoint.
+
+        It runs its function with gradient mode off, and recomputes it with the mode on.
+        """
         code = frame.f_code
-        if code is code_objects.CHECKPOINT_FORWARD:  # where it is off already: leaving sets it off again
+        if code is code_objects.CHECKPOINT_FORWARD:  # gradient mode is off already: leaving sets it off again
             ctx = variables(frame).get(code_objects.CHECKPOINT_NODE)
             if ctx is None:
                 return
@@ -207,8 +217,10 @@ class Regions:
                 self._open.pop()
 
     def _saw(self, op: Op) -> bool:
-        """An op ran. Whether it is of a recomputation whose nodes no backward will run. Values are compared too in a
-        step that is looked at closely, and in the first regions of a line."""
+        """Record an op of a region; return whether it belongs to a recomputation whose nodes no backward will run.
+
+        Values are recorded, too, in closely inspected steps and in the first regions of a line.
+        """
         out = op.out
         mark = private.checkpoint_mark()
         if mark is None:
@@ -251,7 +263,7 @@ class Regions:
         return again and not region.reentrant
 
     def _begin(self, holder: Any, spot: CodeLocation | None, reentrant: bool, frame: Any) -> _Region:
-        """A region runs for the first time. `frame` is inside it, where a sample of it is worth taking."""
+        """Begin a region's forward; `frame` is a frame inside it if its start is to be reported, else ``None``."""
         stack = self._modules.stack
         region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
         seen = self._seen.get(spot, 0)
@@ -264,13 +276,16 @@ class Regions:
         return region
 
     def recomputation_stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
-        """The op that a recomputation ends with: it has all that it needs, so the op gives nothing."""
+        """Record the op at which a recomputation stops: all saved tensors are there, so the op returns no result."""
         self._saw(Op(func, args, kwargs, _STOPPED, (0, 0), frame, careful=False))
 
     def _inside(self, frame: Any) -> CodeLocation | None:
-        """The user's place of an op, where there is one inside the region: outside, it is another in each run.
-        ``_LIBRARY`` for what a hook of torch.distributed does around a module: it gathers what is not there, and for
-        what the checkpoint does itself with what a custom function saves, which is other in each run."""
+        """Return the user's location of an op inside the region; ``None`` if there is none.
+
+        Locations outside the region differ between the two runs. ``_LIBRARY``: the op was run by a hook of
+        torch.distributed around a module, which gathers missing shards, or by the checkpoint itself for what a custom
+        function saves. Such ops differ between the two runs, too.
+        """
         if code_objects.is_pack_hook(frame.f_code):
             return _LIBRARY
         library = False
@@ -284,18 +299,18 @@ class Regions:
         return None
 
     def _checkpoint(self, frame: Any) -> CodeLocation | None:
-        """The user's line that called the checkpoint around `frame`."""
+        """Return the user's line that called the checkpoint around `frame`."""
         while frame is not None and frame.f_code.co_filename != code_objects.CHECKPOINT_FILE:
             frame = frame.f_back
         return self._frames.spot(frame)
 
     def within(self, seqs: list[int]) -> list[int]:
-        """Which nodes, of these numbers, may begin a recomputation: those that a checkpoint saved for."""
+        """Return the indices of the nodes that may trigger a recomputation: those made inside a checkpoint."""
         firsts: list[int] = []
         lasts: list[int] = []
         for first, last in sorted((r.first, r.last) for r in self._regions.values() if not r.reentrant):
             if lasts and first < lasts[-1]:
-                lasts[-1] = max(last, lasts[-1])  # one inside another
+                lasts[-1] = max(last, lasts[-1])  # nested regions
             else:
                 firsts.append(first)
                 lasts.append(last)
@@ -304,7 +319,10 @@ class Regions:
         return [i for i, s in enumerate(seqs) if (at := bisect_right(firsts, s)) and s < lasts[at - 1]]
 
     def inputs_of(self, seq: int) -> tuple[CodeLocation | None, int, list[Any]] | None:
-        """Of the region that made node `seq`: its line, its first node, and the tensors that went in."""
+        """Return the line, the first node and the input tensors of the region that made node `seq`.
+
+        ``None`` if there is none.
+        """
         for holder, region in self._regions.items():
             if not region.reentrant and region.first <= seq < region.last:
                 saved = [(private.slot_content(one) or (None,))[0] for one in private.checkpoint_inputs(holder)]
@@ -312,14 +330,14 @@ class Regions:
         return None
 
     def backward_ran(self, running: ActiveBackward) -> None:
-        """A backward call is over: what ran again differently?"""
+        """Compare the regions that were recomputed in a backward call that is over."""
         error, step, index, failed = running.error, running.step, running.index, running.spot
         redone, self._redone = self._redone, {}
         raised = isinstance(error, torch.utils.checkpoint.CheckpointError)
         last = next(reversed(redone.values()), None)  # the one that was running when torch raised
         for region in redone.values():
             mine = error is not None and region is last
-            told = mine and raised  # of one that was not heard from its beginning too
+            told = mine and raised  # report it even if its beginning was not observed
             found = difference(region.ops, region.heard, region.reentrant, told) if told or not region.partial else None
             if found is not None or (raised and mine):
                 self._note(region, found, str(error) if mine else "", step, index, failed)
@@ -328,8 +346,10 @@ class Regions:
             self._unheard(str(error), step, index, failed)
 
     def _unheard(self, raised: str, step: int, index: int, failed: CodeLocation | None) -> None:
-        """Torch found a difference, and no op was heard, as in a step that is not recorded: what the code of regions
-        draws tells of it."""
+        """Record a difference that torch found in a region whose ops were not observed, as in an unrecorded step.
+
+        The random calls in the region's source are the only evidence.
+        """
         if None in self._found:
             return
         last: dict[Any, Site] = {}  # by function, the last line that ran
@@ -381,7 +401,7 @@ class Regions:
         )
 
     def _writer(self, op: _Op, version: str) -> Site | None:
-        """The line that changed a parameter of `op` last."""
+        """Return the line that changed a parameter of `op` last."""
         for storage, now, _ in op.parameters:
             write = self.writes.first_after(storage, 0, now - 1) if version == f"version {now}" else None
             if write is not None:
@@ -389,7 +409,7 @@ class Regions:
         return None
 
     def records(self) -> tuple[Cut | RegionDiffers, ...]:
-        """Reentrant checkpoints that lost a gradient's path, and regions that ran again differently."""
+        """Return the reentrant checkpoints that cut a gradient path, and the regions whose recomputation differed."""
         cuts = (
             SeenCut("checkpoint", spot, where, frozenset(ids), 0, step).record(self._names, None)
             for spot, (where, ids, step) in self._lost.items()
@@ -398,8 +418,10 @@ class Regions:
 
 
 def difference(ops: list[Any], again: list[Any], reentrant: bool, raised: bool) -> tuple[str, Any, str, str] | None:
-    """The first thing that the second run of a region did differently: how, the op, and what it gave in each run. A
-    recomputation stops as soon as it has what it needs, so the second run may be shorter."""
+    """Return the first difference of a region's recomputation: how it differs, the op, and the results of both runs.
+
+    A recomputation stops as soon as it has what it needs, so `again` may be shorter than `ops`.
+    """
     for i, op in enumerate(again):
         if i >= len(ops):
             return ("extra", op, "", _made(op)) if raised or reentrant else None
@@ -476,7 +498,7 @@ def _drew(op: Op) -> int:
 
 
 def _close(a: tuple[float, float], b: tuple[float, float]) -> bool:
-    """Whether two runs gave the same but for rounding: an accelerator may add in another order."""
+    """Return whether two runs agree up to rounding: an accelerator may add in another order."""
     (sum_a, norm_a), (sum_b, norm_b) = a, b
     if norm_a - norm_a != 0.0 or norm_b - norm_b != 0.0:
         return True

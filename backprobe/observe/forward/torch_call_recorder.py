@@ -1,9 +1,9 @@
-"""The eye: one ``TorchFunctionMode`` that notes, for each op that makes autograd nodes, where it was called.
+"""The torch call recorder: a ``TorchFunctionMode`` that logs the source line of each op that makes autograd nodes.
 
-Note [Inside the eye]: the mode is off inside its own handler, so what is computed there is not seen again. Nothing
-there may add a node or keep a tensor: gradient mode is off while anything is measured.
+Note [Inside the eye]: the mode is off inside its own handler, so ops run there are not recorded. Code there must not
+add nodes or keep tensors: gradient mode is off while anything is measured.
 
-Note [Sequence numbers]: nodes that one thread makes get their numbers from one counter: an op that moved it from a to b
+Note [Sequence numbers]: all nodes that one thread makes are numbered by one counter. An op that moved it from a to b
 made the nodes a to b - 1.
 """
 
@@ -33,21 +33,21 @@ from .modules import ModuleWatch
 from .oplog import Entry, OpLog, spot_of
 from .writes import kind_of, targets
 
-#: Functions that give values which they were given, for some arguments in the same memory.
+#: Functions that return their input values, for some arguments in the same memory.
 VIEWS = frozenset(
     getattr(torch.Tensor, name)
     for row in rows(lambda row: row.is_unlooked_view)
     for name in (row.name, *row.aliases, f"{row.name}_")
     if callable(getattr(torch.Tensor, name, None)) and not writes_in_place(name)
 )
-#: What an op outside the graph may give that is worth a look.
+#: Result types of ops outside the graph that are worth recording.
 _PLAIN = frozenset(
     {
         *(torch.Tensor, tuple, torch.nn.Parameter, float, list),
         *(kind for kind in vars(torch.return_types).values() if isinstance(kind, type)),
     }
 )
-#: Reasons to be off the stack for a while: an optimizer's step, a module that queries modes, a trace of PyTorch's,
+#: Reasons to leave the mode stack for a while: an optimizer's step, a module that queries modes, a PyTorch trace,
 #: Dynamo.
 OPTIMIZER, QUERY, TRACE, DYNAMO = 1, 2, 4, 8
 _SET = torch.Tensor.__setitem__
@@ -59,10 +59,10 @@ _dispatch_modes, _tracing = private.dispatch_modes, private.tracing
 
 
 class Op:
-    """One op, for those who look closely: what was called with what, what it gave, and the frame that called it.
+    """An op as passed to listeners that inspect every op: function, arguments, result and calling frame.
 
-    :ivar before, after: the counter of nodes (Note [Sequence numbers]).
-    :ivar entry: what the log has of it, where it made nodes.
+    :ivar before, after: the node counter (Note [Sequence numbers]).
+    :ivar entry: its entry in the op log, if it made nodes.
     :ivar optimizing: it ran inside an optimizer's step.
     """
 
@@ -86,46 +86,47 @@ class Op:
 
 
 class TorchCallRecorder(TorchFunctionMode):
-    """Sees every torch call made from Python on the thread that it is entered on."""
+    """The function mode that records every torch call made from Python on the thread that it is entered on."""
 
     def __init__(self, frames: Frames, modules: ModuleWatch, events: Events, log: OpLog | None = None) -> None:
         super().__init__()
-        #: For those who ask what made a node: the numbers below ``first`` were given before we looked.
+        #: Nodes numbered below ``first`` were made before the recorder existed.
         self.frames, self.modules, self.first = frames, modules, _next()
-        #: The recording or session that it belongs to: a snapshot taken while it is on finds it there.
+        #: The recording or session that owns this recorder: a snapshot taken while the mode is on finds it here.
         self.owner: Any = None
-        #: Functions that mean something besides making nodes, and who calls them for us, with the frame that did.
+        #: Functions that need special handling, and the handler that calls each for us, given the calling frame.
         self.special: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {}
         self.events = events
         stand_ins = StandIns()
         self._place = self._stand_ins = stand_ins.of
         self._made = stand_ins.made
         self._own, self._ops, self._inside = events.own, events.own.ops, 0.0
-        #: What torch spends on calling us.
+        #: The time that torch spends on calling us.
         self.overheads = private.Overheads()
         self.log = log if log is not None else OpLog()
         self.thread = threading.get_ident()
-        #: Whether to note ops at all (not at the level ``minimal``), and whether to look closely at each.
+        #: Whether to record ops at all (not at the level ``minimal``), and whether to inspect each.
         self.noting, self.careful = True, True
-        #: Inside an optimizer's step; inside one of torch's own, where nothing of the script's runs.
+        #: Whether an optimizer's step is running, and whether it is one of torch's own, in which no code of the script
+        #: runs.
         self.optimizing = self.torchs = False
-        #: Backward calls that go through the handler now: the eye cannot be taken off in them.
+        #: Backward calls that go through the handler now: the mode cannot be taken off the stack during them.
         self.handling = 0
-        #: On the stack, and notes nothing: Note [Held in a test].
+        #: Whether it is on the stack without recording: Note [Held in a test].
         self.idle = False
-        #: Why it is off the stack for a while, and how many modes were below it then: Note [The eye rests].
+        #: Why it is off the stack for a while, and how many modes were below it: Note [The eye rests].
         self._away, self._below = 0, 0
         self.last = _next()
-        #: How each function writes in place, if it does.
+        #: How each function writes in place; ``None`` if it does not.
         self._kinds: dict[Any, Any] = {}
         self._entries: dict[Any, Entry] = {}
         self._stacks, self._custom = Stacks(), CustomCalls(variables)
-        #: How often we are on this thread's stack of modes by ``push``.
+        #: How often ``push`` put it on this thread's mode stack.
         self._pushed = 0
 
     @dynamo_passthrough
     def call(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """Call `func` as `frame` would: Note [Warnings have the script's place]."""
+        """Return a callable that calls a function as `frame` would: Note [Warnings have the script's place]."""
         return self._stand_ins(frame)(func, args, kwargs)
 
     def optimizer_begins(self, optimizer: Any) -> None:
@@ -136,10 +137,12 @@ class TorchCallRecorder(TorchFunctionMode):
         self.wake(OPTIMIZER)
 
     def optimizer_alone(self, optimizer: Any) -> None:
-        """Note [The eye rests]: nothing that torch's own optimizers do in a step says anything of gradients, and what
-        they write is one entry of the log. So the eye is taken off for it, where it can be and where nothing of the
-        script's runs inside; a parameter costs some ten calls of ours otherwise. Where the step raises, the eye is back
-        on with the next event."""
+        """Leave the mode stack for a step of one of torch's own optimizers, if possible.
+
+        Note [The eye rests]: nothing in such a step concerns gradients, and its writes are one entry of the log. So the
+        recorder leaves the mode stack for the step if it can and if no code of the script runs inside, which otherwise
+        costs about ten handler calls per parameter. If the step raises, the recorder is put back at the next event.
+        """
         self.torchs = True
         if self.noting and not self.careful and not self.handling and self.is_here() and private.top_mode() is self:
             with private.unseen():
@@ -147,8 +150,10 @@ class TorchCallRecorder(TorchFunctionMode):
             self.rest(OPTIMIZER)
 
     def rest(self, reason: int) -> None:
-        """Leave the stack of function modes until ``wake`` is told of each reason. Does nothing if the eye is not on
-        it, as inside its own handler."""
+        """Leave the stack of function modes until ``wake`` is called for each reason.
+
+        Does nothing if the recorder is not on the stack, as inside its own handler.
+        """
         if not self._away:
             depth = private.depth_of(self) if self.is_here() else None
             if depth is None:
@@ -158,7 +163,7 @@ class TorchCallRecorder(TorchFunctionMode):
         self._away |= reason
 
     def wake(self, reasons: int = OPTIMIZER | QUERY | TRACE | DYNAMO) -> None:
-        """`reasons` no longer hold: back to the stack, at the place that it had, if none is left."""
+        """Withdraw `reasons`; go back to the same place on the mode stack if no reason is left."""
         if self._away & reasons:
             self._away &= ~reasons
             if not self._away and private.depth_of(self) is None:
@@ -166,29 +171,29 @@ class TorchCallRecorder(TorchFunctionMode):
                 self.catch_up()
 
     def put(self, below: int, reason: int = 0) -> None:
-        """Go on the stack, above so many modes, or rest for a reason."""
+        """Go on the stack, above `below` modes, or stay off it for a reason."""
         self._away, self._below = reason, below
         if not reason:
             private.put_mode(self, below)
 
     def drop(self) -> None:
-        """Leave the stack of function modes, for good if the eye rests."""
+        """Leave the stack of function modes; if the recorder is off it for a while, it does not come back."""
         self._away = 0
         private.drop_mode(self)
 
     def mode_query_begins(self) -> None:
         with private.unseen():
-            self.events.tell("about_to_write")  # writes in the call are not seen
+            self.events.tell("about_to_write")  # writes in the call are not observed
         self.rest(QUERY)
 
     def mode_query_ends(self) -> None:
         self.wake(QUERY)
 
     def out_of_sight(self, hidden: bool) -> None:
-        """Be off the stack while Dynamo is active, or be back. See Note [Out of Dynamo's sight]."""
+        """Leave the stack while Dynamo is active (`hidden`), or go back. See Note [Out of Dynamo's sight]."""
         if hidden:
             with private.unseen():
-                self.events.tell("about_to_write")  # writes in compiled code are not seen
+                self.events.tell("about_to_write")  # writes in compiled code are not observed
             self.rest(DYNAMO)
         else:
             self.wake(DYNAMO)
@@ -198,8 +203,11 @@ class TorchCallRecorder(TorchFunctionMode):
         return bool(self._away & DYNAMO)
 
     def trace_begins(self) -> None:
-        """PyTorch writes the Python frame that calls an op into some graphs, and a name of that frame for each value:
-        that frame must be the script's."""
+        """Leave the stack for a PyTorch trace.
+
+        PyTorch writes the Python frame that calls an op, and a variable name in it for each value, into some graphs: it
+        must be the script's frame.
+        """
         self.rest(TRACE)
 
     def trace_ends(self) -> None:
@@ -224,7 +232,7 @@ class TorchCallRecorder(TorchFunctionMode):
             return self._pass_on(func, args, kwargs or {}, _frame(1))
         ops, timed = self._ops, False
         left = ops.left = ops.left - 1
-        if (left <= 0 or self.careful) and func not in BY_FUNCTION:  # what a backward call takes is measured there
+        if (left <= 0 or self.careful) and func not in BY_FUNCTION:  # backward calls are timed elsewhere
             timed, mark, self._inside, self._stand_ins = True, self._own.mark(), 0.0, self._timed
         try:
             frame = _frame(1)
@@ -289,7 +297,7 @@ class TorchCallRecorder(TorchFunctionMode):
 
     @dynamo_passthrough
     def _pass_on(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """Call `func` and note nothing but that a backward call goes through the handler."""
+        """Call `func` without recording; only count a backward call that goes through the handler."""
         backward = func in BY_FUNCTION
         self.handling += backward
         try:
@@ -299,7 +307,7 @@ class TorchCallRecorder(TorchFunctionMode):
 
     @dynamo_passthrough
     def _timed(self, frame: Any) -> Any:
-        """A stand-in that takes the time of what is called."""
+        """Return a callable like ``_place`` does, but one that measures the time of the call."""
         call = self._place(frame)
 
         def timed(func: Any, args: Any, kwargs: Any) -> Any:
@@ -312,7 +320,7 @@ class TorchCallRecorder(TorchFunctionMode):
         return timed
 
     def _closely(self, op: Op) -> None:
-        """Note the op where it made nodes, and tell those who look at each."""
+        """Log the op if it made nodes, and pass it to the listeners that inspect every op."""
         events = self.events
         for hear in events.op_claimed:
             try:
@@ -326,14 +334,14 @@ class TorchCallRecorder(TorchFunctionMode):
         if op.careful:
             events.tell("op", op)
         elif op.entry is None:
-            # In a backward regions are heard too; what it calculates, our own norms with it, enters no forward.
+            # Regions are observed in a backward, too. Ops that run there, including our own norms, enter no forward.
             if not self.optimizing and (type(op.out) in _PLAIN or op.func is _SET) and private.graph_task() == -1:
                 events.tell("op_outside", op.func, op.args, op.out, op.frame)
         elif op.func not in VIEWS:
             events.tell("op_made", op.out, op.before, op.after, op.entry)
 
     def _note(self, func: Any, after: int, frame: Any) -> Entry:
-        """The op that `frame` called made nodes: note where."""
+        """Log where `frame` called an op that made nodes, and return the entry."""
         self.last = after
         known = self.frames.known
         stack = self.modules.stack
@@ -341,12 +349,12 @@ class TorchCallRecorder(TorchFunctionMode):
         log = self.log
         log.ends.append(after)
         code = frame.f_code
-        if known.get(id(code)):  # the user's own: nothing to look for
+        if known.get(id(code)):  # the user's own frame: no search needed
             entry = self._entries.get((id(code), frame.f_lasti, func, where, None))
             if entry is not None:
                 log.entries.append(entry)
                 return entry
-        # The frames of libraries down to here from the call of the module: Note [Stacks of libraries].
+        # The library frames from the module call down to here: Note [Stacks of libraries].
         user, call = frame, code_objects.MODULE_CALL if stack else None
         way: Any = None
         while user is not None:
@@ -362,8 +370,8 @@ class TorchCallRecorder(TorchFunctionMode):
                 user = self.frames.first(user)
                 break
         spot = self.frames.generated(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
-        # The same op comes back every step: one tuple for each, so that logs compare fast, and no garbage is made
-        # (Note [Hooks made once]). Found by the id of its code, which it keeps.
+        # The same op recurs every step: one tuple for each, so that logs compare quickly and no garbage is created
+        # (Note [Hooks made once]). The key is the id of the code object, which the entry keeps alive.
         if spot is not None:
             code, lasti, way = *spot, None
         else:
@@ -379,7 +387,7 @@ class TorchCallRecorder(TorchFunctionMode):
         return entry
 
     def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int, frame: Any) -> None:
-        """The op may have written in place: say to what."""
+        """Emit an event with the tensors that the op wrote in place, if any."""
         written = targets(kind, args, kwargs) if kind is not None else []
         if kwargs and "out" in kwargs:
             out = kwargs["out"]
@@ -388,15 +396,15 @@ class TorchCallRecorder(TorchFunctionMode):
             self.events.tell("wrote_in_step" if self.optimizing else "wrote", func, written, seq, frame)
 
     def is_here(self) -> bool:
-        """Whether this is the thread that is watched."""
+        """Return whether this is the recorded thread."""
         return threading.get_ident() == self.thread
 
     def modes(self) -> tuple[int, int]:
-        """The state of the stack of modes, for ``unwind``."""
+        """Return the state of the mode stack, for ``unwind``."""
         return private.mode_depth(), self._pushed
 
     def push(self, *_: Any) -> None:
-        """A hook before a node that runs Python, where the modes of the call are off."""
+        """Enter the mode before a node that runs Python: the engine has turned off the modes of the call."""
         if self._away & DYNAMO:
             return
         self.__enter__()
@@ -404,19 +412,22 @@ class TorchCallRecorder(TorchFunctionMode):
         self.last = _next()
 
     def pop(self, *_: Any) -> None:
-        """A hook after such a node."""
+        """Leave the mode after such a node."""
         if self._pushed and not self._away & DYNAMO:
             self._pushed -= 1
             self.__exit__(None, None, None)
 
     def unwind(self, modes: tuple[int, int]) -> None:
-        """The engine gives each node the modes back that were on when it was called; not where it raised in a hook."""
+        """Restore the mode stack to the state `modes` after a hook of a node raised.
+
+        The engine normally restores the modes of each node, but not in that case.
+        """
         depth, self._pushed = modes
         while private.mode_depth() > depth:
             self.__exit__(None, None, None)
 
     def _gap(self, now: int, frame: Any) -> None:
-        """Nodes were made outside any call that we see: ``Function.apply``, C++ extensions, compiled code."""
+        """Log nodes that were made outside any observed call: ``Function.apply``, C++ extensions, compiled code."""
         spot, name, inner = None, None, None
         under = self._custom.innermost(frame)
         if under is not None:
@@ -429,7 +440,7 @@ class TorchCallRecorder(TorchFunctionMode):
         self.last = now
 
     def made_by(self, spot: CodeLocation | None, name: str) -> None:
-        """The nodes made since the last op are those of a call at `spot` that is seen in another way."""
+        """Attribute the nodes made since the last op to a call `name` at `spot` that is observed in another way."""
         now = _next()
         if self.noting and now != self.last:
             self.log.ends.append(now)
@@ -437,13 +448,13 @@ class TorchCallRecorder(TorchFunctionMode):
             self.last = now
 
     def catch_up(self) -> None:
-        """Note nodes that were made since the last op that we saw."""
+        """Log nodes that were made since the last observed op."""
         now = _next()
         if self.noting and now != self.last:
             self._gap(now, _frame(1))
 
     def made_at(self, tensor: Any) -> Site | None:
-        """The user's line of the op that made `tensor`, which has a node."""
+        """Return the user's line of the op that made `tensor`, which has a node."""
         seq = tensor.grad_fn._sequence_nr()
         _, entries = self.log.slice(seq, seq)
         return self.frames.site(spot_of(entries[0])) if entries else None

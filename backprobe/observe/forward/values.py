@@ -1,12 +1,12 @@
-"""Values of the forward: results that are not finite, looked at op by op or in batches.
+"""Finds non-finite results in the forward, op by op or in batches.
 
-Note [Results that wait]: the values of a small result, without its graph, wait in a batch until the forward is over, an
-op that writes in place runs, or the batch is full. Nothing keeps the tensor itself: a graph that the script drops goes
-at once. What is on an accelerator is measured there at these times, and what came of it is read when a backward call
-begins: Note [Nothing waits].
+Note [Results that wait]: the detached values of a small result are kept in a batch until the forward is over, an op
+that writes in place runs, or the batch is full. The tensor itself is not kept alive: a graph that the script drops is
+freed at once. Results on an accelerator are measured there at these times, and the measurements are read when a
+backward call begins: Note [Nothing waits].
 
-Note [Results that need no look]: what a bounded function (``relu``, ``tanh``) makes of finite values is finite. Where
-it was given the result of an op that is looked at itself, nothing bad can begin with it, and its own is not looked at.
+Note [Results that need no look]: a bounded function (``relu``, ``tanh``) of finite values is finite. If its input is
+the result of an op that is checked itself, no bad value can originate in it, and its own result is not checked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BOUNDED = frozenset(
     for name in (row.name, *row.aliases)
     if hasattr(home, name)
 )
-#: Nodes of ops whose results are looked at.
+#: Nodes of ops whose results are checked.
 _COMPUTING = frozenset(
     f"{name}Backward0"
     for name in (
@@ -50,49 +50,51 @@ _COMPUTING = frozenset(
         *("Add", "Sub", "Mul", "Div", "NativeBatchNorm", "CudnnBatchNorm", "NativeLayerNorm", "NativeGroupNorm"),
     )
 )
-#: Five for each small result that waits: few enough for caches, and to be gone before the collector of garbage looks.
+#: The most small results that are kept, at five list items each: few enough for caches, and freed before Python's
+#: garbage collector visits them.
 HELD = 1000
 #: The most results on an accelerator that have been measured there and not read yet.
 MAX_UNREAD_RESULTS = 1 << 14
-#: Nodes of one op that are asked what they saved.
+#: The most nodes of one op whose saved tensors are read.
 NODES = 20
-#: Results of one shape and dtype, and where each stands.
+#: Results of one shape and dtype, and the position of each.
 _Group = tuple[Any, Any, list[int]]
 _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.tensor_ref
 
 
 class ForwardValues:
-    """Looks at results."""
+    """Checker of the results of forward ops for NaN and Inf."""
 
     def __init__(self, frames: Frames, modules: ModuleWatch, own: OwnTime, limit: int = 1000) -> None:
         self._frames, self._modules, self._own, self._limit = frames, modules, own, limit
-        #: Whether to look: not while everything is bad anyway.
+        #: Whether to check: off while all values are bad anyway.
         self.checking = True
-        #: What was not finite since it was taken last, in the order of sequence numbers.
+        #: Non-finite results since the last ``take_bad``, by sequence number.
         self._bad: list[NonFiniteResult] = []
         self._unchecked = 0
-        #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
+        #: Ops that return Inf or NaN by design (a mask of -inf): how many such results were followed by a finite loss.
         self._tolerated: dict[Any, int] = {}
         #: Small results that wait, flat: values, reference to the tensor, counter before and after, entry.
         self._held: list[Any] = []
         self._norms = Norms(on_bad=self._batch_bad, sums=True)
-        #: The results that are being measured, flat, four places a slot: reference to the tensor, counter before and
-        #: after, entry. One list instead of tuples, which Python's collector would have to visit.
+        #: The results being measured, flat, four items per slot: reference to the tensor, counter before and after,
+        #: entry. One list instead of tuples, which Python's garbage collector would have to visit.
         self._waiting: list[Any] = []
-        #: By id of the first op of some that were looked at together: all of them, and how their results were grouped.
+        #: By id of the first op of a batch: all ops of the batch, and how their results were grouped.
         self._groups: dict[int, tuple[list[Entry], list[_Group]]] = {}
-        #: The first bad result of an op of which nobody knows what it was given, but that its leaves are finite: where
-        #: it makes nothing bad of what is finite, something from outside the graph went in.
+        #: The first bad result whose op has unknown inputs and finite leaves. If that op cannot make NaN of finite
+        #: values, a bad value from outside the graph was among its inputs.
         self._alone: NonFiniteResult | None = None
-        #: The graph of the backward call that begins, while what waits is looked at.
+        #: The graph of the backward call that begins, while the waiting results are checked.
         self._graph: LiveGraph | None = None
         self.outside = Outside(frames, modules)
-        #: By root and path of a normalisation: what made its running statistics bad; and those that are being told.
+        #: By root and path of a normalisation: the op that made its running statistics bad; and the results to be
+        #: assigned next.
         self._statistics: dict[Any, NonFiniteResult] = {}
         self._normed: list[tuple[Any, NonFiniteResult]] = []
 
     def op_made(self, out: Any, before: int, after: int, entry: Entry) -> None:
-        """An op made nodes. This is called for each in a step that is not looked at closely."""
+        """Check or hold the result of an op that made nodes, in a step that is not closely inspected."""
         if not self.checking:
             return
         if type(out) is _Tensor:
@@ -113,7 +115,7 @@ class ForwardValues:
             self.now(out, before, after, entry)
 
     def op(self, op: Op) -> None:
-        """An op ran in a step that is looked at closely."""
+        """Check the result of an op in a closely inspected step."""
         if not self.checking:
             return
         if op.entry is not None:
@@ -123,7 +125,7 @@ class ForwardValues:
             self.op_outside(op.func, op.args, op.out, op.frame)
 
     def op_outside(self, func: Any, args: Any, out: Any, frame: Any) -> None:
-        """An op made no node: what it gave may enter the graph later."""
+        """Note the result of an op that made no node: it may enter the graph later."""
         if not self.checking:
             return
         if type(out) is float or type(out) is list:
@@ -133,13 +135,13 @@ class ForwardValues:
             self.outside.note(func, args, out, frame)
 
     def _number_read(self, t: Any, frame: Any) -> None:
-        """The script has a number of `t` that is not finite."""
+        """Record that the script read a non-finite number from `t`."""
         if t.requires_grad:
             self.flush()
         self.outside.number_read(t, frame, self._first_bad() if t.requires_grad else None)
 
     def _first_bad(self) -> NonFiniteResult | None:
-        """Where what is not finite in the graphs since the last backward call began."""
+        """Return the origin of the first non-finite value in the graphs since the last backward call began."""
         first = next((one for one in self._bad if one.output.nan), self._bad[0] if self._bad else None)
         return first.origin or first if first is not None else None
 
@@ -151,13 +153,13 @@ class ForwardValues:
         self._statistics.clear()
 
     def about_to_write(self) -> None:
-        """While what waits has the values that it was made with."""
+        """Measure the waiting results before an in-place write can change their values."""
         if self._held:
             with private.unprofiled():
                 self.flush(wait=False)
 
     def backward_over(self, running: object, recorded: PendingCallRecord) -> None:
-        """What was not finite is not looked at again where a backward after it went well, time and again."""
+        """Count, after a backward call without trouble, each op with a non-finite result: it becomes tolerated."""
         self.outside.clear()
         if not recorded.trouble:
             for one in recorded.bad_seen:
@@ -165,12 +167,12 @@ class ForwardValues:
                 self._tolerated[key] = self._tolerated.get(key, 0) + 1
 
     def take_bad(self) -> tuple[NonFiniteResult, ...]:
-        """What was not finite since the last time."""
+        """Return and clear the non-finite results since the last call."""
         taken, self._bad = tuple(self._bad), []
         return taken
 
     def now(self, t: Any, before: int, after: int, entry: Entry) -> None:
-        """Look at one result, at once where it is on the CPU."""
+        """Check one result; on the CPU at once."""
         if self._passes(entry) or not is_float(t) or private.hands_off(t):
             return
         self._waiting += (private.tensor_ref(t), before, after, entry)
@@ -185,10 +187,10 @@ class ForwardValues:
         return bool(self._tolerated) and self._tolerated.get(entry[:3], 0) > 2
 
     def flush(self, graph: LiveGraph | None = None, wait: bool = True) -> None:
-        """Look at the results that wait.
+        """Check the results that wait.
 
-        :param graph: has the nodes of those whose tensors are gone.
-        :param wait: for an accelerator; else what is there is measured, and read the next time.
+        :param graph: holds the nodes of results whose tensors are gone.
+        :param wait: wait for accelerators; otherwise results there are measured now and read the next time.
         """
         held = self._held[:]
         if not held and not self._waiting:
@@ -203,7 +205,7 @@ class ForwardValues:
         try:
             if not self._norms.away:
                 self._measured()
-            if held and not private.in_mode():  # a dispatch mode of the user's would see what we compute
+            if held and not private.in_mode():  # a dispatch mode of the user's would see our computations
                 self._look(held)
             if wait or not self._norms.away or len(self._waiting) > 4 * MAX_UNREAD_RESULTS:
                 self._measured()
@@ -216,7 +218,10 @@ class ForwardValues:
         self._own.since(mark)
 
     def _keep(self) -> None:
-        """All results until now were looked at: what is not finite in running statistics came from the first bad."""
+        """Complete the origins once all results so far are checked.
+
+        Attribute bad running statistics to the first bad result.
+        """
         alone, self._alone = self._alone, None
         unknown = alone is not None and alone in self._bad[:1] and alone.origin is None and not alone.inputs
         if alone is not None and unknown and alone.output.nan and info(op_name(alone.entry[2])).makes_no_nan:
@@ -227,15 +232,17 @@ class ForwardValues:
         self._normed.clear()
 
     def _measured(self) -> None:
-        """What waits in ``Norms`` is measured, and over."""
+        """Finish and read the pending measurements of ``Norms``, and clear them."""
         self._norms.flush()
         self._unchecked += len(self._norms.unmeasured)
         self._norms.clear()
         self._waiting.clear()
 
     def _look(self, held: list[Any]) -> None:
-        """Measure results that were held. The same ops give the same shapes most of the time: how they are grouped is
-        kept."""
+        """Measure results that were held.
+
+        The same ops mostly return the same shapes, so the grouping is cached.
+        """
         norms, tensors, entries = self._norms, held[0::5], held[4::5]
         first, base = id(entries[0]), len(norms.values)
         norms.values += [0.0] * len(tensors)
@@ -266,7 +273,7 @@ class ForwardValues:
                     norms.batch([base + at for at in rest], [tensors[at] for at in rest])
 
     def _grouped(self, tensors: list[Any], entries: list[Entry], places: Iterable[int] | None = None) -> list[_Group]:
-        """Those of `tensors` that can be looked at, by shape and dtype."""
+        """Return the `tensors` that can be measured, grouped by shape and dtype."""
         groups: dict[Any, _Group] = {}
         for at in range(len(tensors)) if places is None else places:
             t = tensors[at]
@@ -304,8 +311,11 @@ class ForwardValues:
             self._bad.sort(key=lambda b: b.last)
 
     def _kept(self, seen: NonFiniteResult) -> NonFiniteResult | None:
-        """What had made the running statistics bad that a normalisation was given; of one whose input was, what had
-        made that is kept: it goes into them, whether the script uses the result or not."""
+        """Return the op that made the running statistics of a normalisation bad; ``None`` if they are not to blame.
+
+        If the normalisation's own input was bad, that is remembered instead: it enters the running statistics, whether
+        or not the script uses the result.
+        """
         where = seen.entry[3]
         if where is None or op_name(seen.entry[2]) not in ("batch_norm", "instance_norm"):
             return None
@@ -315,7 +325,10 @@ class ForwardValues:
         return self._statistics.get(key) if given is None or not seen.inputs else None
 
     def _of_number(self, seen: NonFiniteResult, number: bool = False) -> None:
-        """`seen` may have taken in a number of Python's: it was given one, or can have made no NaN by itself."""
+        """Attribute `seen` to a Python number, if it has no other certain origin.
+
+        That requires that a number was an argument (`number`), or that the op cannot make NaN by itself.
+        """
         if seen.origin is None or (seen.guessed and number):
             given = [t for t in seen.inputs if t.bad is not None]
             alone = (
@@ -327,7 +340,7 @@ class ForwardValues:
                 seen.guessed = seen.origin is not None
 
     def _look_up(self, graph: LiveGraph) -> None:
-        """What the bad results were made from that were gone when they were looked at: their nodes are there."""
+        """Fill in the inputs of bad results whose tensors were gone when measured, from their nodes in `graph`."""
         self._graph = graph
         for seen in self._bad:
             if seen.inputs or not (seen.origin is None or seen.guessed):
@@ -343,7 +356,7 @@ class ForwardValues:
         self._graph = None
 
     def _node_of(self, first: int, after: int) -> Any:
-        """The last node that the op with these numbers made, where the graph is known."""
+        """Return the last node that the op with these numbers made, if the graph is known."""
         graph = self._graph
         if graph is None:
             return None
@@ -353,7 +366,7 @@ class ForwardValues:
         return None if at is None else graph.nodes[at]
 
     def _check(self, op: Op, entry: Entry) -> None:
-        """Look at the result of an op at once, with what went into it."""
+        """Check the result of an op at once, with its inputs."""
         out = op.out
         tensors = (out,) if isinstance(out, _Tensor) else out if isinstance(out, (tuple, list)) else ()
         for t in tensors:
@@ -395,12 +408,12 @@ class ForwardValues:
 
 
 def finite(values: Iterable[Any]) -> bool:
-    """Whether no number among `values`, which may be lists of numbers, is NaN or Inf."""
+    """Return whether no number among `values`, which may contain lists, is NaN or Inf."""
     return all(finite(one) if type(one) is list else type(one) is not float or one - one == 0.0 for one in values)
 
 
 def _was_looked_at(node: Any) -> bool:
-    """Whether what went into `node` is the result of an op that was looked at itself, or a view of one.
+    """Return whether the input of `node` is the result of an op that was checked itself, or a view of one.
 
     See Note [Results that need no look].
     """
@@ -415,8 +428,10 @@ def _was_looked_at(node: Any) -> bool:
 
 
 def _taken(node: Any, first: int) -> tuple[list[tuple[str, Any]], list[Any]]:
-    """What the nodes from number `first` on, which one op made with `node` the last of them, have saved of what the op
-    was given, and the leaves that they lead to."""
+    """Return the inputs that an op's nodes saved, and the leaves that they lead to.
+
+    `node` is the last node that the op made and `first` the sequence number of its first.
+    """
     saved: list[tuple[str, Any]] = []
     leaves: list[Any] = []
     nodes = [node] if node is not None else []
@@ -433,7 +448,7 @@ def _taken(node: Any, first: int) -> tuple[list[tuple[str, Any]], list[Any]]:
 
 
 def tensor_names(frames: Frames, frame: Any) -> dict[int, str]:
-    """Names that the user's code gives to tensors at this place."""
+    """Return the names that the user's frames give to tensors at this place, by id."""
     names: dict[int, str] = {}
     while frame is not None:
         if frames.is_user(frame.f_code):

@@ -1,10 +1,10 @@
-"""Names the line of a write in place that was not seen, because ops were not noted in its step.
+"""Infers the line of an in-place write that was not observed, because ops were not recorded in its step.
 
-Note [Writes that nobody saw]: steps of optimizers are always known, though perhaps not the line that called them. If
-they account for every write since the save (``WriteLog.explained_by_steps``), the first of them made it. If not, a line
-of the script wrote as well, or instead. Candidates are lines that ran for the first time and write in place, lines that
-wrote to the same weight or buffer in a recorded step, and the optimizers' steps; if there are none, lines that read as
-if they wrote to it. The finding names the likeliest candidate, lists all, and is never certain.
+Note [Writes that nobody saw]: optimizer steps are always known, though perhaps not the line that called them. If they
+account for every write since the save (``WriteLog.explained_by_steps``), the first of them made the write. If not, a
+line of the script wrote as well, or instead. Candidates are lines that ran for the first time and write in place, lines
+that wrote to the same weight or buffer in a recorded step, and the optimizer steps; if there are none, lines whose
+source appears to write to the tensor. The finding names the likeliest candidate, lists all, and is never certain.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ...source.line_ops import (
 )
 from .writes import OptimizerStep, SeenMutation, Write, WriteLog
 
-#: How likely a line is the one, by why it is a candidate; lines that only may write score ``likely_write``, 0 to 3.
+#: Scores of candidates, by reason; lines that only may write score ``likely_write``, 0 to 3.
 NAMED, WROTE_BEFORE, STEPPED = 4.0, 3.75, 3.5
-#: What a line that is new has over others; ``likely_write`` of a method of torch's that writes.
+#: The bonus of a line that ran for the first time; ``likely_write`` of a torch method that certainly writes.
 NEW, SURE = 0.125, 3.0
-#: Noted writes that are looked through for those of gradients, and candidates that are told.
+#: Recorded writes that are searched for writes to gradients, and the most candidates reported.
 LATEST_WRITES, MOST_CANDIDATES = 2000, 5
 
 
 @dataclass(frozen=True)
 class WrittenTensor:
-    """What is known of the tensor that was written to.
+    """The names and the kind of the tensor that was written to.
 
-    :ivar names: what the user's code calls it: variables, or the path of a parameter or buffer.
+    :ivar names: its names in the user's code: variables, or the path of a parameter or buffer.
     :ivar kind: ``"weight"`` for a parameter or buffer, ``"gradient"``, or ``""`` for any other.
     """
 
@@ -62,11 +62,12 @@ def inferred_write(
     log: WriteLog,
     frames: Frames,
 ) -> Write | None:
-    """The write to `seen` that is the likeliest of those that nobody saw, with all candidates.
+    """Return the likeliest unobserved write to `seen`, with all candidates; ``None`` if there are none.
 
     :param seq: the number of the node that had saved the tensor.
-    :param failed: the line of the backward call. Among lines that are as likely, those before it in its function lead.
-    :param news: lines that ran for the first time lately.
+    :param failed: the line of the backward call. Among equally likely lines, those before it in its function come
+        first.
+    :param news: lines that recently ran for the first time.
     """
     steps = log.steps_after(seen.storage, seq) if seen.storage is not None else []
     found = _by_optimizers(steps, news, frames)
@@ -82,7 +83,7 @@ def inferred_write(
     if not found:
         return None
     sites = {one.spot: frames.site(one.spot) for one in found}
-    found.sort(key=lambda one: (-one.score, not _is_before(sites[one.spot], failed)))  # stable: of equals the first
+    found.sort(key=lambda one: (-one.score, not _is_before(sites[one.spot], failed)))  # stable: equals keep their order
     best = found[0]
     by_line: dict[tuple[str, int], CodeLocation] = {}
     for one in found:
@@ -94,7 +95,7 @@ def inferred_write(
 
 
 def _is_before(site: Site | None, other: Site | None) -> bool:
-    """Whether `site` stands before `other` in the same function."""
+    """Return whether `site` is before `other` in the same function."""
     if site is None or other is None:
         return False
     return (site.file, site.function) == (other.file, other.function) and site.line < other.line
@@ -121,10 +122,12 @@ def _score(file: str, write: LineWrite, tensor: WrittenTensor) -> float:
 
 
 def _wrote_before(lines: list[tuple[int, str, CodeLocation]], stepped: bool) -> list[_Candidate]:
-    """Lines that wrote to the same tensor in recorded steps. The first to write after a forward comes first: before it
-    the counter of nodes went furthest.
+    """Return the lines that wrote to the same tensor in recorded steps.
 
-    :param stepped: an optimizer that holds the tensor has stepped since the save: without that, its line is none.
+    The first to write after a forward comes first: before it, the node counter advanced most.
+
+    :param stepped: whether an optimizer that holds the tensor has stepped since the save; if not, its line is no
+        candidate.
     """
     gaps: dict[CodeLocation, tuple[int, str]] = {}
     before = 0
@@ -145,8 +148,11 @@ def _wrote_gradients(log: WriteLog, frames: Frames) -> list[_Candidate]:
 
 
 def _by_optimizers(steps: list[OptimizerStep], news: Iterable[CodeLocation], frames: Frames) -> list[_Candidate]:
-    """The lines of `steps`. Of one that nobody saw: new lines that call ``step``, those that it has stepped from, and
-    those that read alike."""
+    """Return the lines of `steps`.
+
+    For an unobserved step: new lines that call ``step``, lines from which the optimizer has stepped before, and lines
+    with a similar call.
+    """
     found = []
     for step in steps:
         if step.spot is not None:
@@ -164,15 +170,17 @@ def _steps_on(spot: CodeLocation, frames: Frames) -> bool:
 
 
 def _like(spot: CodeLocation, frames: Frames) -> list[CodeLocation]:
-    """Other lines that step the same optimizer, as the code reads."""
+    """Return other lines whose source steps the same optimizer."""
     site = frames.site(spot)
     lines = step_calls_like(site.file, site.line) if site is not None else []
     return [like for line in lines if site is not None and (like := frames.spot_at(site.file, line)) is not None]
 
 
 def _as_the_code_reads(tensor: WrittenTensor, log: WriteLog, frames: Frames) -> list[_Candidate]:
-    """The lines of the user's files that seem to write to such a tensor: to one of its name, or else to weights at all.
-    Lines that wrote before training began are less likely."""
+    """Return the lines of the user's files whose source appears to write to the tensor: by name, or else to any weight.
+
+    Lines that wrote before training began are less likely.
+    """
     set_up = {(site.file, site.line) for spot in log.lines_before_training() if (site := frames.site(spot)) is not None}
     found = []
     for file in frames.users_files():

@@ -1,8 +1,8 @@
-"""Writes in place: which op changed which storage, and the version that its tensors had after it.
+"""In-place writes: the op that changed a storage, and the version of its tensors afterwards.
 
-Note [Versions and addresses]: a version counter belongs to a storage and its views; its address may be another
-storage's later. A write counts as one of a saved tensor's only if it came after the save and left a higher version than
-the saved one.
+Note [Versions and addresses]: a version counter belongs to a storage and its views, and another storage may get the
+same address later. A write counts as one to a saved tensor only if it came after the save and left a higher version
+than the saved one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from .modules import ModuleWatch
 
 
 def kind_of(func: Any) -> Any:
-    """How `func` writes: ``True``; what tells it to and the positions that it writes to then; ``None``: it does not."""
+    """Return how `func` writes in place.
+
+    ``True``: always. A pair: the argument that makes it write, and the positions that it then writes to. ``None``:
+    never.
+    """
     name = getattr(func, "__name__", "")
     if writes_in_place(name):
         return True
@@ -35,16 +39,16 @@ def kind_of(func: Any) -> Any:
     return (how.argument, how.positions) if how is not None and is_module_function else None
 
 
-#: Steps of one optimizer in which is learnt how often each step writes to each of its parameters; and of how many
-#: lines one knows that an optimizer steps there.
+#: Steps of one optimizer from which the number of writes per parameter is learnt; the most lines remembered that step
+#: an optimizer.
 LEARNING_STEPS, STEP_LINES = 3, 8
 
 
 @dataclass(frozen=True)
 class Write:
-    """One op's write to one storage. ``seq`` is the counter when it ran.
+    """An op's write to a storage. ``seq`` is the node counter when it ran.
 
-    :ivar inferred: the line was not seen to write then; it is one of `candidates`, the likeliest first.
+    :ivar inferred: the line was not observed to write; it is one of `candidates`, the likeliest first.
     """
 
     storage: int
@@ -59,9 +63,9 @@ class Write:
 
 @dataclass(frozen=True)
 class OptimizerStep:
-    """One step of an optimizer that writes to a storage.
+    """An optimizer's step that writes to a storage.
 
-    :ivar spot: the line that called it; ``None`` if nobody looked when it did.
+    :ivar spot: the line that called it; ``None`` if the step was not observed.
     :ivar lines: lines from which this optimizer has stepped, the latest last.
     :ivar bumps: how often one step writes to the storage; ``None`` if that is not known, or varies.
     """
@@ -74,8 +78,7 @@ class OptimizerStep:
 
 
 class _StepHabits:
-    """What is known of the steps of one optimizer: the lines that call it, and how often a step writes to each
-    parameter."""
+    """The lines that step one optimizer, and how often a step writes to each parameter."""
 
     def __init__(self, optimizer: Any) -> None:
         self.ref = weakref.ref(optimizer)
@@ -114,22 +117,22 @@ def _versions(optimizer: Any) -> list[tuple[Any, int]]:
 
 
 class WriteLog:
-    """The last writes."""
+    """Log of the latest in-place writes."""
 
     def __init__(self, frames: Frames, modules: ModuleWatch, limit: int = 65_536) -> None:
         self._frames, self._modules = frames, modules
         self._writes: deque[tuple[Any, ...]] = deque(maxlen=limit)
-        #: The counter when the first backward call began: writes before it set tensors up.
+        #: The node counter when the first backward call began: earlier writes are set-up.
         self._trains_from: int | None = None
         #: By id of an optimizer.
         self._habits: dict[int, _StepHabits] = {}
-        #: Tensors that ``.data`` gave: they have a version counter of their own.
+        #: Tensors that ``.data`` returned: each has a version counter of its own.
         self._data: dict[int, weakref.ref[Any]] = {}
-        #: Those through ``.data``.
+        #: Writes through ``.data``.
         self.silent: deque[Write] = deque(maxlen=4096)
 
     def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
-        """What ``x.data`` gives is ``x`` without its version."""
+        """Remember `out`, the result of ``x.data``: it shares the memory of ``x``, but not the version counter."""
         if len(self._data) > 4096:
             self._data = {k: r for k, r in self._data.items() if r() is not None}
         self._data[id(out)] = private.tensor_ref(out)
@@ -144,7 +147,7 @@ class WriteLog:
                 (self._add_silent if through_data else self._add)(t, seq, func, spot, where)
 
     def wrote_in_step(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
-        """An optimizer of the script's own writes: through ``.data`` no version shows it."""
+        """Record writes of a script-defined optimizer through ``.data``, which no version counter shows."""
         for t in written:
             known = self._data.get(id(t))
             if known is not None and known() is t:
@@ -163,14 +166,14 @@ class WriteLog:
         known.begins(optimizer)
 
     def optimizer_over(self, optimizer: Any) -> None:
-        """An optimizer's writes are one entry: which tensors it wrote to is looked up when somebody asks."""
+        """Log one entry for an optimizer step; the tensors that it wrote to are looked up when needed."""
         spot = self._frames.spot(sys._getframe())
         if (known := self._habits.get(id(optimizer))) is not None:
             known.over(optimizer, spot)
         self._writes.append((None, 0, private.next_sequence_nr(), weakref.ref(optimizer), spot, None))
 
     def optimizer_passed(self, optimizer: Any, seq: int) -> None:
-        """An optimizer stepped while nobody looked, when the counter was `seq`."""
+        """Log an optimizer step that was not observed, made when the node counter was `seq`."""
         self._writes.append((None, 0, seq, weakref.ref(optimizer), None, None))
 
     def _add(self, tensor: Any, seq: int, op: Any, spot: CodeLocation | None, where: ModuleCallRef | None) -> None:
@@ -184,7 +187,7 @@ class WriteLog:
     def _add_silent(
         self, tensor: Any, seq: int, op: Any, spot: CodeLocation | None, where: ModuleCallRef | None
     ) -> None:
-        """A write through ``.data``, which has a version of its own."""
+        """Log a write through ``.data``, whose result has a version counter of its own."""
         try:
             if _is_fake(tensor):
                 return
@@ -194,8 +197,11 @@ class WriteLog:
             return
 
     def statistics_after(self, storage: int, seq: int) -> Write | None:
-        """The last write of a normalisation to its running statistics in `storage`, after the op that made node `seq`:
-        no version shows it."""
+        """Return the last write of a normalisation to its running statistics in `storage` after node `seq`.
+
+        ``None`` if none.
+        No version counter shows such a write.
+        """
         for pointer, version, at, op, spot, where in reversed(self._writes):
             if at <= seq:
                 return None
@@ -204,10 +210,11 @@ class WriteLog:
         return None
 
     def first_after(self, storage: int, seq: int, version: int, found: int | None = None) -> Write | None:
-        """The write that took `storage` past `version`, after the op that made node `seq`, if all ops since then were
-        noted.
+        """Return the write that took `storage` past `version` after node `seq`; ``None`` if there is none.
 
-        :param found: the version that it has now.
+        All ops since must have been recorded.
+
+        :param found: the current version.
         """
         steps: list[OptimizerStep] = []
         for pointer, after, at, op, spot, where in self._writes:
@@ -223,21 +230,25 @@ class WriteLog:
         return self._first_of(storage, version, found, steps) if steps else None
 
     def explained_by_steps(self, storage: int, seq: int, version: int, found: int) -> bool:
-        """Whether steps of optimizers since the op that made node `seq` account for each write that took `storage` from
-        `version` to `found`: then no write is missing from the log, though ops were not noted."""
+        """Return whether optimizer steps after node `seq` account for all writes from `version` to `found`.
+
+        If so, the log lacks no write to `storage`, although ops were not recorded.
+        """
         bumps = [step.bumps for step in self.steps_after(storage, seq)]
         return bool(bumps) and None not in bumps and sum(filter(None, bumps)) == found - version
 
     def of_steps(self, storage: int, seq: int, version: int, found: int) -> Write | None:
-        """The optimizer step that took `storage` past `version`, if ops were not noted since the one that made node
-        `seq`: no other write can have, and the line that called it was seen."""
+        """Return the optimizer step that took `storage` past `version`, if ops were not recorded since node `seq`.
+
+        ``None`` unless optimizer steps account for every write and the first one's line is known.
+        """
         first = next(iter(self.steps_after(storage, seq)), None)
         if first is None or first.spot is None or not self.explained_by_steps(storage, seq, version, found):
             return None
         return Write(storage, version + 1, first.seq, first.op, first.spot, None)
 
     def steps_after(self, storage: int, seq: int) -> list[OptimizerStep]:
-        """The steps of optimizers that hold what lives in `storage`, since the op that made node `seq`."""
+        """Return the steps, after node `seq`, of optimizers that hold a parameter in `storage`."""
         return [
             step
             for pointer, _, at, op, spot, _ in self._writes
@@ -246,8 +257,10 @@ class WriteLog:
         ]
 
     def lines_that_wrote(self, storage: int) -> list[tuple[int, str, CodeLocation]]:
-        """(counter, op, line) of the noted writes to `storage` since training began, the oldest first; ``"step"`` for
-        one of an optimizer that holds it."""
+        """Return (counter, op, line) of the recorded writes to `storage` since training began, the oldest first.
+
+        The op is ``"step"`` for a step of an optimizer that holds it.
+        """
         found = []
         for pointer, _, at, op, spot, _ in self._writes:
             if self._trains_from is None or at < self._trains_from:
@@ -259,7 +272,7 @@ class WriteLog:
         return found
 
     def lines_before_training(self) -> set[CodeLocation]:
-        """The lines of writes that were noted before the first backward call began, and not since."""
+        """Return the lines that wrote before the first backward call began, and not since."""
         early: dict[bool, set[CodeLocation]] = {True: set(), False: set()}
         for _, _, at, _, spot, _ in self._writes:
             if spot is not None:
@@ -267,13 +280,13 @@ class WriteLog:
         return early[True] - early[False]
 
     def lines(self) -> Iterator[tuple[str, CodeLocation]]:
-        """(op, line) of all noted writes but those of optimizers, the latest first."""
+        """Yield (op, line) of all recorded writes except those of optimizers, the latest first."""
         for pointer, _, _, op, spot, _ in reversed(self._writes):
             if pointer is not None and spot is not None:
                 yield getattr(op, "__name__", str(op)), spot
 
     def _first_of(self, storage: int, version: int, found: int | None, steps: list[OptimizerStep]) -> Write:
-        """The first of `steps` that wrote to `storage`: it had gone past `version` after them."""
+        """Return the first of `steps` that wrote to `storage`, which was past `version` afterwards."""
         bumps = [step.bumps for step in steps]
         all_wrote = found is not None and None not in bumps and sum(filter(None, bumps)) == found - version
         known = steps[0].spot is not None and (all_wrote or len({step.spot for step in steps}) == 1)
@@ -285,7 +298,7 @@ class WriteLog:
         )
 
     def _step_to(self, storage: int, optimizer: Any, seq: int, spot: CodeLocation | None) -> list[OptimizerStep]:
-        """A step of `optimizer`, if that holds what lives in `storage`, and is not known never to write to it."""
+        """Return a step of `optimizer` in a list if it holds a parameter in `storage`; otherwise an empty list."""
         held = None if optimizer is None else _held_in(optimizer, storage)
         if held is None:
             return []
@@ -296,7 +309,7 @@ class WriteLog:
 
 
 def _held_in(optimizer: Any, storage: int) -> Any:
-    """The parameter of `optimizer` that lives in `storage`."""
+    """Return the parameter of `optimizer` that lives in `storage`."""
     for group in optimizer.param_groups:
         for p in group["params"]:
             if isinstance(p, torch.Tensor) and not _is_fake(p):
@@ -307,7 +320,7 @@ def _held_in(optimizer: Any, storage: int) -> Any:
 
 
 def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
-    """The tensors that a call of a function of this kind writes."""
+    """Return the tensors that a call writes, for a function of this `kind` (see ``kind_of``)."""
     if kind is True:
         first = args[0] if args else (kwargs or {}).get("tensor")
         return list(first) if isinstance(first, (list, tuple)) else [first]
@@ -319,7 +332,7 @@ def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class SeenMutation:
-    """What an in-place error is about: the saved tensor, and the write."""
+    """The subject of an in-place error: the saved tensor, and the write to it."""
 
     saved_name: str
     producer: str
@@ -333,10 +346,11 @@ class SeenMutation:
 def mutation(
     text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog, noted: bool = True
 ) -> SeenMutation | None:
-    """The write behind torch's in-place error `text`, raised while a node ran that was made at `seq` and keeps the
-    tensors `saved_by`.
+    """Return the write behind torch's in-place error `text`; ``None`` if `text` is no such error.
 
-    :param noted: all ops since were noted: what is not in the log was not written by Python.
+    The error was raised while a node ran that has sequence number `seq` and saves the tensors `saved_by`.
+
+    :param noted: all ops since were recorded: a write that is not in the log did not come from Python.
     """
     match = IN_PLACE_DETAIL.search(text)
     if match is None:
@@ -356,7 +370,7 @@ def mutation(
 
 
 def _is_fake(tensor: Any) -> bool:
-    """Whether torch would warn that the memory of `tensor` is asked for: it has none."""
+    """Return whether `tensor` has no memory, so that torch would warn if its address were read."""
     return not private.is_plain(tensor) and tensor.untyped_storage().device.type == "meta"
 
 
@@ -365,7 +379,7 @@ def _short(op: str | None) -> str:
 
 
 def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | None:
-    """(root, name) of the parameter or buffer that lives in `storage`."""
+    """Return (root, name) of the parameter or buffer that lives in `storage`."""
     if storage is None:
         return None
     for root in modules.roots:
@@ -379,7 +393,7 @@ def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | Non
 
 
 def parameter_with_gradient(storage: int | None, modules: Any) -> str:
-    """The name of the parameter whose gradient lives in `storage`."""
+    """Return the name of the parameter whose gradient lives in `storage`."""
     for root in modules.roots if storage is not None else ():
         module = root.ref()
         for name, p in module.named_parameters() if module is not None else ():
@@ -392,7 +406,7 @@ def parameter_with_gradient(storage: int | None, modules: Any) -> str:
 
 
 def variables_of(storage: int | None, frame: Any, frames: Frames) -> Iterator[str]:
-    """What the user's code calls tensors that live in `storage`, the innermost function's first."""
+    """Yield the names of variables in the user's frames for tensors in `storage`, innermost function first."""
     while frame is not None and storage is not None:
         if frames.is_user(frame.f_code):
             for name, value in variables(frame).items():
@@ -407,5 +421,8 @@ def variables_of(storage: int | None, frame: Any, frames: Frames) -> Iterator[st
 
 
 def variable_of(storage: int | None, frame: Any, frames: Frames) -> str:
-    """What the user's code calls a tensor that lives in `storage`."""
+    """Return the name of a variable in the user's frames that refers to a tensor in `storage`.
+
+    Empty if there is none.
+    """
     return next(variables_of(storage, frame, frames), "")

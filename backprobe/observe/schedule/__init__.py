@@ -1,1 +1,1 @@
-"""How much is looked at when: where steps end, what is asked for, what watching costs."""
+"""Recording schedule: where steps end, how closely each step is recorded, and what recording costs."""

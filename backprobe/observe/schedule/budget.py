@@ -1,122 +1,122 @@
-"""Which steps are looked at, node by node, so that watching takes no more than a person will pay.
+"""Chooses the steps whose nodes are recorded, so that recording stays within the overhead budget.
 
-Note [The budget]: what may be spent grows with the time that the script takes alone: a share of it, and ``FREE``
-seconds at the start, which short runs live on. The first steps, which are looked at closely whatever it costs, are told
-apart and not counted. A step whose nodes are recorded is paid from that when it is over; the
-next is recorded as soon as what is left would pay for one. Where steps cost more than the share, that is one in so and
-so many. How long it is waited is drawn anew each time, so that what takes turns (a critic and its generator, a phase of
-training) is not always met at the same place. However little may be spent, one step in ``MOST`` is recorded.
+Note [The budget]: the allowance grows with the script's own time: a share of it, plus ``FREE`` seconds at the start,
+which short runs live on. The first steps, which are closely inspected at any cost, are accounted separately. A step
+whose nodes are recorded is charged when it is over; the next one is recorded as soon as the allowance covers its cost.
+If a recorded step costs more than the share, only every n-th step is recorded on average. The gap between recorded
+steps is randomised, so that alternating work (a critic and its generator, phases of training) is not always sampled at
+the same phase. However small the budget is, one step in ``MOST`` is recorded.
 
-Note [Steps that repeat]: most of what a recorded step costs is noting what made its nodes, and it is the same in each
-step whose graph is. So as much as is spent on steps that are recorded whole is spent on others of which the backward
-alone is, in which no mode and no hook on modules is on: the graph is walked when the backward begins, and where it is
-that of one layout among the last ones, node by node, the lines and modules are those. Where it is none of them, or of
-several, the step is not recorded, and for a while those that are are recorded whole. Where all steps can be recorded
-whole, all are. What needs to see the forward (checkpoints, second derivatives, hooks on tensors, what is compiled) has
-whole steps only.
+Note [Steps that repeat]: most of the cost of a recorded step is recording what made its nodes, which is the same in
+every step with the same graph. So half of the allowance is spent on steps that are recorded whole and half on steps in
+which only the backward is recorded, without modes or module hooks in the forward. When the backward of such a step
+begins, the graph is walked; if it equals, node by node, one recent layout, that layout's lines and modules apply. If it
+matches none, or several, the step is not recorded, and for a while recorded steps are recorded whole. If all steps can
+be recorded whole, all are. Steps that need the forward to be observed (checkpoints, second derivatives, tensor hooks,
+compiled code) are only recorded whole.
 
-Note [Kept for what is new]: what begins late shows as something that had not been there before: another number of
-nodes, a line that never ran, gradients that are gone. The steps after it are then looked at closely, which costs a
-multiple of a recorded step, and some later ones are recorded. So a part of the first seconds (``KEPT``) is not spent on
-steps like any other; and what cannot be paid when it comes up waits until it can be, and is not forgotten.
+Note [Kept for what is new]: a problem that begins late appears as something new: another number of nodes, a line that
+never ran before, gradients that are missing. The steps after it are then inspected closely, which costs a multiple of a
+recorded step, and some later steps are recorded. So a part (``KEPT``) of the first seconds is reserved for such steps.
+An inspection that the budget cannot cover is postponed, not dropped.
 
-Note [Steps that pass]: of a step that is not recorded, the loss, the calls and some gradients are still looked at, and
-a record of it is made. Where steps are so short that this takes more than ``REST`` of what may be spent, some pass:
-only what cannot be made up for later is looked at (whether the loss is finite before its graph is used up, how many
-nodes were made, what is raised; whether one of the gradients is finite, as long as no more than ``PEEK`` is taken),
-and no record is made of them. That is looked at whatever it costs: of steps that are shorter than a few tenths of a
-millisecond it takes more than may be spent. So that some are recorded all
-the same, no more than ``MOSTLY`` of what may be spent is counted for those that pass. How many pass in a row is drawn
-anew each time too. They are counted, and said in the run.
+Note [Steps that pass]: in an unrecorded step, the loss, the calls and some gradients are still checked, and a step
+record is made. If steps are so short that this takes more than ``REST`` of the allowance, some take the fast path: only
+what cannot be recovered later is checked (whether the loss is finite before its graph is freed, how many nodes were
+made, errors raised; whether one gradient is finite, as long as that takes at most ``PEEK``), and no record is made.
+These checks run at any cost: in steps shorter than a few tenths of a millisecond they exceed the allowance. So that
+some steps are recorded all the same, fast-path steps are charged at most ``MOSTLY`` of the allowance. The number of
+fast-path steps in a row is randomised, too. They are counted, and the run reports the count.
 
-Note [Brief steps]: where steps are long enough to pay for it (``TELL``), a record is made of those that pass too, of
-all of a stretch together, with what was noted when each was over: its seconds, its calls and its loss. They take a
-tenth to a fifth of what others take of which nothing is recorded, and what that saves is left for steps that are.
-A stretch of them takes ``WHILE`` seconds at most: one that goes on is not known yet to whoever looks at the run.
+Note [Brief steps]: if steps are long enough to afford it (``TELL``), fast-path steps get a deferred record, written for
+a whole stretch at once from what was noted when each step ended: its seconds, its calls and its loss. Such a step costs
+a tenth to a fifth of an ordinary unrecorded step, and the savings pay for recorded ones. A stretch takes at most
+``WHILE`` seconds, because its steps are not visible to a reader of the run until it ends.
 
-Note [Bad losses in a row]: a run may go on for long after its loss became NaN, and each step tells what the first ones
-told. So under a budget ``IN_A_ROW`` backward calls in a row whose loss is not finite are explained. The steps after
-them are counted, nothing of them is recorded, and their losses are kept; a finite loss ends that. A ``GradScaler``
-whose factor is too large makes such losses on purpose: with one, all are explained as far as the budget goes.
+Note [Bad losses in a row]: a run may go on for long after its loss became NaN, and each further step shows the same
+problem. So under a budget, ``IN_A_ROW`` backward calls in a row with a non-finite loss are explained. Later steps are
+counted and their losses kept, but nothing else is recorded, until a loss is finite. A ``GradScaler`` whose factor is
+too large produces such losses on purpose: with a scaler, all are explained as far as the budget allows.
 """
 
 from __future__ import annotations
 
 import math
 
-#: Seconds of our own work that any run has.
+#: Seconds of our own work that any run may spend.
 FREE = 1.0
-#: The part of them that is kept for close looks: Note [Kept for what is new].
+#: The part of them that is reserved for close inspections: Note [Kept for what is new].
 KEPT = 0.4
-#: Steps in a row of which none is recorded.
+#: The most steps in a row without a recorded one.
 MOST = 1000
-#: Steps in a row that pass, at most, or as many as take so many seconds: the shorter a step, the more a look costs
-#: beside it.
+#: The most fast-path steps in a row; or as many as take this many seconds: the shorter a step, the greater the relative
+#: cost of an ordinary one.
 FAR, LONG = 64, 0.1
-#: The parts of what may be spent that those take which are not recorded, and pass.
+#: The part of the allowance for unrecorded steps, and the part charged for fast-path steps.
 REST, MOSTLY = 0.5, 0.7
-#: The part that others may take where they are told of all the same; seconds of a stretch of those.
+#: The part of the allowance for ordinary unrecorded steps if fast-path steps get deferred records; the most seconds of
+#: one stretch of those.
 BRIEF, WHILE = 0.1, 0.5
-#: The part that records of those may take: a loss that is kept is worth more than one more step whose nodes are.
+#: The part of the allowance for deferred records: keeping a loss is worth more than recording one more step's nodes.
 TELL = 0.25
-#: The share that such steps may take where nodes are looked at in none, and there is no budget.
+#: The share for unrecorded steps if no nodes are recorded and there is no budget.
 WATCH = 0.02
-#: The part that those that pass may take for gradients to be looked at in them.
+#: The part of the allowance up to which fast-path steps check gradients.
 PEEK = 0.8
-#: Steps that are explained whatever it costs: those after them where it can be paid.
+#: Failed steps that are explained at any cost; later ones only if the budget covers it.
 EXPLAINED = 20
-#: Backward calls in a row from a loss that is not finite that are explained: Note [Bad losses in a row].
+#: Backward calls in a row with a non-finite loss that are explained: Note [Bad losses in a row].
 IN_A_ROW = 3
 
 
 class Budget:
-    """Decides step by step.
+    """The overhead budget, which decides for each step whether to record it.
 
-    :param share: of the time that the script takes alone; ``None``: every step is recorded.
-    :param nodes: whether nodes are looked at in any step.
+    :param share: the allowed share of the script's own time; ``None``: record every step.
+    :param nodes: whether nodes are recorded in any step.
     """
 
     def __init__(self, share: float | None, nodes: bool = True) -> None:
         self.share, self._nodes = share, nodes
-        #: The share for steps of which nothing is recorded.
+        #: The share for unrecorded steps.
         self._floor = share if nodes or share is not None else WATCH
-        #: Seconds that the script took alone, and those of our own work.
+        #: Seconds of the script's own work, and of ours.
         self.alone = self.spent = 0.0
-        #: What a step costs that is recorded whole, of the last ones; ``None`` before one is over that was not looked
-        #: at closely. And one of which the backward alone is recorded.
+        #: Running mean of the cost of a step that is recorded whole, without close inspection, in seconds; ``None``
+        #: before the first. And the same for a step of which only the backward is recorded.
         self.cost: float | None = None
         self.backward: float | None = None
-        #: What was spent on steps of both kinds since there is a choice, and how many of the second were recorded.
+        #: Seconds spent on steps of both kinds since both are possible, and how many backward-only steps were recorded.
         self._on_whole = self._on_backward = 0.0
         self.repeated = 0
-        #: Whether steps may repeat, as the session knows; the number of steps before which none does, since some were
-        #: like none before, and how long that is.
+        #: Whether steps may repeat an earlier graph, as the session reports; the step before which none is taken to
+        #: repeat, because some matched no known layout; and the length of that period in steps.
         self.may_repeat = False
         self._whole_until, self._distrust = 0, 4
-        #: How many steps were recorded, of how many.
+        #: How many steps were recorded, and how many steps there were.
         self.recorded = self.steps = 0
-        #: How many of them passed, and no record was made of them; how many were told of.
+        #: How many steps took the fast path without a record, and how many got a deferred record.
         self.passed = self.told = 0
-        #: Seconds that a record takes of one that passes.
+        #: Seconds that a deferred record of one step takes.
         self._telling = 2e-5
-        #: What is left of the seconds that are kept for close looks.
+        #: What is left of the seconds reserved for close inspections.
         self._kept = KEPT * FREE
-        #: What a step takes alone, what one costs that is not recorded, and one that passes.
+        #: Mean seconds of a step without us; our seconds in an unrecorded step, and in a fast-path step.
         self._length = self._heard = self._pass = 0.0
-        #: Of the last stretches of those that passed: seconds of our own work, and steps.
+        #: Of the latest stretches of fast-path steps: decayed sums of our seconds, and of steps.
         self._stretches = 0.0, 0.0
-        #: What those that passed took beyond their part of what may be spent.
+        #: Seconds that fast-path steps took beyond their part of the allowance.
         self._beyond = 0.0
-        #: How many steps that are not recorded were explained.
+        #: How many unrecorded steps were explained.
         self.explained = 0
-        #: Backward calls in a row from a loss that was not finite, as far as they were explained.
+        #: Backward calls in a row with a non-finite loss, as far as they were explained.
         self._bad_in_a_row = 0
-        #: Whether losses that are not finite are counted and no more, how many steps were, and the last of them.
+        #: Whether non-finite losses are only counted, how many steps were counted, and the latest of them.
         self.only_counts = False
         self.only_counted, self._last_counted = 0, -1
-        #: Whether gradients are looked at in those that pass.
+        #: Whether fast-path steps check gradients.
         self.peeks = False
-        #: Steps since the last that was recorded, and since the last that was so whole.
+        #: Steps since the last recorded step, and since the last that was recorded whole.
         self._since = self._since_whole = 0
         self._patience = 1.0
         self._state = 2024
@@ -132,9 +132,11 @@ class Budget:
         repeats: bool = False,
         explains: bool = False,
     ) -> None:
-        """A step took `seconds`, `mine` of which were our own work. `first`: it is one of those at the start. `asked`:
-        it was recorded since something was new. `repeats`: its backward alone was recorded. `explains`: a failure was
-        explained in it, which says nothing of what a step costs."""
+        """Account for a step that took `seconds`, `mine` of them our own work.
+
+        `first`: one of the steps at the start. `asked`: recorded because something was new. `repeats`: only its
+        backward was recorded. `explains`: a failure was explained in it, so that its cost is not typical.
+        """
         self.steps += 1
         self.recorded += recorded
         self.repeated += repeats
@@ -159,26 +161,26 @@ class Budget:
                 self.cost = mine if self.cost is None else self.cost + 0.2 * (mine - self.cost)
 
     def was_like_none(self) -> None:
-        """A step was to repeat, and its graph is none of those that are known."""
+        """Note that a step was expected to repeat, but its graph matches no known layout."""
         self._distrust = min(2 * self._distrust, MOST)
         self._whole_until = self.steps + self._distrust
 
     @property
     def repeats(self) -> bool:
-        """Whether the backward alone is recorded of the next step that is."""
+        """Return whether the next recorded step has only its backward recorded."""
         if not self.may_repeat or self._all_whole or self._since_whole >= MOST:
             return False
         return self.steps >= self._whole_until and self._on_backward < self._on_whole
 
     @property
     def _all_whole(self) -> bool:
-        """Whether each step can be recorded whole."""
+        """Return whether every step can be recorded whole."""
         if self.share is None or self.cost is None or self.spent < (1.0 - KEPT) * FREE:
             return True
         return self.cost <= self.share * self._length
 
     def wants(self) -> bool:
-        """Whether the next step is to be recorded."""
+        """Return whether the next step is to be recorded."""
         if self.share is None or self._since_whole >= MOST:
             return True
         if self.only_counts:
@@ -188,57 +190,59 @@ class Budget:
 
     @property
     def _price(self) -> float:
-        """Seconds that the next step takes more if it is recorded; 0 where that is not known."""
+        """Return the extra seconds that the next step takes if it is recorded; 0 if unknown."""
         return (self.backward if self.repeats and self.backward is not None else self.cost) or 0.0
 
     @property
     def affords(self) -> bool:
-        """Whether a step that is asked for can be paid."""
+        """Return whether the budget covers a step that is requested."""
         return self.left >= 0
 
     @property
     def explains(self) -> bool:
-        """Whether a step that is not recorded and goes wrong is looked into: a run may go on for long after its loss
-        is no number any more."""
+        """Return whether a failure in an unrecorded step is explained.
+
+        The number is limited, because a run may go on for long after its loss became NaN.
+        """
         return self.explained < EXPLAINED or self.affords
 
     def bad_loss(self, scaled: bool) -> None:
-        """A loss was not finite, and that was explained. `scaled`: a ``GradScaler`` may have made it so."""
+        """Count a non-finite loss that was explained. `scaled`: a ``GradScaler`` may have caused it."""
         self._bad_in_a_row += 1
         self.only_counts = self._floor is not None and not scaled and self._bad_in_a_row >= IN_A_ROW
 
     def count_bad_loss(self, step: int) -> None:
-        """The loss of `step` was not finite, and that is not explained."""
+        """Count the non-finite loss of `step`, which is not explained."""
         if step != self._last_counted:
             self.only_counted, self._last_counted = self.only_counted + 1, step
 
     def good_loss(self) -> None:
-        """A loss was finite."""
+        """Note a finite loss, which ends a row of non-finite ones."""
         if self._bad_in_a_row:
             self._bad_in_a_row, self.only_counts = 0, False
 
     @property
     def left(self) -> float:
-        """Seconds that may be spent."""
+        """Return the seconds that may still be spent."""
         return math.inf if self.share is None else FREE + self.share * self.alone - (self.spent - self._beyond)
 
     def tells(self) -> bool:
-        """Whether records can be paid of steps that pass."""
+        """Return whether the allowance covers deferred records of fast-path steps."""
         return self._floor is not None and self._telling <= TELL * self._floor * self._length
 
     def lets_pass(self, tells: bool = False, several: bool = False) -> int:
-        """How many steps pass after this one, which was not recorded.
+        """Return how many steps take the fast path after this one, which was not recorded.
 
-        :param tells: records are made of them.
-        :param several: the run has other processes: how far this one is has to be known soon.
+        :param tells: they get deferred records.
+        :param several: the run has other processes, which need to know this one's progress soon.
         """
         if self._floor is None or not self._heard:
             return 0
         pays = self._floor * self._length
         rest = (BRIEF if tells else REST) * pays
-        if self._heard <= rest or (self.share is None and not tells):  # without a budget a record is made of each
+        if self._heard <= rest or (self.share is None and not tells):  # without a budget every step gets a record
             return 0
-        if not tells and self._heard <= pays and self.tells():  # long enough for its loss to be kept, in the other way
+        if not tells and self._heard <= pays and self.tells():  # long enough for deferred records, which keep its loss
             return 0
         self.peeks = self._pass <= PEEK * pays
         room, length = rest - self._pass, max(self._length, 1e-6)
@@ -253,13 +257,13 @@ class Budget:
         return min(count, max(MOST - self._since_whole, 1))
 
     def telling(self, steps: int, seconds: float) -> None:
-        """`steps` steps that have passed were told of, which took `seconds`."""
+        """Account for deferred records of `steps` fast-path steps, which took `seconds` to write."""
         self.told += steps
         self.passed -= steps
         self._telling = _mean(self._telling, seconds / steps)
 
     def have_passed(self, steps: int, seconds: float, mine: float) -> None:
-        """`steps` steps have passed, which took `seconds`, `mine` of which were our own work."""
+        """Account for `steps` fast-path steps, which took `seconds`, `mine` of them our own work."""
         self.steps += steps
         self.passed += steps
         self._since += steps
@@ -269,16 +273,16 @@ class Budget:
         self.spent += mine
         self._beyond += max(mine - MOSTLY * (self.share or 0.0) * alone, 0.0)
         self._length = _mean(self._length, alone / steps)
-        # A stretch has a price of its own, which in a short one says nothing of what a step takes.
+        # A stretch has a fixed cost, which in a short stretch distorts the cost per step.
         self._stretches = 0.9 * self._stretches[0] + mine, 0.9 * self._stretches[1] + steps
         self._pass = self._stretches[0] / self._stretches[1]
 
     def _draw(self) -> float:
-        """A number from 0 to 1. Not from a generator of Python's or torch's: those are the script's."""
+        """Return a pseudo-random number from 0 to 1. The generators of Python and torch belong to the script."""
         self._state = (1103515245 * self._state + 12345) % 2**31
         return self._state / 2**31
 
 
 def _mean(before: float, now: float) -> float:
-    """Of the last ones."""
+    """Return the running mean `before`, updated with `now`."""
     return before + 0.1 * (now - before) if before else now

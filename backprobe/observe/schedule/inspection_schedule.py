@@ -21,13 +21,13 @@ MAX_INSPECTED_BAD_CALLS = 3
 #: each about twice as far on. A problem that begins late is found by the time that the run is twice as long, at a cost
 #: that falls with each inspection. If the budget cannot pay for one, it comes later.
 FIRST_PERIODIC_INSPECTION = 32
-#: Steps that are inspected closely after one in which something is new; and how many steps later one is recorded again,
-#: to see whether it stays so.
+#: Steps that are inspected closely after one in which something is new; and how many steps later one more is recorded,
+#: to see whether the change persists.
 CLOSE, AGAIN = 3, (4, 8, 16, 32)
 
 
 class InspectionSchedule:
-    """Tells the recorder, the modules and the forward values how closely to inspect a step."""
+    """The schedule that sets how closely the recorder, the modules and the forward values inspect a step."""
 
     def __init__(self, eye: TorchCallRecorder, modules: ModuleWatch, values: ForwardValues, careful: int) -> None:
         self._eye, self._modules, self._values = eye, modules, values
@@ -44,7 +44,7 @@ class InspectionSchedule:
 
     @property
     def used_to_it(self) -> bool:
-        """Whether values have been bad for so long that close inspection, which is slow, is not worthwhile."""
+        """Return whether values have been bad for so long that close inspection, which is slow, is not worthwhile."""
         return self._troubled > MAX_INSPECTED_BAD_CALLS
 
     def look_closely(self, until: int) -> None:
@@ -58,16 +58,16 @@ class InspectionSchedule:
 
     @property
     def _due(self) -> int:
-        """The step from which on this schedule requests a recorded step."""
+        """Return the step from which on this schedule requests a recorded step."""
         return min([self._seldom, *self._again[:1]])
 
     def wanted(self, step: int, settings: Settings, budget: Budget) -> bool:
-        """Whether the nodes of a step are to be recorded."""
+        """Return whether the nodes of a step are to be recorded."""
         asked = not budget.only_counts and (step < self._until or (step >= self._due and budget.affords))
         return settings.traced(step) and (asked or budget.wants())
 
     def is_usual(self, step: int) -> bool:
-        """Whether this schedule has no special reason to record this step."""
+        """Return whether this schedule has no special reason to record this step."""
         return self._until <= step < self._due
 
     def room(self, step: int, budget: Budget) -> int:
@@ -77,7 +77,7 @@ class InspectionSchedule:
         return self._due - step if budget.affords and self._due > step else sys.maxsize
 
     def begin_step(self, step: int, settings: Settings, traced: bool) -> bool:
-        """Set the detail of a step. Returns whether it is inspected closely."""
+        """Set the detail of a step; return whether it is inspected closely."""
         careful = traced and (settings.level == "full" or step < self._until or step >= self._seldom)
         self.asked = traced and (careful or step >= self._due)
         if self.asked and self._again and step >= self._again[0]:

@@ -1,10 +1,10 @@
-"""The loss of a step, as the script means it.
+"""The loss of a step: the sum of the roots whose gradients accumulate in it.
 
-Note [The loss of a step]: gradients that a step's backward calls add up are those of the sum of their roots, so that is
-the step's loss: of ``loss / 4`` in four calls it is the mean, of two losses that are trained at once their sum. A call
-whose gradients were cleared before the next one (an attack on the input, an optimizer's closure that runs again) adds
-nothing. What a ``GradScaler`` multiplied by is divided out, in the norms of the call's gradients too. A factor that the
-script writes itself cannot be told from a part of its loss: it stays, in loss and gradients alike.
+Note [The loss of a step]: gradients accumulated over a step's backward calls are those of the sum of their roots, so
+that sum is the step's loss: for ``loss / 4`` in four calls it is the mean, for two losses trained together their sum. A
+call whose gradients were cleared before the next one (an adversarial attack on the input, an optimizer's closure that
+runs again) adds nothing. The scale of a ``GradScaler`` is divided out, also in the norms of the call's gradients. A
+factor that the script itself applies cannot be told from a part of its loss: it stays, in loss and gradients alike.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ...torch_internals.grad_scaler import Scales, factor_of
 
 #: The most losses of one step that are held on an accelerator.
 MAX_HELD_LOSSES = 1000
-#: Steps in a row with gradients that were cleared between calls, from which on all are taken to be so.
+#: The number of steps in a row with gradients cleared between calls after which all steps are assumed to be like that.
 MAX_ODD_STEPS = 3
 
 
 class NotedLoss(NamedTuple):
-    """What calls that passed add to the loss of their step.
+    """The contribution of fast-path calls to the loss of their step.
 
-    :ivar value: the sum of their roots, without what a scaler multiplied by; ``None`` if no root is a number here.
-    :ivar calls: how many calls this is.
-    :ivar scale: what was divided out.
-    :ivar away: roots on an accelerator, which nobody waits for.
+    :ivar value: the sum of their roots, without a scaler's factor; ``None`` if no root is a number on the CPU.
+    :ivar calls: the number of calls.
+    :ivar scale: the factor that was divided out.
+    :ivar away: roots on an accelerator, which are not waited for.
     """
 
     value: float | None = None
@@ -43,7 +43,7 @@ class NotedLoss(NamedTuple):
     away: Sequence[torch.Tensor] = ()
 
     def and_(self, other: NotedLoss) -> NotedLoss:
-        """Both together; `other` came later."""
+        """Return the sum of both; `other` came later."""
         if not other.calls:
             return self
         known = [value for value in (self.value, other.value) if value is not None]
@@ -52,33 +52,36 @@ class NotedLoss(NamedTuple):
 
 
 class Losses:
-    """Sums up the losses of a step.
+    """The sum of the losses of a step.
 
-    :param held: finds the scale of a scaler that the running user code holds.
+    :param held: returns the scale of a scaler that the running user code holds.
     """
 
     def __init__(self, held: Callable[[], float | None]) -> None:
         self._held = held
         self._scales = Scales()
         self._sum: float | None = None
-        #: Losses on an accelerator that nobody waits for.
+        #: Losses on an accelerator, which are not waited for.
         self._away: list[torch.Tensor] = []
-        #: Backward calls whose roots were added up, and the scale that was divided out of the last.
+        #: The number of backward calls whose roots were added up, and the scale that was divided out of the last.
         self.calls, self.scale = 0, 1.0
-        #: A leaf that the last call gave a gradient to.
+        #: Returns a leaf that the last call gave a gradient to.
         self._witness: Callable[[], Any] = lambda: None
-        #: Leaves that it has given some to, where that could not be seen.
+        #: Return the leaves that the last call gave gradients to, if its end was not observed.
         self._reached: list[Callable[[], Any]] = []
-        #: Of how many calls a step's loss is the sum, as in the last step; 0 if gradients were cleared between them:
-        #: then what is to be added up is not known from the roots alone.
+        #: How many calls the loss of the last step sums up; 0 if gradients were cleared between them, so that the roots
+        #: alone do not determine the sum.
         self.plain = 0
         self._cleared = False
-        #: Steps in a row, up to the last, in which gradients were cleared between calls.
+        #: The number of latest steps in a row in which gradients were cleared between calls.
         self._odd_steps = 0
 
     @property
     def is_odd_for_once(self) -> bool:
-        """Whether gradients were cleared in the last step, and not in several in a row: the next may be plain again."""
+        """Return whether gradients were cleared in the last step, but not in several in a row.
+
+        The next step may be ordinary again.
+        """
         return 0 < self._odd_steps < MAX_ODD_STEPS
 
     def scale_of(self, roots: Sequence[Any], wait: bool = True) -> float:
@@ -98,7 +101,10 @@ class Losses:
         return 1.0
 
     def scale_away(self, roots: Sequence[Any]) -> torch.Tensor | None:
-        """What a scaler that was seen before multiplied `roots` by, while it is on an accelerator."""
+        """Return the factor of a known scaler that multiplied `roots`, if it is on an accelerator.
+
+        ``None`` otherwise.
+        """
         for root in roots if self._scales.current is not None else ():
             factor = factor_of(root) if isinstance(root, torch.Tensor) else None
             if factor is not None and not factor.is_cpu and self._scales.is_scale(factor):
@@ -106,18 +112,20 @@ class Losses:
         return None
 
     def scaled(self, scale: torch.Tensor) -> None:
-        """A scaler is about to update its `scale`."""
+        """Note that a scaler is about to update its `scale`."""
         self._scales.updated(scale)
 
     @property
     def scaler(self) -> torch.Tensor | None:
-        """The scale of a scaler that was seen to update it, where it is; ``None`` where there is none."""
+        """Return the scale of a scaler that was seen to update it, on its device; ``None`` if there is none."""
         scale = self._scales.current
         return None if scale is None else scale.detach().reshape(())
 
     def factor(self, roots: Sequence[Any]) -> tuple[torch.Tensor | None, bool]:
-        """What a scaler that is known multiplied `roots` by, ``None`` for nothing; and whether that is sure. Nothing is
-        waited for."""
+        """Return (factor, certain): the factor of a known scaler that multiplied `roots`, or ``None`` if none did.
+
+        Does not wait for an accelerator.
+        """
         if self._scales.current is None:
             return None, True
         factors = [factor_of(root) if isinstance(root, torch.Tensor) else None for root in roots]
@@ -127,8 +135,10 @@ class Losses:
         return known[0].detach().reshape(()), True
 
     def away(self, roots: Sequence[Any]) -> list[torch.Tensor]:
-        """Those of `roots` that are numbers on an accelerator, without what a scaler multiplied them by; they stay
-        there."""
+        """Return the `roots` that are scalars on an accelerator, with a scaler's factor divided out.
+
+        They stay on the accelerator.
+        """
         found = []
         for root in roots:
             if not isinstance(root, torch.Tensor) or root.is_cpu or root.numel() != 1 or not root.is_floating_point():
@@ -155,9 +165,9 @@ class Losses:
             self.calls, self.scale = self.calls + noted.calls, noted.scale
 
     def noted(self, value: float | None, roots: Sequence[Any]) -> NotedLoss:
-        """What the roots of a call that passes add to the loss of its step.
+        """Return the contribution of a fast-path call's roots to the loss of its step.
 
-        :param value: the sum of those that are numbers here; ``None`` if none is.
+        :param value: the sum of the roots that are numbers on the CPU; ``None`` if none is.
         """
         scale = self.scale_of(roots, False) if self._scales.current is not None else 1.0
         away = self.away(roots) if value is None or len(roots) > 1 else ()
@@ -170,7 +180,7 @@ class Losses:
         scale: float,
         away: Sequence[torch.Tensor] = (),
     ) -> None:
-        """A call is made: its roots' `values`, unscaled, and those of them that are `away`."""
+        """Add a finished call: the unscaled `values` of its roots, and the roots that are `away` on an accelerator."""
         known = [value for value in values if value is not None]
         if known:
             self._sum = (self._sum or 0.0) + sum(known)
@@ -193,10 +203,9 @@ class Losses:
         self._reached = [private.tensor_ref(leaf) for leaf in own or leaves]
 
     def take(self) -> tuple[float | None, int, float, list[torch.Tensor]]:
-        """The loss of the step that is over, of how many calls it is the sum, the scale that was divided out, and what
-        of the loss is on an accelerator."""
+        """Return and reset the (loss, number of calls, scale, losses on an accelerator) of the finished step."""
         taken = self._sum, self.calls, self.scale, self._away
-        # A step without a loss, as one whose backward raised, says nothing of the next ones.
+        # A step without a loss, such as one whose backward raised, says nothing about the next ones.
         self.plain, before = 0 if self._cleared else self.calls or self.plain, self._odd_steps
         self._odd_steps, self._cleared = before + 1 if self._cleared else 0, False
         self._sum, self.calls, self.scale, self._away = None, 0, 1.0, []
@@ -204,15 +213,17 @@ class Losses:
 
 
 def _cleared(leaf: Any) -> bool:
-    """Whether a gradient that `leaf` had is gone; ``False`` if that cannot be read without waiting."""
+    """Return whether a gradient that `leaf` had is gone; ``False`` if that cannot be read without waiting."""
     if leaf is None:
         return False
     return leaf.grad is None or is_zero(leaf.grad) is True
 
 
 def is_zero(grad: Any) -> bool | None:
-    """Whether a gradient is zero everywhere; ``None`` where that is not known without waiting for it, or where a mode
-    of the user's would see it."""
+    """Return whether a gradient is zero everywhere.
+
+    ``None`` if that is not known without waiting, or if one of the user's modes would see the check.
+    """
     grad = private.local(grad)
     if grad is None or grad.layout is not torch.strided or not grad.is_cpu:
         return None

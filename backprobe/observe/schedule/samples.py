@@ -1,8 +1,9 @@
-"""Norms of weights, gradients and updates, in some of the steps.
+"""Samples the norms of weights, gradients and updates in some of the steps.
 
-Note [Sampling updates]: norms of weights and updates are not free, an update needs a copy: they are taken in the first
-steps, and then as often as a hundredth of the run's time allows, or a tenth of what may be spent at all, and copies are
-bounded. Norms of what is on an accelerator stay there: who takes them fetches them with others (Note [Nothing waits]).
+Note [Sampling updates]: norms of weights and updates are not free, and an update needs a copy. They are taken in the
+first steps, and then as often as a hundredth of the run's time allows, or a tenth of the budget; the size of the copies
+is bounded. Norms of tensors on an accelerator stay there: the caller fetches them together with other numbers
+(Note [Nothing waits]).
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from ...torch_internals.measure import is_float
 from ...torch_internals.norms import holds, norm
 from ..forward.naming import Naming
 
-#: Bytes of weights copied at once to see an update.
+#: The most bytes of weights copied at once to compute updates.
 COPY_LIMIT = 64 << 20
 _clock = time.perf_counter
-#: Places of the norms among what is known of a parameter.
+#: Positions of the norms in the values of a parameter.
 WEIGHT, GRAD, UPDATE = range(3)
 
 
@@ -33,8 +34,8 @@ WEIGHT, GRAD, UPDATE = range(3)
 class Away:
     """Norms that stay on an accelerator.
 
-    :ivar numbers: a vector: the norms, and after them the greatest elements of the same tensors, if `tops`.
-    :ivar names: of the parameters they are norms of.
+    :ivar numbers: a vector: the norms, then the largest absolute elements of the same tensors if `tops`.
+    :ivar names: the names of the parameters.
     :ivar which: ``WEIGHT``, ``GRAD`` or ``UPDATE``.
     """
 
@@ -44,7 +45,7 @@ class Away:
     tops: bool
 
     def values(self, read: Sequence[float]) -> list[float | None]:
-        """The norms; ``None`` for one that is out of the range of its precision."""
+        """Return the norms; ``None`` for one that is out of the range of its precision."""
         count = len(self.names)
         if not self.tops:
             return list(read)
@@ -53,7 +54,7 @@ class Away:
 
 
 def filled(parameters: Sequence[ParameterStat], away: Away, read: Sequence[float]) -> tuple[ParameterStat, ...]:
-    """`parameters` with those norms that were `away`, now that they are known."""
+    """Return `parameters` with the norms that were `away`, now that they are known (`read`)."""
     known = dict(zip(away.names, away.values(read), strict=True))
     found = []
     for one in parameters:
@@ -64,9 +65,9 @@ def filled(parameters: Sequence[ParameterStat], away: Away, read: Sequence[float
 
 
 class Samples:
-    """Of the parameters that optimizers step.
+    """Sampler of the norms of the parameters that optimizers step.
 
-    :param share: of the script's own time that may be spent at all; ``None``: no bound.
+    :param share: the budget, as a share of the script's own time; ``None``: no bound.
     """
 
     def __init__(self, names: Naming, share: float | None = None) -> None:
@@ -75,18 +76,18 @@ class Samples:
         self._copies: list[tuple[str, Any, Any]] = []
         self._away: list[Away] = []
         self._rotate = 0
-        #: When it began, and the seconds that it has taken.
+        #: When sampling began, and the seconds that it has taken.
         self._begin, self._spent = _clock(), 0.0
 
     def due(self, first: bool) -> bool:
-        """Whether it is time for one. `first`: it is one of the first steps."""
+        """Return whether a sample is due. `first`: this is one of the first steps."""
         return first or self._spent < self._share * (_clock() - self._begin)
 
     def before(self, parameters: list[Any], away: bool = True) -> None:
-        """An optimizer is about to step `parameters`. `away`: measure those on an accelerator too."""
+        """Sample `parameters` before an optimizer steps them. `away`: measure those on an accelerator too."""
         begin = _clock()
         named = [(self._names.of(p), p) for p in parameters if isinstance(p, torch.Tensor) and (away or p.is_cpu)]
-        if private.in_mode():  # of the user's, which does not see what we compute (Note [Unseen by the user's modes])
+        if private.in_mode():  # the user's mode must not see our computations (Note [Unseen by the user's modes])
             named = [(name, p) for name, p in named if private.is_plain(p) and private.is_plain(p.grad)]
         with torch.no_grad(), private.unnoticed():
             names = [name for name, _ in named]
@@ -115,7 +116,7 @@ class Samples:
                 self._copies.append((name, p, here.detach().clone()))
 
     def after(self) -> None:
-        """It has stepped."""
+        """Measure the updates after the optimizer has stepped."""
         if not self._copies:
             return
         begin = _clock()
@@ -129,11 +130,11 @@ class Samples:
         self._spent += _clock() - begin
 
     def forget(self) -> None:
-        """No optimizer will step that was about to."""
+        """Drop the copies: the optimizer will not step."""
         self._copies.clear()
 
     def take(self) -> tuple[tuple[ParameterStat, ...], list[Away]]:
-        """What is known of the step that is over, and the norms of it that stay on an accelerator."""
+        """Return and reset the norms of the finished step, and its norms that stay on an accelerator."""
         taken, self._stats = self._stats, {}
         away, self._away = self._away, []
         return tuple(ParameterStat(name, *values) for name, values in taken.items()), away
@@ -145,13 +146,19 @@ class Samples:
 
 
 def _difference(new: Any, old: Any) -> Any:
-    """`new` minus `old`, which is used up. In half precision the difference itself would be rounded."""
+    """Return `new` minus `old`, reusing the memory of `old`.
+
+    In half precision the difference is computed in float32.
+    """
     return new.float() - old if old.dtype in (torch.float16, torch.bfloat16) else old.neg_().add_(new)
 
 
 def norms(names: Sequence[str], tensors: Sequence[Any], which: int) -> tuple[list[float | None], list[Away]]:
-    """2-norms, and those that stay on accelerators; ``None`` for these, and for what is not a dense tensor of floats.
-    Of a distributed one that of the part that is here: Note [No collective of ours]."""
+    """Return the 2-norms of tensors on the CPU, and those that stay on accelerators.
+
+    The first list has ``None`` for the latter, and for anything that is not a dense floating-point tensor. For a
+    distributed tensor only the local part counts: Note [No collective of ours].
+    """
     here: list[Any] = [None if t is None or private.is_partial(t) else private.local(t) for t in tensors]
     out: list[float | None] = [None] * len(here)
     groups: dict[Any, list[int]] = {}

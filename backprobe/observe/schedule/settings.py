@@ -1,4 +1,4 @@
-"""What is to be recorded of a run, as a person asks for it. No torch."""
+"""User settings of a run: what is recorded, and the overhead budget. Does not import torch."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 from ...errors import BackprobeError
 
-#: What watching may take of the time that a script takes alone.
+#: The default overhead budget, as a share of the script's own time.
 DEFAULT_BUDGET = 0.05
-#: MiB of batches that are kept of a run, where nothing else is said.
+#: The default limit on saved batches of a run, in MiB.
 BATCH_MB = 512
-#: What may be asked for without steps costing more than the budget.
+#: Checks whose cost stays within the budget.
 CHEAP = frozenset({"levels"})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What to record.
+    """The settings of what a run records.
 
     :ivar level: ``minimal`` (losses, parameters, updates), ``nodes`` (every node too) or ``full`` (also inspects every
         gradient and result at once).
-    :ivar every: record nodes in each N-th step; the others are watched.
+    :ivar every: record nodes in each N-th step; the other steps get a minimal record.
     :ivar first, last: record nodes in these steps only, counted from 0; ``last`` is not included, ``None`` is no end.
-    :ivar careful: steps at the start that are looked at closely, and after trouble.
+    :ivar careful: how many steps are closely inspected at the start, and after a failure.
     """
 
     level: str = "nodes"
@@ -36,49 +36,49 @@ class Settings:
     checks: frozenset[str] = frozenset()
     #: Globs on the names of modules and parameters whose tensors get histograms.
     histograms: tuple[str, ...] = ()
-    #: Say nothing while the script runs.
+    #: Print nothing while the script runs.
     quiet: bool = False
-    #: A file for a line of each node that runs, ``"-"`` for standard error; empty: none.
+    #: A file that gets a line for each node that runs, ``"-"`` for standard error; empty: none.
     log: str = ""
     #: Measure statistics by layer in every N-th step; 0: in none.
     layer_stats: int = 0
     #: Record every op for a comparison with another run, and save at most this many MiB of tensors.
     record_ops: bool = False
     max_record_mb: int = 512
-    #: Keep the batch of a step with an alarm or an error, in this many MiB at most of all such; 0: keep none.
+    #: Save the batch of a step with an alarm or an error, up to this many MiB in total; 0: save none.
     max_batch_mb: int = 0
-    #: The source text that is kept with what was recorded: ``lines``, ``full`` or ``none`` (Note [Source excerpts]).
+    #: The source text that is saved with a recording: ``lines``, ``full`` or ``none`` (Note [Source excerpts]).
     source: str = "lines"
-    #: The share of the script's own time that watching may take (Note [The budget]); ``None``: every step that the
-    #: other settings ask for is recorded.
+    #: The share of the script's own time that recording may take (Note [The budget]); ``None``: record every step that
+    #: the other settings ask for.
     budget: float | None = None
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is asked for but what costs no more than the budget."""
+        """Return whether no requested feature costs more than the budget."""
         asked = self.level, frozenset(self.checks) - CHEAP, self.histograms, self.log, self.record_ops
         return asked == (Settings.level, frozenset(), (), "", False)
 
     @property
     def chosen(self) -> bool:
-        """Whether somebody has said which steps are to be recorded."""
+        """Return whether the user chose which steps are to be recorded."""
         asked = self.every, self.first, self.last, self.careful
         return asked != (Settings.every, Settings.first, Settings.last, Settings.careful)
 
     def traced(self, step: int) -> bool:
-        """Whether the nodes of a step are asked for."""
+        """Return whether the settings ask for the nodes of a step."""
         if self.level == "minimal" or step < self.first or (self.last is not None and step >= self.last):
             return False
         return (step - self.first) % self.every == 0
 
 
 def budget_of(given: float | str | None, settings: Settings) -> float | None:
-    """The share of the script's own time that watching may take, from what a person says.
+    """Return the share of the script's own time that recording may take, as the user specified it.
 
     :param given: a share (0.05), a text (``"5%"``, ``"0.05"``, ``"none"``), ``None`` for no bound, or ``"default"``:
-        what the variable ``BACKPROBE_BUDGET`` of the environment says, or 5%, where `settings` ask for all steps and no
-        more of each than is recorded of itself; no bound where a person has chosen what to record.
-    :raises BackprobeError: it is not a share above 0.
+        the environment variable ``BACKPROBE_BUDGET``, or 5%, if `settings` are the defaults that affect cost; no bound
+        if the user chose what to record.
+    :raises BackprobeError: the value is not a share above 0.
     """
     if given == "default":
         if not settings.plain or settings.chosen:

@@ -1,14 +1,15 @@
-"""Training steps: where one ends.
+"""Training steps: detects where each one ends.
 
-Note [Where a step ends]: a step is an update. What an optimizer's step ends is over when the next forward or backward
-begins: several optimizers that step one after the other end one step, critic and generator that take turns one each. A
-``GradScaler`` that skips the optimizer ends one too, when it updates its scale. ``autograd.grad`` ends none: a penalty
-or an inner loop belongs to the update after it.
+Note [Where a step ends]: a step is an update. After an optimizer's step, the training step is over when the next
+forward or backward begins: several optimizers that step one after the other end one step; a critic and a generator that
+alternate end one each. A ``GradScaler`` that skips the optimizer also ends a step, when it updates its scale.
+``autograd.grad`` ends none: a penalty or an inner loop belongs to the update after it.
 
-Where no optimizer has stepped yet, one was seen being made, or not. If so, all is one step until it steps. If not, the
-script updates by hand: a backward call that finds gradients already there accumulates into the same step, and one that
-finds none begins a new one; ``autograd.grad`` ends a step where its graph goes and it makes none. What cannot be known:
-an update that the script itself leaves out is one step with the next, and what comes after the last is one of its own.
+Before any optimizer has stepped, it matters whether one was seen being created. If so, everything is one step until it
+steps. If not, the script updates by hand: a backward call that finds gradients accumulates into the same step, and one
+that finds none begins a new step; ``autograd.grad`` ends a step if its graph is freed and it makes none. Two things
+cannot be known: an update that the script itself skips makes one step with the next, and work after the last update is
+a step of its own.
 """
 
 from __future__ import annotations
@@ -35,33 +36,34 @@ from .cost import Cost
 from .losses import Losses, NotedLoss, is_zero, loss_scale
 from .samples import Away, Samples
 
-#: Backward calls after which an optimizer that was made is not waited for any longer.
+#: Backward calls after which an optimizer that was created, but never steps, is no longer waited for.
 UNAIDED = 100
 _clock, _next_seq, _compiling = time.perf_counter, private.next_sequence_nr, private.compiling
 
 
 @dataclass
 class SeenOptimizer:
-    """An optimizer: its class, where it was made, references to what it holds."""
+    """An optimizer: its class, where it was created, and weak references to the parameters that it holds."""
 
     name: str
     spot: CodeLocation | None
     refs: dict[int, weakref.ref[Any]]
     ref: weakref.ref[Any]
-    #: Parameters of the modules in sight where it was made; empty where none was.
+    #: Parameters of the modules that were visible where it was created; empty if there were none.
     present: dict[int, weakref.ref[Any]] = field(default_factory=dict)
     groups: int = 1
     empty: int = 0
     twice: int = 0
     frozen: int = 0
-    #: The counter of nodes when it stepped last.
+    #: The node counter when it stepped last.
     last: int = -1
 
 
 class StepWatch:
-    """Counts steps and measures parameters around optimizer steps.
+    """Counter of training steps, which also measures parameters around optimizer steps.
 
-    :param on_step: called with each finished ``Step``, and what of its loss and of its norms is on an accelerator.
+    :param on_step: called with each finished ``Step``, and the parts of its loss and of its norms that are on an
+        accelerator.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class StepWatch:
         self._handles: list[Any] = []
         self.paused = True
         self.index = 0
-        #: Graphs of earlier steps that are alive, as far as somebody counts them.
+        #: Graphs of earlier steps that are alive, if they are counted.
         self.graphs = 0
         self.stepped = self.stepping = False
         self.ever_stepped = False
@@ -87,38 +89,41 @@ class StepWatch:
         self._written = 0
         #: Parameters that an optimizer held when it stepped.
         self.held: dict[int, weakref.ref[Any]] = {}
-        #: By id: those that were seen being made, or stepping.
+        #: By id: the optimizers that were seen being created, or stepping.
         self.optimizers: dict[int, SeenOptimizer] = {}
         self.stepped_by: set[int] = set()
-        #: Whether a step is over when the optimizers have stepped that ended one before, not when the next begins.
+        #: Whether a step ends when all optimizers that belong to it have stepped, rather than when the next step
+        #: begins.
         self.ends_early: Callable[[], bool] = lambda: False
-        #: How many more steps pass, and the step at which they began to.
+        #: How many more steps take the fast path, and the step at which the fast path began.
         self.passing = self._began_to = 0
-        #: Whether norms are taken of what is on an accelerator: in steps that are recorded.
+        #: Whether norms are taken of tensors on an accelerator: in recorded steps.
         self.samples_away = True
-        #: Where each step that passes is ended by one optimizer, as by critic and generator in turn, the ids of those,
-        #: each with the turn that it is.
+        #: If each fast-path step is ended by one optimizer, as by critic and generator in turn: their ids, each with
+        #: its group.
         self.only: dict[int, frozenset[int]] = {}
-        #: Whether a call of the running step has passed that was looked at quickly (``Passed``).
+        #: Whether a call of the running step took the fast path.
         self.called = False
-        #: Of those that stepped, the counter of nodes when they did.
+        #: By id of an optimizer: the node counter when it stepped during the fast path.
         self._stepped: dict[int, int] = {}
-        #: Of the last step that ended before the next began: the counter of nodes then, and who stepped in it.
+        #: Of the last step that ended before the next began: the node counter at its end, and the optimizers that
+        #: stepped in it.
         self._ended: tuple[int, frozenset[int]] = -1, frozenset()
-        #: Called with each optimizer that stepped in those, and with that counter; and when all have passed, with how
-        #: many and their seconds.
+        #: Called with each optimizer that stepped in fast-path steps, and the node counter then; and after a stretch of
+        #: fast-path steps, with their number and seconds.
         self.passed_by: Callable[[Any, int], None] = lambda optimizer, seq: None
         self.on_passed: Callable[[int, float, bool], None] = lambda steps, seconds, between: None
-        #: Whether records are made of those that pass, as far as they can be told of.
+        #: Whether fast-path steps get deferred records, as far as possible.
         self.tells = False
-        #: When those were over that passed; and of calls in them the step, the number, and what they add to its loss.
+        #: When each fast-path step ended; and of each call in them the step, its number, and its contribution to the
+        #: loss.
         self._ends: list[float] = []
         self.noted: list[tuple[int, int, NotedLoss]] = []
-        #: How many more calls can be a part of the running one's: in one with more it is not known whether gradients
-        #: were cleared between them.
+        #: How many more calls the running step can have: with more it is unknown whether gradients were cleared between
+        #: them.
         self.room = 0
         self._stretch: tuple[int, float, list[float]] = 0, 0.0, []
-        #: Those that stepped in this step, and in steps before.
+        #: The optimizers that stepped in this step; and the groups that stepped together in earlier steps.
         self._turn: set[int] = set()
         self._turns: set[frozenset[int]] = set()
         self._sizes: dict[int, int] = {}
@@ -137,7 +142,7 @@ class StepWatch:
         ]
 
     def pause(self) -> None:
-        """See nothing until ``start``. The hooks stay: this may be called from one of them."""
+        """Observe nothing until ``start``. The hooks stay, because this may be called from one of them."""
         if not self.paused:
             self._paused_at = _clock()
         self.paused = True
@@ -145,7 +150,7 @@ class StepWatch:
         self.samples.forget()
 
     def remove(self) -> None:
-        """Take the hooks off, and finish nothing."""
+        """Remove the hooks without finishing the step."""
         self.pause()
         while self._handles:
             self._handles.pop().remove()
@@ -156,7 +161,7 @@ class StepWatch:
             self.finish()
 
     def finish(self) -> None:
-        """The step is over: emit it, but where it passes, and begin the next."""
+        """End the step, emit its record unless it took the fast path, and begin the next."""
         if self.passing:
             self._pass()
             return
@@ -182,14 +187,14 @@ class StepWatch:
         self.stepped, self.called, self.backwards, self._written = False, False, [], 0
 
     def let_pass(self, steps: int, tells: bool = False) -> None:
-        """The next `steps` steps pass: Note [Steps that pass]. `tells`: records are made of them."""
+        """Let the next `steps` steps take the fast path: Note [Steps that pass]. `tells`: they get deferred records."""
         self.passing, self.tells, self.room = steps, tells, self.losses.plain
         if steps:
             single = all(len(turn) == 1 for turn in self._turns)
             self.only = {by: turn for turn in self._turns for by in turn} if single and self.ends_early() else {}
 
     def tell_passed(self) -> None:
-        """Tell of the optimizers that stepped while steps passed: what they wrote to may be asked for."""
+        """Report the optimizers that stepped during the fast path, since their writes may matter later."""
         stepped, self._stepped = self._stepped, {}
         for by, at in sorted(stepped.items(), key=itemgetter(1)):
             known = self.optimizers.get(by)
@@ -199,9 +204,9 @@ class StepWatch:
                 self.passed_by(optimizer, at)
 
     def _pass(self) -> None:
-        """A step that passes is over."""
+        """End a step that took the fast path."""
         self._ends.append(_clock())
-        if self.backwards:  # calls of it were counted before it was known that it would pass
+        if self.backwards:  # calls that were counted before the step took the fast path
             loss, calls, scale, away = self.losses.take()
             self.noted += [(self.index, number, NotedLoss()) for number in self.backwards[:-1]]
             self.noted.append((self.index, self.backwards[-1], NotedLoss(loss, calls, scale, away)))
@@ -213,7 +218,7 @@ class StepWatch:
             self.stop_passing(True)
 
     def stop_passing(self, between: bool = False) -> None:
-        """No more steps pass for now, nor does the one that is running. `between`: none is."""
+        """End the fast path now, for the running step, too. `between`: no step is running."""
         steps, ends, self._ends = self.index - self._began_to, self._ends, []
         self._stretch = self._began_to, self._last, ends
         self.passing, self.only, self._began_to = 0, {}, self.index
@@ -224,10 +229,9 @@ class StepWatch:
             self._take_notes()
 
     def have_passed(self, mine: float) -> list[tuple[Step, Sequence[Any]]]:
-        """Of the steps that have passed, those that can be told of, each with the parts of its loss that are on an
-        accelerator.
+        """Return the deferred records of the fast-path steps, each with the losses that are on an accelerator.
 
-        :param mine: seconds that watching took in each.
+        :param mine: seconds that recording took in each.
         """
         (first, before, ends), calls, steps = self._stretch, self._take_notes(), []
         if self.tells and first + len(ends) == self.index:
@@ -240,8 +244,10 @@ class StepWatch:
         return steps
 
     def _take_notes(self) -> dict[int, tuple[list[int], NotedLoss]]:
-        """By step, the numbers of calls that were noted, and its loss. The running one does not pass any longer: what
-        was noted of it is a part of what it is."""
+        """Return, by step, the numbers of the noted calls and the loss; clear the notes.
+
+        The running step leaves the fast path: the calls noted for it become part of it.
+        """
         calls: dict[int, tuple[list[int], NotedLoss]] = {}
         for step, number, noted in self.noted:
             numbers, loss = calls.get(step, ([], NotedLoss()))
@@ -254,8 +260,10 @@ class StepWatch:
         return calls
 
     def _memory(self, now: float) -> tuple[int | None, int | None]:
-        """Bytes of this process and of its accelerator, looked up a hundred times a second at most, and as seldom that
-        it takes no more than a thousandth of the time."""
+        """Return the bytes used by this process and by its accelerator, from a cache.
+
+        They are read at most a hundred times a second, and rarely enough to take at most a thousandth of the time.
+        """
         if now >= self._held[0]:
             held = resident(), allocated()
             self._held = now + max(0.01, 1000 * (_clock() - now)), *held
@@ -265,12 +273,12 @@ class StepWatch:
         return not self.paused and os.getpid() == self._pid and threading.get_ident() == self._thread
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if _compiling():  # Dynamo reads this: there is nothing to break a graph for, and nothing of it in what it makes
+        if _compiling():  # Dynamo traces this function: return at once, so that nothing breaks the graph or enters it
             return
         if id(optimizer) in self.only:
             return
         if self._mine():
-            if self.only:  # another one steps now: it is not those that end the steps
+            if self.only:  # another optimizer steps: `only` is wrong
                 self.stop_passing()
             self.stepping = True
             if self.passing:
@@ -342,12 +350,15 @@ class StepWatch:
             self._events.own.since(mark)
 
     def _belongs_before(self, by: int, now: int) -> bool:
-        """Whether an optimizer steps in the step that has ended: nothing was calculated since another one did."""
+        """Return whether an optimizer steps in the step that has just ended.
+
+        That is so if nothing was computed since another one stepped.
+        """
         at, turn = self._ended
         return at == now and by not in turn and not (self.called or self.backwards or self._written)
 
     def _joins(self) -> None:
-        """It has ended too early. From now on it is waited for all of them."""
+        """Add the optimizer to the step that ended too early; from now on, steps wait for all of the group."""
         at, turn = self._ended
         self._ended = at, turn | self._turn
         self._turns.add(self._ended[1])
@@ -355,29 +366,29 @@ class StepWatch:
         self.stepped, self.only = False, {}
 
     def _complete(self) -> bool:
-        """Whether all have stepped that are known to step in one step."""
+        """Return whether all optimizers have stepped that are known to step in one step."""
         if len(self._turns) == 1:
             return self._turn in self._turns
         return self._turn in self._turns and not any(self._turn < turn for turn in self._turns)
 
     @property
     def alone(self) -> bool:
-        """Whether no optimizer is known that would say where a step ends."""
+        """Return whether no optimizer is known that would mark the end of a step."""
         return not self.optimizers and not self.ever_stepped
 
     @property
     def coming(self) -> int:
-        """The step that a forward belongs to that begins now."""
+        """Return the step that a forward which begins now belongs to."""
         over = self.stepped or (self.alone and bool(self.backwards or self._written))
         return self.index + over
 
     @property
     def listed(self) -> dict[int, weakref.ref[Any]] | None:
-        """Parameters that an optimizer held when it stepped; ``None`` where none has."""
+        """Return the parameters that an optimizer held when it stepped; ``None`` if no optimizer has stepped."""
         return self.held if self.ever_stepped else None
 
     def goes_on(self, ref: weakref.ref[Any], since: int) -> bool:
-        """Whether an optimizer that holds that tensor has stepped since the counter of nodes was at `since`."""
+        """Return whether an optimizer that holds the tensor has stepped since the node counter was at `since`."""
         return any(
             max(o.last, self._stepped.get(by, -1)) > since and any(ref is one for one in o.refs.values())
             for by, o in self.optimizers.items()
@@ -385,11 +396,11 @@ class StepWatch:
 
     @property
     def present(self) -> list[dict[int, weakref.ref[Any]]]:
-        """By optimizer that stepped, the parameters in sight where it was made."""
+        """Return, for each optimizer that stepped, the parameters that were visible where it was created."""
         return [o.present for o in self.optimizers.values() if o.present and o.refs]
 
     def records(self) -> tuple[OptimizerSeen, ...]:
-        """The optimizers that stepped."""
+        """Return records of the optimizers that stepped."""
         frames, leaves = self._names.frames, self._names.leaves
         found = []
         for o in self.optimizers.values():
@@ -398,7 +409,7 @@ class StepWatch:
         return tuple(found)
 
     def made(self, optimizer: Any, spot: Any, modules: Callable[[], list[Any]]) -> None:
-        """An optimizer is being made, or given more parameters, at `spot`, where `modules` are in sight."""
+        """Note an optimizer that is being created, or given more parameters, at `spot`, where `modules` are visible."""
         known = self.optimizers.get(id(optimizer))
         if len(self.optimizers) < 1000 and (known is None or known.ref() is not optimizer):
             known = self._known(optimizer, spot)
@@ -413,29 +424,31 @@ class StepWatch:
         return known
 
     def some_held(self) -> list[Any]:
-        """A few of the parameters that optimizers hold."""
+        """Return up to four of the parameters that optimizers hold."""
         return [p for p in (ref() for ref in islice(self.held.values(), 4)) if p is not None]
 
     def scaler_updates(self, scale: Any) -> None:
-        """A ``GradScaler`` is about to update its `scale`: the iteration is over, also where the optimizer was left
-        out."""
+        """Note that a ``GradScaler`` is about to update its `scale`.
+
+        The iteration is over, even if the optimizer was skipped.
+        """
         self.losses.scaled(scale)
         self.stepped = self.stepped or bool(self.backwards)
 
     def grad_over(self) -> None:
-        """``autograd.grad`` was called with a graph that is gone now, and made none."""
+        """Note a call of ``autograd.grad`` whose graph is freed and that made none."""
         if not (self.optimizers or self.ever_stepped or self.stepping or self._written):
             self.stepped = True
 
     def writes(self, leaves: list[Any]) -> None:
-        """A backward call that adds gradients to `leaves` begins."""
+        """Note that a backward call begins that adds gradients to `leaves`."""
         if not self.accumulates(leaves):
             self.finish()
         self._written += 1
         self.losses.begins()
 
     def accumulates(self, leaves: list[Any]) -> bool:
-        """Whether a backward call into `leaves` belongs to the running step (Note [Where a step ends])."""
+        """Return whether a backward call into `leaves` belongs to the running step (Note [Where a step ends])."""
         if self.stepping:  # an optimizer that calls a closure
             return True
         if self.stepped:
@@ -449,6 +462,5 @@ class StepWatch:
 
 
 def is_torchs(optimizer: Any) -> bool:
-    """Whether `optimizer` is one of torch's own, and not of a class that derives from one, and its step makes no
-    graph."""
+    """Return whether `optimizer` is exactly one of torch's own classes, and its step makes no graph."""
     return type(optimizer).__module__.startswith("torch.optim.") and not optimizer.defaults.get("differentiable")

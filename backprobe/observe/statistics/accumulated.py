@@ -1,18 +1,19 @@
-"""What backward calls leave in ``.grad`` before an optimizer steps, in the steps that are looked at.
+"""Measures the gradients that backward calls leave in ``.grad`` before an optimizer steps, in measured steps.
 
-Note [What came of a gradient]: the engine's calls are heard (Note [In place of the engine's function]), next to torch's
-own, so that others hear them as they are. When one is over that gave an optimizer's parameters gradients, their total
-norm is taken; the optimizer is given another one where a script has clipped in between. That says nothing where a
-``GradScaler`` is known and the loss was not seen to be multiplied by it, in the first step, in which no scaler is known
-yet, and where an optimizer calls a closure.
+Note [What came of a gradient]: the tracker intercepts calls of the autograd engine
+(Note [In place of the engine's function]), innermost of all listeners, so that other listeners see the calls unchanged.
+After a call that gave gradients to an optimizer's parameters, it measures their total norm. If the script clips the
+gradients, the optimizer later sees another norm. The comparison is impossible in three cases: a ``GradScaler`` is known
+but the loss was not seen to be multiplied by it; the first step, in which no scaler is known yet; and an optimizer that
+calls a closure.
 
-Note [Who clips]: that norm is another pass over all gradients. A script that clips writes to them in each step, mostly,
-or never does. So where nothing came between the backward and the optimizer in ``SURE`` looks, and the norm was the same
-to the bit, it is taken in one look of ``SELDOM``, until something does; in the others no call is heard, but for those
-of a script that accumulates.
+Note [Who clips]: the total norm costs another pass over all gradients. A script that clips usually writes to the
+gradients in every step; other scripts never do. So after ``SURE`` measurements in which nothing was written between the
+backward and the optimizer's step, and the two norms were bitwise equal, only one measurement in four takes the norm,
+until a write occurs. In the other measurements no engine call is intercepted, unless the script accumulates gradients.
 
-Calls are those of micro batches where each was made at the same place, without ``retain_graph``, from a graph that was
-made after the call before, and where gradients are meanwhile as that left them.
+Calls count as micro batches of one accumulated step if each was made at the same place, without ``retain_graph``, from
+a graph that was built after the previous call, and if gradients were left unchanged between the calls.
 """
 
 from __future__ import annotations
@@ -30,16 +31,17 @@ from ...torch_internals.uncompiled import dynamo_passthrough
 from .noise import Micro
 from .numbers import norms, usable
 
-#: Looks after which a script is taken for one that does not clip; one of how many is to find that out of such a one.
+#: Measurements without clipping after which the script is assumed not to clip, and the interval, in measurements, at
+#: which this is then checked again.
 SURE, SELDOM = 3, 4
-#: By device and dtype: parameters, each with its group.
+#: Parameters with their parameter groups, by (device, dtype of the parameter, dtype of the gradient).
 Groups = dict[Any, list[tuple[Any, Any]]]
-#: Of a parameter: a reference to its gradient, and the version of that.
+#: State of a parameter's gradient: a reference to the gradient and its version counter; ``None`` without a gradient.
 Mark = tuple[Any, int] | None
 
 
 def stepped(optimizer: Any) -> Groups:
-    """The parameters with gradients that can be looked at."""
+    """Return the optimizer's parameters whose gradients exist and can be measured, grouped by device and dtypes."""
     found: Groups = {}
     off: dict[Any, bool] = {}
     for group in optimizer.param_groups:
@@ -58,53 +60,64 @@ def stepped(optimizer: Any) -> Groups:
 
 
 def total(lengths: Iterable[Any]) -> Any:
-    """Of vectors of norms the norm of all together, on the device of the first."""
+    """Return the norm of the concatenation of vectors whose norms are given, on the device of the first."""
     known = list(lengths)
     return torch.cat([length.float().to(known[0].device) for length in known]).norm()
 
 
 class Listening:
-    """Whether the calls that give an optimizer gradients are heard: Note [Who clips]. `turn`: how often it was looked
-    at before."""
+    """Decision whether the backward calls that give one optimizer gradients are intercepted: Note [Who clips].
+
+    `turn`: how many times the optimizer was measured before.
+    """
 
     def __init__(self) -> None:
         self._alone, self._accumulates = 0, False
 
     def measures(self, turn: int) -> bool:
-        """Whether that look is to find out if gradients are what the backward left."""
+        """Return whether this measurement takes the norm after the backward, to detect clipping."""
         return self._alone < SURE or turn % SELDOM == 0
 
     def hears(self, turn: int) -> bool:
         return self._accumulates or self.measures(turn)
 
     def heard(self, calls: int, touched: bool) -> None:
-        """So many calls gave something. `touched`: something wrote to the gradients then, or put others there, as far
-        as versions tell."""
+        """Record that `calls` backward calls gave the optimizer gradients.
+
+        :param touched: the gradients were written to or replaced before the optimizer's step, as far as version
+            counters show.
+        """
         self._accumulates = calls > 1
         self._alone = 0 if touched else self._alone + 1
 
     def found(self, factor: float) -> None:
-        if factor != 1.0:  # also what changes no version: ``p.grad.data.clamp_()``
+        if factor != 1.0:  # detects writes that change no version counter as well, such as ``p.grad.data.clamp_()``
             self._alone = 0
 
 
 class Heard:
-    """What is known of the calls that gave one optimizer gradients, since it stepped last."""
+    """State of the backward calls that gave one optimizer gradients since its last step."""
 
     def __init__(self, micro: Micro, measures: bool) -> None:
-        #: The total norm of its gradients when the last one was over; ``None`` where it is not known. Whether that is
-        #: taken.
+        #: The total norm of the optimizer's gradients after the last call, ``None`` if unknown; and whether it is
+        #: measured.
         self.length: Any = None
         self.measures = measures
-        #: What a scaler multiplied the last loss by.
+        #: The factor by which a ``GradScaler`` multiplied the last loss.
         self.scale: Any = None
         self.micro = micro
-        #: How the last one left gradients, where it was made, and the counter of nodes then.
+        #: The state of the gradients after the last call, the call's place, and the next sequence number at that time.
         self._left: list[Mark] | None = None
         self._place, self._nodes = None, 0
 
     def begins(self, before: list[Mark], place: Any, oldest: int, again: bool) -> None:
-        """One is about to be made, from a graph whose roots have numbers from `oldest` on. `again`: which it keeps."""
+        """Record that a backward call is about to be made.
+
+        :param before: state of the gradients before the call.
+        :param place: the line of the call.
+        :param oldest: the lowest sequence number among the nodes of the call's roots.
+        :param again: the call was made with ``retain_graph``.
+        """
         self.micro.spoilt = self.micro.spoilt or again
         if self._left is None or not same(self._left, before):
             self.micro.restart(not any(before))
@@ -115,26 +128,29 @@ class Heard:
         self.micro.begins()
 
     def over(self, after: list[Mark], sure: bool) -> None:
-        """It is over, and gave something. `sure`: whether the scale is known."""
+        """Record that the call returned and gave the optimizer gradients.
+
+        :param sure: the loss scale is known.
+        """
         self.micro.spoilt = self.micro.spoilt or not sure
         self.micro.over()
         self._left, self._nodes = after, private.next_sequence_nr()
 
     def is_touched(self, optimizer: Any) -> bool:
-        """Whether its gradients are others now, as far as versions tell."""
+        """Return whether gradients changed since the last call, as far as version counters show."""
         return self._left is None or not same(self._left, marks(optimizer))
 
 
 class Accumulated:
-    """Hears the engine's calls.
+    """Interceptor of calls of the autograd engine.
 
-    :param due: gives the optimizers that are looked at when they step next, how often they were looked at before, and
-        whether the norm that is left to them is taken.
-    :param place: gives the script's place at or above a frame.
-    :param scale: gives what the roots of a call were multiplied by, which is ``None`` for nothing, and whether that is
-        known.
-    :param fault: told of what fails here.
-    :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end.
+    :param due: returns the optimizers that are measured at their next step: (optimizer, number of its measurements so
+        far, whether the norm after the backward is measured).
+    :param place: returns the script's code location at or above a frame.
+    :param scale: returns the factor by which the roots of a call were multiplied, ``None`` for none, and whether that
+        is certain.
+    :param fault: receives exceptions of backprobe's own code.
+    :param clock: returns a timestamp when measuring begins; ``took`` receives this timestamp when it ends.
     """
 
     def __init__(
@@ -160,7 +176,7 @@ class Accumulated:
         self._heard.clear()
 
     def take(self, optimizer: Any) -> Heard | None:
-        """It is about to step: what was heard."""
+        """Return and forget the state of the backward calls for `optimizer`, which is about to step."""
         return self._heard.pop(id(optimizer), None)
 
     @dynamo_passthrough
@@ -178,7 +194,7 @@ class Accumulated:
         return result
 
     def _safely(self, look: Callable[..., Any], *given: Any) -> Any:
-        if private.graph_task() != -1:  # a call inside another one
+        if private.graph_task() != -1:  # a nested call
             return None
         mark = self._clock()
         try:
@@ -192,7 +208,11 @@ class Accumulated:
         return None
 
     def _begins(self, roots: Any, args: Any, frame: Any) -> Any:
-        """A call is about to be made: the optimizers, how their gradients are, and the scale."""
+        """Prepare for a backward call.
+
+        :returns: the measured optimizers with the states of their gradients, and the loss scale; ``None`` if there are
+            none.
+        """
         optimizers = self._due()
         if not optimizers or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
             return None
@@ -214,7 +234,7 @@ class Accumulated:
         for optimizer, heard, before in optimizers:
             after = marks(optimizer)
             if same(before, after):
-                continue  # it has nothing to do with these
+                continue  # this backward call gave the optimizer no gradients
             heard.over(after, sure)
             heard.length, heard.scale = None, scale
             if sure and heard.measures and (groups := stepped(optimizer)):
@@ -223,7 +243,7 @@ class Accumulated:
 
 
 def marks(optimizer: Any) -> list[Mark]:
-    """How its gradients are, by parameter: what is written to one, or puts another there, changes it."""
+    """Return the state of every gradient of `optimizer`: any in-place write or replacement changes it."""
     grads = [p.grad if private.is_plain(p) else None for group in optimizer.param_groups for p in group["params"]]
     return [None if grad is None else (private.tensor_ref(grad), grad._version) for grad in grads]
 

@@ -1,10 +1,11 @@
-"""What modules and functions put out, in the steps that are looked at: hooks on modules, and what the graph keeps.
+"""Measures the outputs of modules and functions in measured steps, with module hooks and from saved tensors.
 
-Note [Read from the graph]: softmax, tanh, sigmoid and relu keep their result for backward, fused attention its queries
-and keys, and ``topk`` what it chose, whether a module or a function of the script's calls them. So they are read from
-the graph when an outermost module returns: no mode is on, and nothing is called that would not be called alone. The
-counter of nodes at each module's beginning and end tells whose they are. What has no graph, lies behind a saved-tensor
-hook or is recomputed by a checkpoint is not seen. A graph of more than ``MOST`` nodes is looked at no further.
+Note [Read from the graph]: softmax, tanh, sigmoid and relu save their results for backward, fused attention saves its
+queries and keys, and ``topk`` saves the chosen indices, no matter whether a module or a function of the script calls
+them. So these values are read from the graph when an outermost module returns: no mode is active, and no operation of
+the script is replaced. The sequence numbers at the beginning and end of each module call tell which module made a node.
+Values without a graph, values behind a saved-tensor hook, and values that a checkpoint recomputes are not measured. At
+most ``MOST`` nodes of a graph are visited.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from .numbers import SELDOM, Numbers, usable, wide
 from .outputs import Held, Outputs
 from .routers import CHOICES, Routers, load
 
-#: Nodes of a graph that are looked at; outermost calls of a step whose graph is.
+#: Maximum number of nodes of a graph that are visited, and of outermost module calls per step whose graph is visited.
 MOST, CALLS = 5_000, 4
-#: Of tanh and sigmoid: how near to its bounds a value is saturated, as a share of their distance.
+#: Distance from a bound of tanh or sigmoid below which a value counts as saturated, as a fraction of the range.
 EDGE = 0.005
-#: Nodes between a softmax and the product whose logits it takes.
+#: Maximum number of nodes between a softmax and the matrix product that gave its logits.
 _BETWEEN = 8
 _THROUGH = ("View", "UnsafeView", "Reshape", "MaskedFill", "Where", "Add", "Mul", "Div", "ToCopy", "Expand")
-#: Modules each of whose outputs is a sum over what one row of the weight takes in.
+#: Modules in which each output is a sum over one row of the weight.
 SUMS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _clock, _is_grad_enabled = time.perf_counter, torch.is_grad_enabled
 _compiling, _graph_task, _next_seq = private.compiling, private.graph_task, private.next_sequence_nr
@@ -48,23 +49,24 @@ _KEEPS: dict[str, str] = {
     "SoftmaxBackward0": "softmax",
     "SafeSoftmaxBackward0": "softmax",
 }
-#: The quantity that each is told as.
+#: The quantity that is measured for each kind of activation.
 _TOLD = {"relu": "dead", "tanh": "saturated", "sigmoid": "saturated", "softmax": "attention_entropy"}
-#: What is done with nodes of a name that are looked at; "attention" with those whose names begin so.
+#: What is measured at nodes of a name; ``attention`` for names that begin with ``_FUSED``.
 _KINDS = {**_KEEPS, **dict.fromkeys(CHOICES, "choice")}
 _FUSED = "ScaledDotProduct"
-#: Those that a model may well put out at their bounds.
+#: Activations that a model may saturate on purpose at its outputs.
 _BOUNDED = ("tanh", "sigmoid")
-#: By class of a node what is done with it, where the class has its name: asked for thousands of times a look.
+#: ``_what`` by node class, for classes with a unique name: it is needed thousands of times per measurement.
 _of_class: dict[type, str] = {}
 
 
 class Activations:
-    """Attached while one step is looked at.
+    """Measurements of the outputs of modules during one step.
 
-    :param name_of: gives the name of a module that is called, ``None`` for one that has none.
-    :param fault: told of what fails here.
-    :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end, with seconds before.
+    :param name_of: returns the name of a called module; ``None`` for a module without a name.
+    :param fault: receives exceptions of backprobe's own code.
+    :param clock: returns a timestamp when measuring begins; ``took`` receives it when measuring ends, with the seconds
+        spent before the timestamp.
     """
 
     def __init__(
@@ -79,26 +81,27 @@ class Activations:
         self._outputs: dict[tuple[Any, Any], Outputs] = {}
         self._thread = get_ident()
         self._hooks = ModuleHooks(self._enter, self._leave)
-        #: By id of a module that was called, the module and its name.
+        #: By id of a called module: the module and its name.
         self._names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
-        #: Names of the modules that run.
+        #: Names of the modules whose calls are running, outermost first.
         self._stack: list[str | None] = []
-        #: Of the outermost call: the counter of nodes wherever a module began or ended, and whose nodes come then.
+        #: For the outermost call: the sequence number at each beginning and end of a module call, and the name of the
+        #: module that makes the nodes from there on.
         self._moments: list[int] = []
         self._whose: list[str | None] = []
         self._done: set[str] = set()
         self._last: Any = None
         self._calls = 0
-        #: Looks that are over; whether the greatest elements are asked for in this one.
+        #: Number of finished measurements, and whether this one includes the largest absolute values.
         self._looks, self._closely = 0, True
         self._held = Held()
-        #: Results of relus whose units are counted, and along which dimensions.
+        #: Results of relus whose dead units are counted, each with the dimensions to reduce over.
         self._relus: list[tuple[str, Any, list[int]]] = []
-        #: Seconds in what is too short for a mark.
+        #: Seconds spent in sections that are too short to be clocked separately.
         self._brief = 0.0
 
     def attach(self) -> None:
-        """A step is looked at from now on."""
+        """Begin to measure a step."""
         self.numbers, self._thread = Numbers(), get_ident()
         self._closely = self._looks % SELDOM == 0
         if self._closely:
@@ -116,7 +119,7 @@ class Activations:
         self._last = None
 
     def taken(self) -> Numbers:
-        """The step's outputs are all there: their numbers."""
+        """Return the numbers of the step, after its last module call."""
         self._looks += 1
         for (_, dtype), outputs in self._outputs.items():
             outputs.tell(dtype, self.numbers)
@@ -186,11 +189,11 @@ class Activations:
             self._fault(error)
 
     def _at_once(self, name: str, output: Any) -> Any:
-        """The tensor that a module put out, where it is to be measured now: Note [Small outputs wait]."""
+        """Return the output tensor of a module if it is to be measured now: Note [Small outputs wait]."""
         if isinstance(output, (tuple, list)) and output:
             output = output[0]
         if not isinstance(output, torch.Tensor) or output is self._last or name in self._done:
-            return None  # a container gives what its last part gave
+            return None  # a container returns the output of its last child
         self._last = output
         if not output.requires_grad or not private.is_plain(output) or private.hands_off(output) or not usable(output):
             return None
@@ -205,12 +208,12 @@ class Activations:
         return found
 
     def _sums(self, module: nn.Module) -> None:
-        weight = module._parameters.get("weight")  # a property, where it is parametrized
+        weight = module._parameters.get("weight")  # absent from `_parameters` if it is parametrized
         if weight is not None and private.is_plain(weight) and weight.dim() > 1:
             self.numbers.sums[id(weight)] = math.prod(weight.shape[1:])
 
     def _graph(self, output: Any) -> None:
-        """An outermost module returned: what its graph keeps."""
+        """Measure the saved tensors in the graph of an outermost module's output."""
         self._last = None
         self._calls += 1
         tensors = [t for t in tensors_in(output, most=32) if t.grad_fn is not None]
@@ -222,7 +225,7 @@ class Activations:
         outputs = set(map(shaped, roots))
         choices = []
         self._relus.clear()
-        for node in waiting:  # grows as we go
+        for node in waiting:  # the list grows during the loop
             what = _of_class.get(type(node))
             if what is None:
                 what = _what(node)
@@ -244,17 +247,20 @@ class Activations:
         self._relus.clear()
 
     def _name_at(self, node: Any) -> str | None:
-        """The innermost module whose call made `node`."""
+        """Return the name of the innermost module whose call made `node`."""
         at = bisect_right(self._moments, node._sequence_nr()) - 1
         return self._whose[at] if at >= 0 else None
 
     def _saved(self, node: Any, what: str) -> Any:
-        """The floats that it keeps by that name, where no hook of anybody's packed them, as they were."""
+        """Return the saved tensor `what` of `node`, detached.
+
+        :returns: ``None`` if it is not a readable float tensor, or was packed by a saved-tensor hook.
+        """
         value = kept_by(node, what)
         return value.detach() if value is not None and usable(value) else None
 
     def _routers(self, choices: list[Any], nodes: list[Any]) -> None:
-        """How loaded the experts are that routers chose."""
+        """Measure how evenly routers distribute rows among experts."""
         routers = Routers(nodes, kept_by)
         for node in choices:
             name, found = self._name_at(node), routers.choice(node)
@@ -264,7 +270,7 @@ class Activations:
                 self.numbers.add("router_idle", [name], [idle])
 
     def _whose_units(self, node: Any) -> str | None:
-        """The module whose outputs go into an activation: those are its units. Else the one that calls it."""
+        """Return the module whose units an activation has: that of its input, or else the module that calls it."""
         before = node.next_functions[0][0]
         module = self._name_at(before) if before is not None else None
         return module if module is not None else self._name_at(node)
@@ -292,7 +298,10 @@ class Activations:
             self.numbers.add("saturated", [name], [(off > 1 - 2 * EDGE).float().mean()])
 
     def _first(self, quantity: str, name: str) -> bool:
-        """Whether it is the first of a step: the last such node of a module's first call."""
+        """Mark `quantity` of the module `name` as measured in this step, and return whether it was not before.
+
+        Nodes are visited from the roots, so the last such node of the module's first call is measured.
+        """
         key = f"{quantity}|{name}"
         if key in self._done:
             return False
@@ -300,7 +309,10 @@ class Activations:
         return True
 
     def _logits(self, node: Any) -> Any:
-        """The greatest logit that a softmax was given, before any mask, from the product that gave it."""
+        """Return the largest logit of a softmax before any mask, computed from the matrix product before it.
+
+        :returns: ``None`` if there is no such product.
+        """
         factor = 1.0
         for _ in range(_BETWEEN):
             following = [child for child, _ in node.next_functions if child is not None]
@@ -346,10 +358,10 @@ class Activations:
 
 
 def _what(node: Any) -> str:
-    """What is done with a node; empty for nothing."""
+    """Return what is measured at a node; empty for nothing."""
     name = node.name()
     what = "attention" if name.startswith(_FUSED) else _KINDS.get(name, "")
     kind = type(node)
-    if kind.__name__ == name and not issubclass(kind, BackwardCFunction):  # else of many, or the script's, that may go
+    if kind.__name__ == name and not issubclass(kind, BackwardCFunction):  # unique, and not the script's
         _of_class[kind] = what
     return what

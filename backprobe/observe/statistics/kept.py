@@ -1,4 +1,4 @@
-"""What nodes of a graph keep, and numbers of it."""
+"""Reads saved tensors of graph nodes, and computes statistics of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from ...torch_internals import private
 from .numbers import wide
 
-#: Logits that are worked out again, about.
+#: Approximate number of logits that are recomputed.
 LOGITS = 1 << 18
-#: What only gives values another shape.
+#: Prefixes of nodes that only change the shape or layout of values.
 _RESHAPES = (
     "View",
     "UnsafeView",
@@ -27,7 +27,7 @@ _RESHAPES = (
 
 
 def kept_by(node: Any, what: str) -> Any:
-    """What `node` keeps by that name, where no hook of anybody's packed it and it can be looked at."""
+    """Return the saved tensor `what` of `node`; ``None`` if a saved-tensor hook packed it or it cannot be read."""
     slot = private.saved_slot(node, what)
     if slot is None:
         return None
@@ -38,20 +38,23 @@ def kept_by(node: Any, what: str) -> Any:
 
 
 def shaped(node: Any) -> Any:
-    """What gave the values that `node` gives in another shape."""
+    """Return the node that computed the values of `node`, past nodes that only change their shape."""
     while node.name().startswith(_RESHAPES) and node.next_functions and node.next_functions[0][0] is not None:
         node = node.next_functions[0][0]
     return node
 
 
 def entropy(p: Any) -> Any:
-    """The mean over rows, in nats."""
+    """Return the mean entropy of the rows of `p`, in nats."""
     p = wide(p)
     return -torch.special.xlogy(p, p).sum(-1).mean()
 
 
 def product(q: Any, k: Any, factor: Any) -> Any:
-    """The greatest element of the products of two batches of matrices, over as many of them as ``LOGITS`` allows."""
+    """Return the largest element of the batched products of `q` and `k`, times `factor`.
+
+    Only evenly spaced batch elements are multiplied, about as many as ``LOGITS`` elements of the result allow.
+    """
     each = q.shape[1] * k.shape[2]
     batch = max(1, LOGITS // max(each, 1))
     stride = max(1, -(-q.shape[0] // batch))
@@ -60,7 +63,7 @@ def product(q: Any, k: Any, factor: Any) -> Any:
 
 
 def features(node: Any, result: Any) -> int:
-    """The dimension of a result that its units lie along."""
+    """Return the dimension of an activation's result along which its units lie."""
     if result.dim() > 3:
         return 1
     before = node.next_functions[0][0]

@@ -1,4 +1,4 @@
-"""What the loss was from one look to the next: every step says it, also where nothing else is measured."""
+"""Collects the losses of the steps between two measurements, including steps in which nothing else is measured."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from statistics import median
 from ...records import Measured, Step
 from ...records.statistics import LOSSES, OF
 
-#: Losses from one look to the next that are kept.
+#: Maximum number of losses that are kept between two measurements.
 MOST = 10_000
 
 
 class Losses:
-    """Takes the steps, and adds to a look what their losses were since the last one."""
+    """Losses of the steps since the last measurement, added to the next one as their median and maximum."""
 
     def __init__(self) -> None:
         self._since: list[float] = []
-        #: By the names of a look, those with the loss.
+        #: By the names of a measurement: the same names followed by those of the loss quantities.
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def add(self, step: Step) -> None:
@@ -25,8 +25,10 @@ class Losses:
             self._since.append(step.loss)
 
     def beside(self, measured: Measured) -> Measured:
-        """`measured`, with the median and the greatest loss of the steps since the last look; NaN where one is not
-        finite."""
+        """Return `measured` with the median and maximum loss of the steps since the last measurement.
+
+        Both are NaN if any of these losses is not finite.
+        """
         since, self._since = self._since, []
         if not since:
             return measured

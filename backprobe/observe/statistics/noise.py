@@ -1,15 +1,16 @@
-"""The gradient noise scale, from the gradients that the micro batches of an accumulated step add.
+"""The gradient noise scale, from the gradients of the micro batches of an accumulated step.
 
-Note [Two batch sizes]: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1, estimate the noise of gradients from
-the squared norms of those of two batch sizes, here of one micro batch and of all k of a step. With s the mean of the k
-squared norms and b the squared norm of their mean, unbiased estimates are ``(k b - s) / (k - 1)`` of the squared norm
-of the true gradient, and ``(s - b) / (1 - 1/k)`` of the trace of the covariance of a micro batch's gradient. Their
-quotient is not unbiased, and one look's is mostly noise: so each has a running mean over looks. The quotient is the
-simple noise scale, in micro batches; times the size of one it is in examples.
+Note [Two batch sizes]: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1, estimate gradient noise from the
+squared gradient norms at two batch sizes; here these are one micro batch, and all k micro batches of a step. Let s be
+the mean of the k squared norms, and b the squared norm of their mean. Unbiased estimates are ``(k b - s) / (k - 1)``
+for the squared norm of the true gradient, and ``(s - b) / (1 - 1/k)`` for the trace of the covariance of a micro
+batch's gradient. Their quotient is biased, and from one measurement it is mostly noise. So each estimate is averaged
+over measurements before the division. The quotient is the simple noise scale in units of micro batches; multiply it by
+the size of a micro batch to get examples.
 
-What one call added is ``.grad`` after it minus ``.grad`` before it. Of a parameter of more than ``MANY`` elements that
-is taken of evenly spaced ones, from another one on in each look, and counts as many times as they are apart: over looks
-each element is taken as often as any other, and the squared norms are unbiased.
+The gradient of one call is ``.grad`` after the call minus ``.grad`` before it. For a parameter of more than ``MANY``
+elements, it is taken from evenly spaced elements and scaled up by their spacing. The offset changes with every
+measurement, so that over time each element is used equally often, and the squared norms are unbiased.
 """
 
 from __future__ import annotations
@@ -21,31 +22,33 @@ import torch
 from ...torch_internals import private
 from .numbers import HALF, Found, Numbers, usable
 
-#: What a look counts in the running means, once there are as many as that makes.
+#: Minimum weight of a measurement in the running means.
 RATE = 0.05
-#: Elements of a parameter that are copied, at most.
+#: Target for the maximum number of elements of a parameter that are copied.
 MANY = 1 << 14
-#: What is measured and makes the noise scale: the mean of the squared norms, the squared norm of the mean, how many.
+#: The measured quantities that give the noise scale: the mean of the squared norms, the squared norm of the mean, and
+#: the number of micro batches.
 SMALL, BIG, CALLS = "noise_small", "noise_big", "micro_batches"
-#: Whether something was written between two calls that versions do not show, as through ``.data``: above zero.
+#: The squared norm of writes between two calls that version counters do not show, such as writes through ``.data``.
 ASTRAY = "noise_astray"
-#: By device: parameters, where to begin, how far to go, and of how many elements that is.
+#: By device: (parameter, offset of the first element, spacing of the elements, number of elements).
 Chosen = dict[Any, list[tuple[Any, int, int, int]]]
 
 
 class Micro:
-    """What the calls add that give one optimizer gradients, from one step of it to the next.
+    """Gradients that the backward calls add for one optimizer between two of its steps.
 
-    :param turn: how often it was looked at before.
+    :param turn: how many times the optimizer was measured before.
     """
 
     def __init__(self, optimizer: Any, turn: int) -> None:
         self._turn = turn
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._chosen: Chosen | None = None
-        #: Not known after all: gradients that are rounded, or that cannot be looked at; calls that are not alike.
+        #: The noise scale cannot be computed: half precision, gradients that cannot be read, or dissimilar backward
+        #: calls.
         self.spoilt = _several_ranks()
-        #: The calls that gave something, and those of them that are added up.
+        #: Number of calls that gave gradients, and number of these whose squared norms are in the sum.
         self.calls = self._added = 0
         self._first: dict[Any, Any] | None = None
         self._last: dict[Any, Any] | None = None
@@ -53,29 +56,36 @@ class Micro:
         self._astray: Any = None
 
     def restart(self, empty: bool) -> None:
-        """Gradients are not as the last call left them, if there was one: what comes is counted from here."""
+        """Start a new count, because gradients changed since the last call or there was no call before.
+
+        :param empty: no parameter has a gradient.
+        """
         self.calls = self._added = 0
         self._sum, self._astray, self._first = None, None, None if empty or self.spoilt else self._now()
         self._last = self._first
 
     def begins(self) -> None:
-        """Another call is about to be made. Where none comes after the first, nothing is copied."""
+        """Record that another call is about to be made. Nothing is copied until a second call begins."""
         if self.spoilt or not self.calls:
             return
         if self.calls > self._added:
             self._add()
-            self._astray = (self._sum == 0).float() if self._sum is not None else None  # cleared
+            self._astray = (self._sum == 0).float() if self._sum is not None else None  # cleared through ``.data``
         elif self._last is not None and self._astray is not None:
             self._astray = self._astray + self._square(self._now(), self._last)
 
     def over(self) -> None:
-        """It gave something."""
+        """Record that the call gave gradients."""
         self.calls += 1
         if not self.spoilt and self.calls > 1:
             self._add()
 
     def tell(self, title: str, scale: Any, numbers: Numbers) -> None:
-        """The optimizer is about to step."""
+        """Add the quantities of the step to `numbers`. Called when the optimizer is about to step.
+
+        :param title: the name of the optimizer.
+        :param scale: the loss scale, ``None`` for none.
+        """
         if self.spoilt or self._added < 2 or self._last is None:
             return
         mean, whole = self._sum / self.calls, self._square(self._last, self._first) / self.calls**2
@@ -93,7 +103,7 @@ class Micro:
             self._last, self._added = now, self._added + 1
 
     def _choose(self) -> Chosen:
-        """The elements that are copied: once, and only where something is."""
+        """Choose the elements that are copied."""
         chosen: Chosen = {}
         for p in self._parameters:
             if not p.requires_grad or not p.numel():
@@ -107,7 +117,7 @@ class Micro:
         return chosen
 
     def _now(self) -> dict[Any, Any]:
-        """By device, a copy of the gradients."""
+        """Return a copy of the chosen elements of all gradients, by device."""
         if self._chosen is None:
             self._chosen = self._choose()
         found: dict[Any, Any] = {}
@@ -128,7 +138,7 @@ class Micro:
         return found
 
     def _square(self, now: dict[Any, Any], before: dict[Any, Any] | None) -> Any:
-        """The squared norm of what was added."""
+        """Return the squared norm of the difference between two copies of gradients."""
         total = None
         for device, chosen in (self._chosen or {}).items():
             more = now[device] if before is None else now[device] - before[device]
@@ -143,24 +153,30 @@ class Micro:
 
 
 def _several_ranks() -> bool:
-    """Whether what one call adds may be the mean over ranks of what several did."""
+    """Return whether there are several ranks: then the gradient of one call may be a mean over ranks."""
     there = torch.distributed.is_available() and torch.distributed.is_initialized()
     return bool(there and torch.distributed.get_world_size() > 1)
 
 
 def estimates(small: float, big: float, calls: float) -> tuple[float, float]:
-    """The trace of the covariance and the squared norm of the true gradient: Note [Two batch sizes]."""
+    """Return estimates of the trace of the covariance and of the squared norm of the true gradient.
+
+    See Note [Two batch sizes]. `small` is the mean of the squared norms, `big` the squared norm of the mean.
+    """
     return (small - big) / (1 - 1 / calls), (calls * big - small) / (calls - 1)
 
 
 class NoiseScale:
-    """Running means, by optimizer."""
+    """Running means of the two estimates, by optimizer."""
 
     def __init__(self) -> None:
         self._means: dict[str, tuple[int, float, float]] = {}
 
     def put(self, found: Found) -> None:
-        """Instead of what was measured in a look, what it says by now. Nothing where the gradient is lost in noise."""
+        """Replace the quantities of one measurement in `found` by the noise scale from the running means.
+
+        Nothing replaces them while the estimated squared norm of the true gradient is not positive.
+        """
         smalls, bigs, astray = (found.pop(quantity, {}) for quantity in (SMALL, BIG, ASTRAY))
         scales = {}
         for title, small in smalls.items():

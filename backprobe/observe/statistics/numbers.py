@@ -1,9 +1,10 @@
-"""Numbers that stay where they were worked out, and are read together.
+"""Numbers that stay on their device and are read together.
 
-Note [One read a device]: to read a number of an accelerator is to wait for it. What is measured of a step stays there,
-is put into one tensor a device and copied without waiting; it is read when the next step is looked at. What can follow
-from the numbers themselves, a quotient or a root, is worked out when they are read (``then``): an
-operation on a tensor of one number costs as much as a pass over a small layer.
+Note [One read a device]: reading a number from an accelerator waits for the accelerator. So the numbers of a measured
+step stay on their device, are concatenated into one tensor per device and copied asynchronously; they are read in the
+next measured step. Quantities that can be computed from the numbers themselves, such as quotients and square roots, are
+computed on the host after reading (``then``): an operation on a tensor of one element costs as much as a pass over a
+small layer.
 """
 
 from __future__ import annotations
@@ -16,33 +17,33 @@ import torch
 from ...torch_internals.async_scalars import Copy
 from ...torch_internals.measure import FLOATS
 
-#: By what is measured, and what of: ``found["weight_norm"]["fc.weight"]``.
+#: Values by quantity and name: ``found["weight_norm"]["fc.weight"]``.
 Found = dict[str, dict[str, float]]
-#: Elements of a parameter of which shares are taken, and of which an update is: evenly spaced ones where it has more.
+#: Target number of sampled elements of a parameter, evenly spaced: for fractions of elements, and for updates.
 FEW, MANY = 1 << 10, 1 << 12
-#: Looks from one at stable ranks and greatest elements to the next.
+#: Interval, in measurements, between two measurements of stable ranks and largest elements.
 SELDOM = 10
 HALF = (torch.float16, torch.bfloat16)
 _REAL = frozenset(dtype for dtype in FLOATS if not dtype.is_complex)
 
 
 class Numbers:
-    """Of one step."""
+    """The numbers of one step."""
 
     def __init__(self) -> None:
-        #: By device: quantities and names, the numbers they follow from, and how.
+        #: By device: quantity, names, the tensors to read, and the function that computes the values from them.
         self._here: dict[Any, list[tuple[str, Sequence[str], tuple[Any, ...], Any]]] = {}
         self._known: Found = {}
         self._coming: list[tuple[Any, Copy]] = []
-        #: Elements of the parameters that were measured, by name.
+        #: Number of elements of each measured parameter, by name.
         self.sizes: dict[str, int] = {}
-        #: By id of a linear or convolution weight, from how many elements each of its outputs is summed; by name, of
-        #: those that were measured.
+        #: Number of elements that each output of a linear or convolution layer sums over: by id of the weight, and by
+        #: name for the measured weights.
         self.sums: dict[int, int] = {}
         self.fan_in: dict[str, int] = {}
 
     def know(self, quantity: str, values: Mapping[str, float]) -> None:
-        """By name what is a number already."""
+        """Add values by name that are already on the host."""
         self._known.setdefault(quantity, {}).update(values)
 
     def add(
@@ -52,17 +53,17 @@ class Numbers:
         *numbers: Any,
         then: Callable[..., Sequence[float]] | None = None,
     ) -> None:
-        """Of each of `names` a number, all on one device.
+        """Add one number for each of `names`. All numbers are on one device.
 
-        :param numbers: each a vector, or tensors of one number each.
-        :param then: is given them as lists when they are read, and gives what is told instead.
+        :param numbers: each a vector with one element per name, or a sequence of tensors with one element each.
+        :param then: receives `numbers` as lists when they are read, and returns the values to store instead.
         """
         if names:
             first = numbers[0] if isinstance(numbers[0], torch.Tensor) else numbers[0][0]
             self._here.setdefault(first.device, []).append((quantity, names, numbers, then))
 
     def send(self) -> None:
-        """Nothing more comes: begin to copy."""
+        """Begin to copy all numbers to the host, after the last one was added."""
         for parts in self._here.values():
             rows = [row for _, _, numbers, _ in parts for row in numbers]
             rows = [row if isinstance(row, torch.Tensor) else torch.stack(list(row)) for row in rows]
@@ -71,11 +72,11 @@ class Numbers:
 
     @property
     def there(self) -> bool:
-        """Whether nothing has to be waited for."""
+        """Return whether all copies have arrived."""
         return all(copy.is_here for _, copy in self._coming)
 
     def read(self) -> Found:
-        """All of them. Waits for what has not come yet."""
+        """Return all values. Waits for copies that have not arrived."""
         for parts, copy in self._coming:
             lists, at = copy.read(), 0
             for quantity, names, numbers, then in parts:
@@ -88,32 +89,37 @@ class Numbers:
 
 
 def usable(tensor: Any) -> bool:
-    """Whether it is a plain dense tensor of real floats with elements."""
+    """Return whether `tensor` is a dense tensor of real floats with at least one element."""
     return tensor.dtype in _REAL and tensor.layout is torch.strided and not tensor.is_meta and bool(tensor.numel())
 
 
 def norms(tensors: Sequence[Any]) -> list[Any]:
-    """2-norms of tensors of one device and dtype, added up in single precision at least."""
+    """Return the 2-norms of tensors of one device and dtype. Half precision is accumulated in float32."""
     wide = torch.float32 if tensors[0].dtype in HALF else None
     return list(torch._foreach_norm(list(tensors), 2, wide))
 
 
 def extremes(tensor: Any) -> tuple[Any, ...]:
-    """What ``greatest`` takes the greatest absolute value from."""
-    if tensor.is_cpu:  # the norm that says so takes ten times as long there
+    """Return the tensors from which ``greatest`` computes the largest absolute value of `tensor`."""
+    if tensor.is_cpu:  # ``vector_norm`` takes ten times as long on the CPU
         return tuple(torch.aminmax(tensor))
     return (torch.linalg.vector_norm(tensor, torch.inf),)
 
 
 def greatest(*lists: Sequence[float]) -> Sequence[float]:
-    """The greatest absolute values; NaN where there is one."""
+    """Return the largest absolute values from the results of ``extremes``; NaN if a tensor contains NaN."""
     return [max(-low, high) for low, high in zip(*lists, strict=True)] if len(lists) > 1 else lists[0]
 
 
 def rows(tensors: Sequence[Any], *most: int) -> list[Any]:
-    """Of tensors with as many elements so many of each at most, evenly spaced, as vectors; views where that can be. Of
-    several numbers each is taken of what the one before it left. Strides are odd: columns of a matrix all have their
-    turn. No graph is made: see ``measuring``."""
+    """Return vectors of evenly spaced elements of tensors that all have the same number of elements.
+
+    Returns views where possible. If several limits are given, each selects from the elements that the previous limit
+    left. Spacings are odd, so that samples cover all columns of a matrix. Call it with gradient mode off: see
+    ``measuring``.
+
+    :param most: the approximate maximum number of elements.
+    """
     count, apart = tensors[0].numel(), 1
     for limit in most:
         step = every(count, limit)
@@ -123,7 +129,7 @@ def rows(tensors: Sequence[Any], *most: int) -> list[Any]:
 
 
 def every(count: int, most: int) -> int:
-    """How far apart the elements are of which at most `most` are taken of `count`."""
+    """Return the spacing that selects at most about `most` of `count` elements."""
     return 1 if count <= most else -(-count // most) | 1
 
 
@@ -132,7 +138,7 @@ def wide(tensor: Any) -> Any:
 
 
 def zeros(vectors: Sequence[Any]) -> Any:
-    """How many elements of each are zero: a vector. Of vectors of one device."""
+    """Return a tensor with the number of zeros in each of `vectors`, which are on one device."""
     sizes = [vector.numel() for vector in vectors]
     if len(set(sizes)) == 1:
         return (torch.stack(list(vectors)) == 0).sum(1)

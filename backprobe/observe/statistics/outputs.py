@@ -1,8 +1,9 @@
-"""What modules put out in one step, until there is no more of it.
+"""Collects the outputs of modules in one step, and measures them in groups.
 
-Note [Small outputs wait]: an operation between those of the script takes several times as long as one after its like,
-and of small outputs that is most of it. So small ones are measured some at a time, where in the look before nothing
-had written to them until then; else at once. On an accelerator none waits: another stream would be a race.
+Note [Small outputs wait]: an operation that is interleaved with the script's operations takes several times as long as
+one that directly follows a similar operation, and dominates the cost for small outputs. So small outputs are measured
+in groups, if in the previous measurement nothing had written to them before they were measured; otherwise at once. On
+an accelerator no output waits: the script may write to it on another stream.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ import torch
 from ...torch_internals import private
 from .numbers import HALF, Numbers, extremes, greatest, norms, zeros
 
-#: Elements of an output that may wait, and outputs that wait at one time.
+#: Maximum number of elements of an output that may wait, and maximum number of waiting outputs.
 SMALL, TOGETHER = 1 << 16, 16
 
 
 class Held:
-    """Outputs that wait."""
+    """Outputs that wait to be measured together."""
 
     def __init__(self) -> None:
-        #: With the names of their modules, and their versions.
+        #: (module name, output, version counter).
         self._held: list[tuple[str, Any, int]] = []
-        #: Modules nothing had written to the outputs of.
+        #: Names of modules whose outputs were not written to while they waited.
         self._stay: set[str] = set()
 
     def take(self, name: str, output: Any) -> bool:
-        """Whether it waits. If not, it may in the next look."""
+        """Return whether an output waits. If not, it may wait in the next measurement."""
         if not output.is_cpu or output.numel() > SMALL:
             return False
         self._held.append((name, output, output._version))
@@ -42,7 +43,11 @@ class Held:
         return len(self._held) >= TOGETHER
 
     def release(self) -> Iterable[tuple[list[str], list[Any]]]:
-        """Those that waited, by dtype. One that was written to is none of them, and its module's wait no more."""
+        """Return the waiting outputs, as (names, outputs) for each dtype, and forget them.
+
+        Outputs that were written to in the meantime are omitted, and later outputs of their modules are measured at
+        once.
+        """
         together: dict[Any, tuple[list[str], list[Any]]] = {}
         for name, output, version in self._held:
             if output._version != version or private.is_freed(output):
@@ -61,23 +66,26 @@ class Held:
 
 
 class Outputs:
-    """What was measured of tensors of one device and dtype, and is put together when no more come: so that what is done
-    with it is a few operations for all of them."""
+    """Measurements of outputs of one device and dtype, which are reduced together at the end of the step."""
 
     __slots__ = ("bounds", "maxima", "names", "norms", "sizes", "units")
 
     def __init__(self) -> None:
-        #: Of outputs: names, elements, norms, and what the greatest follows from.
+        #: Per output: name, number of elements, norm, and the tensors that give the largest absolute value.
         self.names: list[str] = []
         self.sizes: list[int] = []
         self.norms: list[Any] = []
         self.bounds: list[tuple[Any, ...]] = []
-        #: Behind a relu: whose units, and the greatest value of each of them.
+        #: Per relu: the module's name and the largest value of each unit.
         self.units: list[str] = []
         self.maxima: list[Any] = []
 
     def add(self, names: Sequence[str], outputs: Sequence[Any], closely: bool) -> None:
-        """`closely`: the greatest element is asked for too. Of half precision it always is, for how far it may grow."""
+        """Measure `outputs` of the modules `names`.
+
+        :param closely: measure the largest absolute value as well. It is always measured in half precision, to compute
+            the headroom before overflow.
+        """
         lengths = norms(outputs)
         bounds = [extremes(output) for output in outputs] if closely or outputs[0].dtype in HALF else ()
         self.names += names

@@ -1,10 +1,11 @@
-"""Weights, gradients and updates of the parameters that an optimizer steps, and what it did.
+"""Measures the weights, gradients and updates of an optimizer's parameters, and the optimizer's settings.
 
-Note [What an optimizer really did]: an update is the weight after the step minus a copy taken before it, subtracted in
-single precision at least: of weights in half precision the difference itself would be rounded. What such a weight was
-spared, because the update was below its last digit, is ``unchanged``: the share of elements with a gradient that
-stayed as they were. An optimizer that divides out a loss scale itself (``grad_scale``) is given gradients that are
-scaled: that is divided out here too, and where it found an Inf (``found_inf``) it did nothing.
+Note [What an optimizer really did]: an update is the weight after the step minus a copy from before it, subtracted in
+at least single precision, because the difference of half-precision weights would be rounded. Updates that rounding
+lost, because they were smaller than the last digit of the weight, appear as ``unchanged``: the fraction of elements
+with a nonzero gradient that kept their value. If an optimizer divides out the loss scale itself (``grad_scale``), its
+gradients are still scaled, and the scale is divided out here as well. If such an optimizer found an Inf
+(``found_inf``), it skipped the update.
 """
 
 from __future__ import annotations
@@ -20,31 +21,34 @@ from .accumulated import Heard, stepped, total
 from .numbers import Numbers, extremes, greatest, norms, wide
 from .samples import Moment, Sampled
 
-#: Products with a weight and its transpose that one look at its spectral norm takes, and the first.
+#: Matrix products with a weight and its transpose per measurement of its spectral norm, and in the first measurement.
 PRODUCTS, AT_FIRST = 1, 16
 
 
 class Parameters:
-    """What one optimizer does in one step.
+    """Measurements of one step of one optimizer.
 
     :param title: the name of the optimizer.
-    :param name_of: gives the name of a parameter.
-    :param heard: what is known of the backward calls before.
+    :param name_of: returns the name of a parameter.
+    :param heard: state of the backward calls before the step.
     """
 
     def __init__(
         self, optimizer: Any, title: str, numbers: Numbers, name_of: Callable[[Any], str], heard: Heard | None = None
     ) -> None:
         self._optimizer, self._title, self._numbers, self._heard = optimizer, title, numbers, heard
-        #: By device and dtype: names, parameters, and the betas and eps of their group.
+        #: By device and dtypes: (name, parameter, parameter group).
         self._groups: dict[Any, list[tuple[str, Any, Any]]] = {
             key: [(name_of(p), p, group) for p, group in members] for key, members in stepped(optimizer).items()
         }
         self._looked: list[Sampled] = []
 
     def before(self, spectra: Spectra | None = None) -> None:
-        """The optimizer is about to step. `spectra`: what is known of its weights', where what takes another pass over
-        each gradient and weight is asked for too."""
+        """Measure before the optimizer steps.
+
+        :param spectra: state of the spectral norms of its weights; if given, quantities that need another pass over
+            each gradient and weight are measured as well.
+        """
         add, scale = self._numbers.add, _number(getattr(self._optimizer, "grad_scale", None))
         met: list[Any] = []
         for members in self._groups.values():
@@ -74,7 +78,10 @@ class Parameters:
             self._heard.micro.tell(self._title, self._heard.scale, self._numbers)
 
     def _not_finite(self, names: Sequence[str], grads: Sequence[Any], lengths: Any) -> None:
-        """The share of elements that are not. On the CPU only where there is one: nobody waits there."""
+        """Add the fraction of non-finite elements of each gradient.
+
+        On the CPU, elements are counted only if a norm is not finite: reading the norms there does not wait.
+        """
         known = lengths.tolist() if lengths.is_cpu else [math.nan] * len(grads)
         self._numbers.know("grad_nonfinite", dict.fromkeys(names, 0.0))
         if math.isfinite(sum(known)):
@@ -84,7 +91,7 @@ class Parameters:
                 self._numbers.add("grad_nonfinite", [name], [1 - torch.isfinite(grad).sum() / grad.numel()])
 
     def after(self) -> None:
-        """It has stepped."""
+        """Measure after the optimizer has stepped."""
         add = self._numbers.add
         for few, members in zip(self._looked, self._groups.values(), strict=True):
             names = [name for name, _, _ in members]
@@ -104,8 +111,10 @@ class Parameters:
                 self._numbers.know("lr", {name: float(rate)})
 
     def _second_moments(self, members: Sequence[tuple[str, Any, Any]], few: Sampled) -> None:
-        """RMS of the gradient over the root of its second moment, bias corrected, as Adam keeps it (arXiv 2304.13013),
-        where the optimizer keeps one."""
+        """Add the RMS of the gradient divided by the square root of its bias-corrected second moment.
+
+        See arXiv 2304.13013. Only for parameters whose optimizer state has the entries that Adam keeps.
+        """
         states, moments = self._optimizer.state, list[Moment | None]()
         if not states:
             return
@@ -129,14 +138,20 @@ def _divided(numbers: Any, by: Any) -> Any:
 
 
 class Spectra:
-    """Stable ranks: the squared Frobenius norm over the squared spectral norm, from a few products with a weight and
-    its transpose, each look going on where the last one ended. No random numbers: those are the script's."""
+    """Stable ranks of weights: squared Frobenius norm over squared spectral norm.
+
+    Spectral norms come from power iteration: a few products per measurement, each measurement starting from the vector
+    of the last one. The first vector is not random, to leave the script's random state unchanged.
+    """
 
     def __init__(self) -> None:
         self._vectors: dict[str, Any] = {}
 
     def look(self, names: Sequence[str], weights: Sequence[Any], lengths: Sequence[Any], numbers: Numbers) -> None:
-        """:param lengths: the weights' Frobenius norms."""
+        """Add the stable ranks of the matrices among `weights`.
+
+        :param lengths: the Frobenius norms of `weights`.
+        """
         told, whole, there, back = [], [], [], []
         for name, weight, length in zip(names, weights, lengths, strict=True):
             if weight.dim() < 2 or min(weight.shape[0], weight[0].numel()) < 2:
@@ -161,6 +176,11 @@ class Spectra:
 
 
 def _ranks(whole: Sequence[float], there: Sequence[float], back: Sequence[float]) -> list[float]:
-    """With v of norm 1, ``norm(W.T @ W @ v) / norm(W @ v)`` is the spectral norm, as far as v is the first singular
-    vector, and less before."""
+    """Return the squared ratios of Frobenius norms to spectral norms.
+
+    For a unit vector v, ``norm(W.T @ W @ v) / norm(W @ v)`` (`back` over `there`) approaches the spectral norm from
+    below as v approaches the first right singular vector.
+
+    :param whole: Frobenius norms.
+    """
     return [(w * a / max(b, 1e-30)) ** 2 for w, a, b in zip(whole, there, back, strict=True)]

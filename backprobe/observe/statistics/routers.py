@@ -1,17 +1,18 @@
-"""Which choices in a graph are those of a router of experts, and how loaded its experts are.
+"""Detects which choices in a graph are made by routers of a mixture of experts, and measures the load of the experts.
 
-Note [What a router is]: a layer of experts scores them by a product with a weight, takes the first few of each row, and
-multiplies what these put out by what the scores became. A ``topk``, a ``max`` along a dimension, or a ``gather`` of
-several is a router's where all of that holds:
+Note [What a router is]: a mixture-of-experts layer scores its experts by a product with a weight, chooses the top few
+for each row, and multiplies their outputs by a function of the scores. A ``topk``, a ``max`` along a dimension, or a
+``gather`` of several elements belongs to a router if all of these hold:
 
-- it chooses along the last dimension, from 2 to 1,024, and not all of them;
-- what it chooses from is a product whose right factor is a parameter, and keeps its last dimension on the way;
-- there is a softmax or a sigmoid before it or behind it;
-- what was chosen is multiplied by something that has a gradient of its own, or goes into a custom function.
+- it chooses along the last dimension, of size 2 to 1,024, and not all elements;
+- its input comes from a matrix product whose right factor is a parameter, and the last dimension is kept on the way;
+- there is a softmax or a sigmoid before or after it;
+- the chosen values are multiplied by something that has a gradient of its own, or enter a custom function.
 
-So neighbours by distance or by queries and keys are none (the product is of two activations), nor are positions that
-are chosen by a score of each (another dimension), nor words of a vocabulary (their scores go into a loss or out of the
-model, and multiply nothing). A router that takes the greatest without a gradient (``argmax``, a mask) has no node.
+So three things do not count as routers: neighbors by distance or by query-key score (the product is of two
+activations); positions that are chosen by one score each (another dimension); and tokens of a vocabulary (their scores
+enter a loss or leave the model, and multiply nothing). A router that takes the maximum without a gradient (``argmax``,
+a mask) has no node and is not detected.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from torch import nn
 
 from ...torch_internals import private
 
-#: Experts that a router chooses from, at least and at most.
+#: Minimum and maximum number of experts of a router.
 FEWEST, MOST = 2, 1024
-#: By the name of a node that chooses, what it keeps of its choice.
+#: By name of a choosing node: its saved tensor that holds the chosen indices.
 CHOICES = {"TopkBackward0": "indices", "MaxBackward0": "indices", "GatherBackward0": "index"}
 _PROBABLE = ("Softmax", "Sigmoid")
 _PRODUCTS = ("AddmmBackward", "MmBackward", "BmmBackward", "BaddbmmBackward", "LinearBackward")
-#: What leaves each row's scores where they are; what gives a weight as it is; and what a choice goes through.
+#: Prefixes of nodes that keep the scores of a row in place; that pass a weight on; and that pass chosen values on.
 _ROWS = ("View", "UnsafeView", "Reshape", "ToCopy", "Clone", "Add", "Sub", "Mul", "Div", "MaskedFill", "Where")
 _WEIGHT = ("T", "Transpose", "Permute", "ToCopy", "View", "Div")
 _ON = (
@@ -38,16 +39,17 @@ _ON = (
     *("Permute", "Transpose", "T", "Clone", "ToCopy", "Expand", "Repeat", "AsStrided", "CopySlices", "Scatter"),
     *("Sum", "Add", "Div", "Mul", "MaskedFill", "Where", "Gather", "Exp", "Sub", *_PROBABLE),
 )
-#: Nodes from a choice to the product before it, from that to its weight, and around it to where it is used.
+#: Maximum number of nodes from a choice back to the product, from the product to its weight, and visited after the
+#: choice.
 _BEFORE, _TO_WEIGHT, _AROUND = 16, 5, 96
 Saved = Callable[[Any, str], Any]
 
 
 class Routers:
-    """The choices among the nodes of a graph.
+    """Finder of the choices that routers make among the nodes of a graph.
 
-    :param nodes: of the graph, all that are looked at.
-    :param saved: gives what a node keeps by a name, where that may be looked at.
+    :param nodes: the visited nodes of the graph.
+    :param saved: returns a saved tensor of a node by name; ``None`` if it cannot be read.
     """
 
     def __init__(self, nodes: Sequence[Any], saved: Saved) -> None:
@@ -59,7 +61,10 @@ class Routers:
                     self._users.setdefault(child, []).append(node)
 
     def choice(self, node: Any) -> tuple[Any, int] | None:
-        """Of a node in ``CHOICES``: the experts that were chosen, and of how many; ``None`` where it is no router's."""
+        """Return the chosen experts and the number of experts for a router's node; ``None`` for another node.
+
+        :param node: a node whose name is in ``CHOICES``.
+        """
         kind = node.name()
         chosen = self._saved(node, CHOICES[kind])
         if chosen is None or not chosen.numel():
@@ -69,7 +74,7 @@ class Routers:
             shape = tuple(scores.shape) if scores is not None else ()
             dim = len(shape) - 1
             if not shape or chosen.shape[:-1] != shape[:-1] or not chosen.shape[-1] > 1:
-                return None  # of one a row, it takes the score of a label or an action
+                return None  # a single element per row: the score of a label or an action
         else:
             dim, shape = private.chosen_from(node) or (0, ())
         if len(shape) < 2 or dim != len(shape) - 1 or not FEWEST <= shape[-1] <= MOST:
@@ -80,7 +85,7 @@ class Routers:
         return (chosen, shape[-1]) if probable is not None and self._weighs(node, probable) else None
 
     def _from_a_product(self, node: Any, experts: int) -> bool | None:
-        """Whether the scores are probabilities; ``None`` where they are not of a product with a weight."""
+        """Return whether the scores are probabilities; ``None`` if they do not come from a product with a weight."""
         probable = False
         for _ in range(_BEFORE):
             node = next((child for child, _ in node.next_functions if child is not None), None)
@@ -100,11 +105,11 @@ class Routers:
         return None
 
     def _by_a_weight(self, product: Any, kind: str) -> bool:
-        """Whether the right factor is a parameter, as it is, in another dtype, or divided by its norm."""
+        """Return whether the right factor of a product is a parameter, as it is, cast, or divided by its norm."""
         after = product.next_functions
         at = 1 if kind.startswith(("MmB", "BmmB", "LinearB")) else 2
         node = after[at][0] if len(after) > at else None
-        if node is None:  # it has no gradient
+        if node is None:  # the factor requires no gradient
             right = self._saved(product, "weight" if kind.startswith("LinearB") else "mat2")
             return right is not None and isinstance(right if right._base is None else right._base, nn.Parameter)
         for _ in range(_TO_WEIGHT):
@@ -116,10 +121,10 @@ class Routers:
         return False
 
     def _weighs(self, node: Any, probable: bool) -> bool:
-        """Whether what was chosen, once it is probable, is a factor of something that has a gradient of its own."""
+        """Return whether the chosen values, once probabilities, multiply something that has a gradient of its own."""
         seen = {(node, probable)}
         waiting = [(node, probable)]
-        for here, likely in waiting:  # grows as we go
+        for here, likely in waiting:  # the list grows during the loop
             for user in self._users.get(here, ()):
                 kind = user.name()
                 others = [child for child, _ in user.next_functions if child is not None and child is not here]
@@ -136,8 +141,10 @@ class Routers:
 
 
 def load(chosen: Any, experts: int) -> tuple[Any, Any]:
-    """The share of the choices that go to the most loaded expert, times the number of experts; and the share of experts
-    that nothing goes to. Both stay on the device."""
+    """Return the load of the fullest expert and the fraction of unused experts, as tensors on the device.
+
+    The load is the fraction of choices that go to the expert, times the number of experts.
+    """
     flat = chosen.reshape(-1)
     counts = torch.zeros(experts, dtype=torch.int64, device=flat.device)
     counts.scatter_add_(0, flat, torch.ones_like(flat))

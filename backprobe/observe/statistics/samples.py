@@ -1,4 +1,4 @@
-"""Some elements of each of many parameters, of their gradients and of what an optimizer keeps of them."""
+"""Sampled elements of many parameters, of their gradients and of their optimizer state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _norm = torch.linalg.vector_norm
 
 
 class Moment(NamedTuple):
-    """What Adam keeps of a parameter's squared gradient, after how many steps, and its settings."""
+    """Adam's state of one parameter: second moment and number of steps, with the settings beta2 and eps."""
 
     second: Any
     steps: Any
@@ -23,21 +23,21 @@ class Moment(NamedTuple):
 
 
 class Alike:
-    """Parameters with as many elements: what is taken of each is a row of a matrix."""
+    """Parameters with the same number of elements: the samples of each are one row of a matrix."""
 
     def __init__(self, at: list[int], weights: list[Any], grads: list[Any]) -> None:
-        #: Their places among all; how far the few elements are apart among the many.
+        #: Positions of the parameters in the whole list.
         self.at, self._weights = at, weights
         self.size = weights[0].numel()
         self._views = rows(weights, MANY)
-        #: Of the weights before the step; after it, what they were moved by, with the sign reversed.
+        #: Sampled weights before the step; after it, the negated updates.
         self.moved = torch.stack(self._views)
         self.apart = every(self.moved.shape[1], FEW)
         self.grads = wide(torch.stack(rows(grads, MANY, FEW)))
         self.there = self.grads != 0
 
     def move(self) -> None:
-        if not all(w.is_contiguous() for w in self._weights):  # they were copied
+        if not all(w.is_contiguous() for w in self._weights):  # the views are copies of the weights before the step
             self._views = rows(self._weights, MANY)
         if self.moved.dtype in HALF:
             self.moved = wide(self.moved).sub_(wide(torch.stack(self._views)))
@@ -46,7 +46,7 @@ class Alike:
         self._views.clear()
 
     def ratios(self, moments: Sequence[Moment | None]) -> tuple[list[int], Any]:
-        """Places, and norms of what gradients are over the roots of second moments."""
+        """Return positions, and the norms of the sampled gradients over the square roots of their second moments."""
         known = [(row, at, moment) for row, at in enumerate(self.at) if (moment := moments[at]) is not None]
         if not known:
             return [], None
@@ -54,7 +54,7 @@ class Alike:
         grads = self.grads if len(known) == len(self.at) else torch.stack([self.grads[row] for row, *_ in known])
         seconds = wide(torch.stack(rows([moment.second for moment in here], MANY, FEW)))
         if any(isinstance(moment.steps, torch.Tensor) and not moment.steps.is_cpu for moment in here):
-            # they stay where they are
+            # computed on the device
             powers = [moment.beta ** torch.as_tensor(moment.steps).detach().reshape(()).float() for moment in here]
             seconds.div_((1 - torch.stack(powers))[:, None])
         else:
@@ -68,10 +68,13 @@ class Alike:
 
 
 class Sampled:
-    """Parameters of one device and dtype, with gradients of one: evenly spaced elements of each (``MANY`` of weights,
-    and ``FEW`` of these of all else), in a matrix for each number of elements that they have. So an operation is one
-    for all that are alike. Numbers of theirs come in the order of the matrices; what works on them when they are read
-    gives them in that of the parameters."""
+    """Sampled elements of parameters of one device and dtype, whose gradients share a dtype.
+
+    Samples are evenly spaced: about ``MANY`` elements of each weight, and ``FEW`` of these for everything else.
+    Parameters with the same number of elements form one matrix, so that one operation handles all of them. Tensors that
+    methods return are in the order of the matrices; methods that convert numbers after reading return them in the order
+    of the parameters.
+    """
 
     def __init__(self, weights: Sequence[Any], grads: Sequence[Any]) -> None:
         runs: dict[int, list[int]] = {}
@@ -82,51 +85,54 @@ class Sampled:
         self._many = [run.moved.shape[1] for run in self._runs for _ in run.at]
         self._few = [run.grads.shape[1] for run in self._runs for _ in run.at]
         self._all = [run.size for run in self._runs for _ in run.at]
-        #: How many elements of the gradients are not zero.
+        #: Number of nonzero elements among the sampled elements of each gradient.
         self.nonzero = torch.cat([run.there.sum(1) for run in self._runs])
 
     def divide(self, scale: Any) -> None:
-        """Gradients were multiplied by it."""
+        """Divide the gradients by `scale`; ``None`` leaves them unchanged."""
         for run in self._runs if scale is not None else ():
             run.grads = run.grads / scale.to(run.grads.device)
 
     def zeros(self, nonzero: Sequence[float]) -> list[float]:
-        """The share of those elements of the gradients that are zero."""
+        """Return the fraction of sampled gradient elements that are zero, per parameter."""
         return self._ordered([1 - n / few for n, few in zip(nonzero, self._few, strict=True)])
 
     def move(self) -> None:
-        """The optimizer has stepped."""
+        """Compute the updates after the optimizer has stepped."""
         for run in self._runs:
             run.move()
 
     def lengths(self) -> Any:
-        """The norms of what the elements were moved by."""
+        """Return the norms of the sampled updates."""
         return torch.cat([_norm(run.moved, dim=1) for run in self._runs])
 
     def of_all(self, lengths: Sequence[float]) -> list[float]:
-        """The norms of the updates of whole parameters."""
+        """Return estimates of the update norms of whole parameters, from the norms of the samples."""
         parts = zip(lengths, self._all, self._many, strict=True)
         return self._ordered([length * math.sqrt(size / many) for length, size, many in parts])
 
     def stayed(self) -> Any:
-        """How many elements have a gradient, and stayed as they were."""
+        """Return the number of sampled elements that have a nonzero gradient and kept their value."""
         return torch.cat([((run.moved[:, :: run.apart] == 0) & run.there).sum(1) for run in self._runs])
 
     def quotients(self, some: Sequence[float], of: Sequence[float]) -> list[float]:
         return self._ordered([a / b if b else 0.0 for a, b in zip(some, of, strict=True)])
 
     def ratios(self, moments: Sequence[Moment | None]) -> tuple[list[int], list[Any]]:
-        """The places of those that have one of `moments`, and the norms of gradients over their roots."""
+        """Return the norms of gradients over the square roots of their second moments, and their parameters' positions.
+
+        Parameters without a second moment are omitted.
+        """
         found = [run.ratios(moments) for run in self._runs]
         return [at for places, _ in found for at in places], [norms for _, norms in found if norms is not None]
 
     def mean_squares(self, places: Sequence[int], norms: Sequence[float]) -> list[float]:
-        """RMS of what has such norms, in the order of `places`."""
+        """Return the RMS values for `norms`, sorted by position."""
         few = dict(zip(self._order, self._few, strict=True))
         return [norm / math.sqrt(few[at]) for at, norm in sorted(zip(places, norms, strict=True))]
 
     def release(self) -> None:
-        """Nothing more is asked but what follows from numbers, which may be read a look later."""
+        """Free the tensors. Only the conversion methods may be called afterwards."""
         self._runs.clear()
 
     def _ordered(self, values: Sequence[float]) -> list[float]:

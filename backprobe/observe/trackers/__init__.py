@@ -1,4 +1,4 @@
-"""Who looks for one thing: one file each. A file in here is all that it takes (see ``Tracker`` in ``events.py``)."""
+"""Trackers, one per file; files in this folder are discovered automatically (see ``Tracker`` in ``events.py``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..events import Tracker
 
 @cache
 def trackers() -> tuple[type[Tracker], ...]:
-    """The trackers of all files in here, by name of the file."""
+    """Return the tracker classes of all files in this folder, sorted by file name."""
     found: list[type[Tracker]] = []
     for file in sorted(info.name for info in pkgutil.iter_modules(__path__)):
         module = importlib.import_module(f".{file}", __name__)

@@ -1,9 +1,9 @@
-"""Batches of steps with an alarm or an error: what the outermost modules were called with.
+"""Saves the batches of steps with an alarm or an error: the arguments of the outermost modules.
 
-Note [Held, then kept]: what a step was given is known before it is known whether anybody will want it. So of the step
-that goes on references are held, and of one whose statistics have yet to be looked at. They are copied when an alarm or
-an error comes, and let go of when the next step begins. What was changed in place in between is told by the counter of
-versions that tensors have. A tensor with a graph is never held: it would keep the graph.
+Note [Held, then kept]: the arguments of a step are known before it is known whether they will be needed. So references
+to them are held for the running step, and for a step whose statistics have not been checked yet. They are copied when
+an alarm or an error occurs, and released when the next step begins. The version counters of tensors reveal in-place
+writes in between. A tensor with a graph is never held, because it would keep the graph alive.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ from ..events import Tracker
 from ..schedule.settings import Settings
 from ..tracker_context import TrackerContext
 
-#: Calls of a step, values in one, and levels of containers; nodes at the end of a graph that may be those of a loss.
+#: Maximum number of calls per step, values per call, levels of nested containers, and nodes at the end of a graph that
+#: are searched for a loss.
 CALLS, VALUES, DEPTH, NODES = 16, 1000, 8, 32
-#: Batches of a run for alarms, and for errors.
+#: Maximum number of batches that a run saves for alarms, and for errors.
 ALARMS, ERRORS = 16, 3
-#: What a loss is told from, in the names of nodes; what it keeps its targets as.
+#: Parts of node names that identify a loss, and names of the saved tensors that are its targets.
 _LOSSES, _TARGETS = ("Loss", "CrossEntropy", "KlDiv"), ("target", "targets")
 _PLAIN = (bool, int, float, str)
 
 
 class _Held:
-    """A tensor, and its version when it was given."""
+    """A tensor, and its version counter when it was passed."""
 
     __slots__ = ("tensor", "version")
 
@@ -65,7 +66,7 @@ class _Call:
 
 
 class _Given:
-    """What is known of a step."""
+    """The arguments of one step's calls, and the targets of its losses."""
 
     def __init__(self) -> None:
         self.calls: deque[_Call] = deque(maxlen=CALLS)
@@ -74,7 +75,7 @@ class _Given:
 
 
 class Batches(Tracker):
-    """Holds what the step that goes on was given, and keeps it where something is wrong."""
+    """Tracker that holds the arguments of the running step, and saves copies if an alarm or an error occurs."""
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
@@ -85,22 +86,23 @@ class Batches(Tracker):
         self._room = scene.settings.max_batch_mb << 20
         self._hooks = ModuleHooks(self._enter, self._leave)
         self._pid, self._thread = os.getpid(), get_ident()
-        #: Modules that are running, and calls of modules since the outermost began.
+        #: Number of module calls that are running, and of module calls since the outermost one began.
         self._depth = self._called = 0
-        #: By step.
+        #: The arguments by step.
         self._given: dict[int, _Given] = {}
         self._step = -1
-        #: Those whose statistics have not been looked at.
+        #: Steps whose statistics have not been checked yet.
         self._pending: set[int] = set()
         self._kept: dict[int, KeptBatch] = {}
         self._errors = self._alarms = 0
-        #: The last step in which something was wrong.
+        #: The last step with an error.
         self._bad = -2
-        #: Steps whose batch was wanted and is not there, and what came of those that could not be written.
+        #: Steps whose batch should have been saved but was not available; and the error of the last batch that could
+        #: not be written.
         self._gone: set[int] = set()
         self._failed: str | None = None
 
-    # On and off
+    # Attach and detach
 
     def attached(self) -> None:
         self._thread = get_ident()
@@ -115,7 +117,7 @@ class Batches(Tracker):
         self._given.clear()
         self._depth, self._step = 0, -1
 
-    # What a step is given
+    # Arguments of a step
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         if private.compiling():
@@ -140,11 +142,11 @@ class Batches(Tracker):
             return
         if self._depth and get_ident() == self._thread:
             self._depth -= 1
-            if not self._depth:  # what torch takes to call us
+            if not self._depth:  # the cost of torch calling our hooks
                 self._own.clocked += self._called * self._scene.modules.overhead
 
     def _begins(self, module: nn.Module, args: Any, frame: Any) -> None:
-        if private.graph_task() != -1:  # a checkpoint computes again
+        if private.graph_task() != -1:  # a checkpoint's recomputation
             return
         step = self._scene.steps.coming
         if step != self._step:
@@ -174,13 +176,13 @@ class Batches(Tracker):
             self._look_at(running.roots)
 
     def _look_at(self, roots: Any) -> None:
-        """What the losses among the last nodes of a graph keep as their targets."""
+        """Hold the targets of the losses among the last nodes of a graph."""
         given = self._given.get(self._scene.steps.index)
         waiting = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
         if given is None or private.in_transform() or private.in_mode():
             return
         seen = set(waiting)
-        for node in waiting:  # grows as we go
+        for node in waiting:  # the list grows during the loop
             if any(one in node.name() for one in _LOSSES):
                 self._targets_of(node, given)
             for child, _ in node.next_functions:
@@ -201,11 +203,11 @@ class Batches(Tracker):
             if len(given.targets) < CALLS and not any(_same(value, one.tensor) for one in (*there, *given.targets)):
                 given.targets.append(_Held(value))
 
-    # Something is wrong
+    # Alarms and errors
 
     def look_begins(self, step: int) -> None:
         self._pending.add(step)
-        self._depth = 0  # a forward that was interrupted has not left
+        self._depth = 0  # an interrupted forward does not call the leave hook
 
     def look_over(self, step: int) -> None:
         self._pending.discard(step)
@@ -218,7 +220,7 @@ class Batches(Tracker):
 
     def call_spoilt(self, what: str) -> None:
         if what.startswith("a gradient") and self._scene.steps.losses.scaler is not None:
-            return  # an overflow that a GradScaler is there for
+            return  # an overflow, which the GradScaler handles
         self._keep_bad(self._scene.steps.index, what)
 
     def backward_over(self, running: Any, recorded: PendingCallRecord) -> None:
@@ -232,12 +234,15 @@ class Batches(Tracker):
             self._keep_bad(recorded.step, "a gradient is not finite")
 
     def _keep_bad(self, step: int, why: str) -> None:
-        follows, self._bad = step <= self._bad + 1, step  # weights that are NaN make all later steps so
+        follows, self._bad = step <= self._bad + 1, step  # NaN weights make every later step bad
         if not follows and step not in self._kept and self._errors < ERRORS and self._keep(step, why):
             self._errors += 1
 
     def _keep(self, step: int, why: str) -> bool:
-        """Copy what is held of `step`, and write it where there is a place for it."""
+        """Copy the batch of `step` and store it; return whether it was stored.
+
+        :param why: the kind of the alarm, or the error in words.
+        """
         given = self._given.get(step)
         if given is None or not given.calls:
             self._gone.add(step)
@@ -275,7 +280,7 @@ class Batches(Tracker):
             copies.notes.append(f"the last {len(calls)} of {given.count} calls are there")
         return Batch(step, why, calls, targets, tuple(copies.notes)), copies.used
 
-    # What is known
+    # Results
 
     def records(self) -> tuple[KeptBatch, ...]:
         return tuple(self._kept.values())
@@ -291,7 +296,7 @@ class Batches(Tracker):
 
 
 class _Copies:
-    """Copies what is held, within `room` bytes. A tensor that comes twice is copied once."""
+    """Copier of held values, within `room` bytes. A tensor that occurs twice is copied once."""
 
     def __init__(self, room: int) -> None:
         self.room, self.used = room, 0
@@ -347,7 +352,10 @@ def write_batch(folder: Path, batch: Batch) -> None:
 
 
 def _held(value: Any, count: list[int], depth: int = DEPTH) -> Any:
-    """`value` with what stands for its tensors, in new containers: a dataclass and a mapping become dicts."""
+    """Return `value` with its tensors replaced by ``_Held``, in new containers.
+
+    Dataclasses and mappings become dicts.
+    """
     count[0] += 1
     if is_a(value, torch.Tensor):
         made = value.requires_grad and not value.is_leaf
@@ -372,7 +380,7 @@ def _tensors(value: Any) -> list[_Held]:
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors are the same memory."""
+    """Return whether two tensors are the same memory."""
     if not private.is_plain(a) or not private.is_plain(b) or a.device != b.device:
         return False
     return bool(a.data_ptr() == b.data_ptr() and a.shape == b.shape)

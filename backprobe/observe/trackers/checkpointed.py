@@ -1,8 +1,9 @@
 """``--check checkpoints`` compares the gradients of each checkpointed region with those of the plain region.
 
-The function and the arguments of a region are noted when it runs in the forward. When the script has ended it is run
-again on fresh leaves, plain and with the checkpoint, from the same random state, with one random cotangent. The
-random state, ``.grad``, buffers and training mode are put back; what else the function changes is not.
+The function and the arguments of a region are stored when it runs in the forward. After the script has ended, the
+region runs again on fresh leaves, plain and with the checkpoint, from the same random state and with one random
+cotangent. The random state, ``.grad``, buffers and training modes are restored; other side effects of the function are
+not.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from ..events import Tracker
 from ..schedule.settings import Settings
 from ..tracker_context import TrackerContext
 
-#: Regions looked at for one line, and lines.
+#: Maximum number of regions that are compared per line, and of lines.
 SAMPLES, LINES = 8, 50
-#: Relative difference of a gradient above which it differs.
+#: Relative difference above which two gradients are reported as different.
 BOUND = {torch.float64: 1e-6, torch.float32: 1e-3}
 
 
@@ -45,7 +46,7 @@ class _Sample:
 
 
 class Checkpointed(Tracker):
-    """Collects regions, and compares them when the script has ended."""
+    """Tracker that stores checkpointed regions, and compares them after the script has ended."""
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
@@ -81,17 +82,17 @@ class Checkpointed(Tracker):
         samples.append(_Sample(function, args, kwargs, reentrant, preserve, where, training))
 
     def _known(self) -> list[nn.Module]:
-        """The modules of all outermost ones that live."""
+        """Return the modules of all outermost modules that are alive."""
         return [m for root in self._modules.roots if (one := root.ref()) is not None for m in one.modules()]
 
     def ended(self) -> None:
-        """What differs, one for each line?"""
+        """Compare the stored regions, and record the first difference for each line."""
         for spot, samples in self._samples.items():
             for sample in samples:
                 try:
                     with self._put_back(sample), torch.enable_grad():
                         result = self._compare(sample)
-                except Exception as error:  # it does not run again, outside the script
+                except Exception as error:  # it cannot be run again outside the script
                     self._skipped.append(f"{_name(sample.function)}: {type(error).__name__}: {error}"[:300])
                     break
                 if result is not None:
@@ -147,8 +148,14 @@ def _name(function: Any) -> str:
 
 
 def _gradients(sample: _Sample, checkpoint: bool, leaves: Any, v: Any) -> tuple[list[Any], list[Any], list[Any]]:
-    """Gradients of the inputs that require one, then of the parameters that the plain region reaches; the leaves; the
-    cotangents. `leaves` and `v` are those of the first run."""
+    """Return the gradients of a region, the tensors that they belong to, and the cotangents.
+
+    These tensors are the inputs that require grad, then the parameters that the plain region reaches.
+
+    :param checkpoint: run the region in a checkpoint.
+    :param leaves: the tensors of the first run, ``None`` in that run.
+    :param v: the cotangents of the first run, ``None`` in that run.
+    """
     torch.manual_seed(0)
     values, spec = tree_flatten((sample.args, sample.kwargs))
     fresh = [x.detach().clone().requires_grad_(x.requires_grad) if _tensor(x) else x for x in values]
@@ -184,12 +191,12 @@ def _gradients(sample: _Sample, checkpoint: bool, leaves: Any, v: Any) -> tuple[
 
 
 def _parameters(outs: list[Any]) -> list[Any]:
-    """The parameters that the graphs of `outs` reach."""
+    """Return the parameters that the graphs of `outs` reach."""
     return [v for _, v in walk([o.grad_fn for o in outs], Plans()).leaves if isinstance(v, nn.Parameter)]
 
 
 def _far(a: Any, b: Any) -> float:
-    """The relative difference of two gradients, where it is more than rounding; ``None`` is zero."""
+    """Return the relative difference of two gradients, 0 if it is only rounding. ``None`` counts as zeros."""
     if a is None and b is None:
         return 0.0
     one = a if a is not None else b

@@ -1,11 +1,11 @@
-"""Whether this process waits in a collective operation for ranks that do not come.
+"""Detects whether this process waits in a collective operation for other ranks.
 
-Note [Looking at waits]: collectives are not torch functions, so no mode sees them, and a process that waits runs no
-    code of ours. A thread looks at the main thread's stack a few times a second, only where torch.distributed is in
-    use. It reads code objects and instruction numbers, and holds no frame. A collective that C++ calls, as data
-    parallel's inside ``backward``, is on no stack of Python's: where the thread stays where it is, torch's flight
-    recorder is asked for one that goes on. A wait that lasts is said with what the other ranks have said of themselves
-    last (``backprobe.collective_desync``), by the first of those that wait.
+Note [Looking at waits]: collectives are not torch functions, so no mode intercepts them, and a waiting process runs no
+code of backprobe. So a thread inspects the main thread's stack a few times per second, only if torch.distributed is in
+use. It reads code objects and instruction offsets, and holds no frame. A collective that C++ calls, such as those of
+DDP inside ``backward``, is on no Python stack: if the main thread stays in one place, the thread reads the running
+collective from torch's flight recorder. For a long wait, the first of the waiting ranks prints a message, with the
+latest reports of the other ranks (``backprobe.collective_desync``).
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ from ...torch_internals.flight import Flight, store_timeout
 from ...torch_texts import COLLECTIVE
 from .. import wall_clock
 
-#: Seconds between two looks, and seconds in one collective that count as waiting.
+#: Seconds between two inspections of the stack, and seconds in one collective after which it counts as a wait.
 EVERY, LONG = 0.25, 1.0
-#: Seconds after which a wait that goes on is said, or a part of the time after which torch gives up.
+#: Seconds after which a wait is reported, or the fraction of torch's timeout after which it is reported if that is
+#: sooner.
 SAY, PART = 20.0, 0.4
-#: Places that are noted, and steps.
+#: Maximum number of code locations, and of step ends, that are kept.
 AROUND, STEPS = 200, 300
-#: Lines of collectives whose ways around are looked up, and calls around one that are told.
+#: Maximum number of collectives' lines whose branch conditions are looked up, and of callers per wait.
 LINES, CALLERS = 8, 3
-#: Looks after each of which it is said how far the process is: it may end soon, and without a word.
+#: Number of initial inspections that each report the state of the process, because it may end early and silently.
 SOON = 20
-#: Seconds in one place after which the flight recorder is asked what goes on, and between two times.
+#: Seconds in one place after which the flight recorder is read, and minimum seconds between two readings.
 STILL = 2.0
 
 
 def rank() -> int | None:
-    """This process's rank, where torch.distributed is in use."""
+    """Return this process's rank if torch.distributed is in use."""
     return int(torch.distributed.get_rank()) if in_use() else None
 
 
@@ -59,16 +60,16 @@ def in_use() -> bool:
 
 
 def of_collective(error: BaseException | None) -> bool:
-    """Whether `error` says that a collective operation failed."""
+    """Return whether `error` reports that a collective operation failed."""
     return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in COLLECTIVE)
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """A stay in a collective.
+    """A period that the main thread spent in one collective operation.
 
-    :ivar inside: it was called by C++, inside this function of torch's.
-    :ivar called: what the flight recorder has of it.
+    :ivar inside: the torch function in which C++ called the collective; empty if Python called it.
+    :ivar called: the flight recorder's entry of the collective, if known.
     """
 
     op: str
@@ -80,11 +81,12 @@ class _Wait:
 
 
 class Waiting:
-    """Looks at one thread.
+    """Watcher of one thread for waits in collective operations.
 
-    :param changed: called from the looking thread when a long wait goes on or ends, and now and then.
-    :param others: what the processes of the job have said of themselves last, this one too.
-    :param kept: have torch keep the collectives of this process.
+    :param changed: called from the watching thread when a long wait begins or goes on, when the rank becomes known, and
+        at intervals.
+    :param others: returns the latest reports of all processes of the job, including this one.
+    :param kept: make torch's flight recorder keep the collectives of this process.
     """
 
     def __init__(
@@ -102,18 +104,19 @@ class Waiting:
         self._thread: threading.Thread | None = None
         self._now: _Wait | None = None
         self._waits: deque[tuple[_Wait, float]] = deque(maxlen=50)
-        #: (time, place) when the thread was seen at another line.
+        #: (time, code location), added when the thread is seen in another place.
         self._trail: deque[tuple[float, CodeLocation]] = deque(maxlen=64)
-        #: Places of the user's that it was seen in, and what had called them.
+        #: The user's code locations that were seen on the thread's stack.
         self._around: dict[CodeLocation, None] = {}
-        #: Since when the thread is in one place, and when the flight recorder was asked of it.
+        #: The thread's current place and since when it is there, and the time at which the flight recorder was last
+        #: read.
         self._still: tuple[CodeLocation | None, float] = (None, 0.0)
         self._asked = 0.0
-        #: Time, and processor time of this process, some looks ago.
+        #: Wall-clock time, and processor time of this process, some inspections ago.
         self._used = (time.monotonic(), time.process_time())
         self.busy: float | None = None
         self.rank: int | None = None
-        #: When steps were over, and the number of the one that goes on, where it is known.
+        #: The end times and numbers of steps; and a function that returns the number of the running step, if known.
         self._ends: tuple[tuple[float, int], ...] = ()
         self.step: Callable[[], int | None] = lambda: None
         self._ways: dict[Site, tuple[Site, ...]] = {}
@@ -123,11 +126,11 @@ class Waiting:
             self._flight.ask()
 
     def step_over(self, step: int) -> None:
-        """Told by the thread that is looked at."""
+        """Record the end of a step. Called by the watched thread."""
         self._ends = (*self._ends[-STEPS:], (wall_clock.now(), step))
 
     def _step_at(self, at: float) -> int | None:
-        """The step that went on then."""
+        """Return the step that was running at time `at`; ``None`` if it is not known."""
         ends = self._ends
         place = bisect_right(ends, at, key=lambda end: end[0])
         step = ends[place][1] if place < len(ends) else self.step()
@@ -140,7 +143,7 @@ class Waiting:
             self._thread.start()
 
     def stop(self) -> None:
-        if self.rank is None:  # a process that ends at once may not have been looked at
+        if self.rank is None:  # a process that ends at once may never have been inspected
             self.rank = rank()
         self._flight.leave()
         self._stop.set()
@@ -150,12 +153,12 @@ class Waiting:
     def _run(self) -> None:
         with contextlib.suppress(
             Exception
-        ):  # it looks no more; a traceback of ours has no place in the script's output
+        ):  # stop watching silently: the script's output must not contain a traceback of ours
             while not self._stop.wait(EVERY):
                 self.look()
 
     def look(self) -> None:
-        """Look once."""
+        """Inspect the watched thread's stack once."""
         at = wall_clock.now()
         frame = sys._current_frames().get(self._thread_id)
         found = rank()
@@ -194,7 +197,8 @@ class Waiting:
             limit = now.called.timeout if now.called is not None else store_timeout()
             if self._say and self._said is None and at - now.began > min(SAY, PART * limit or SAY):
                 self._tell(now, at)
-        # Where a process is killed, what it was doing before must be known; and who it is, to those that end first.
+        # A process that is killed must have reported what it was doing; and processes that end first must know its
+        # rank.
         if self._changed is not None and (
             waits or new or (self.rank is not None and (self._looks < SOON or self._looks % 4 == 0))
         ):
@@ -205,16 +209,16 @@ class Waiting:
         return None if mine is None else site_at(*mine)
 
     def note_callers(self, frame: Any) -> None:
-        """Note the user's places on the stack of `frame`."""
+        """Record the user's code locations on the stack of `frame`."""
         while frame is not None and len(self._around) < AROUND:
             if self._frames.is_user(frame.f_code):
                 self._around[frame.f_code, frame.f_lasti] = None
-                if frame.f_code.co_name == "<module>":  # what runs or imports it has loops of its own
+                if frame.f_code.co_name == "<module>":  # code that runs or imports the script has loops of its own
                     return
             frame = frame.f_back
 
     def _callers(self, frame: Any) -> tuple[CodeLocation, ...]:
-        """The user's places on a stack, but for the innermost and modules."""
+        """Return the user's code locations on a stack, without the innermost one and without module-level code."""
         found: list[CodeLocation] = []
         while frame is not None and len(found) <= CALLERS:
             if self._frames.is_user(frame.f_code) and frame.f_code.co_name != "<module>":
@@ -223,25 +227,28 @@ class Waiting:
         return tuple(found[1:])
 
     def ways(self, lines: Iterable[Site | None]) -> tuple[tuple[Site, tuple[Site, ...]], ...]:
-        """Ways around `lines`, of collectives and of waits: the last."""
+        """Return the conditions that decide whether the last few of `lines` execute, by line.
+
+        :param lines: lines of collectives and of waits.
+        """
         last = [site for site in dict.fromkeys(lines) if site is not None][-LINES:]
         for site in last:
-            if site not in self._ways:  # reading the code takes long, and this is asked often
+            if site not in self._ways:  # reading the code is slow, and this is called often
                 self._ways[site] = branch_conditions(self._frames, site)
         return tuple((site, found) for site in last if (found := self._ways[site]))
 
     def branches(self) -> tuple[Site, ...]:
-        """Lines that leave a loop that the thread was seen in."""
+        """Return the lines that leave a loop in which the thread was seen."""
         sites = [site for spot in list(self._around) if (site := self._frames.site(spot)) is not None]
         return branches_around((site.file, site.line) for site in sites)
 
     def conditions(self, ways: Iterable[tuple[Site, tuple[Site, ...]]]) -> tuple[tuple[Site, Site], ...]:
-        """By line that leaves: that of its condition; of `branches` and `ways`."""
+        """Return, for each line of ``branches`` and `ways`, the line of its condition."""
         lines = dict.fromkeys((*self.branches(), *(line for _, found in ways for line in found)))
         return tuple((line, head) for line in lines if (head := condition_of(line)) is not None)
 
     def _in_backward(self, frame: Any) -> bool:
-        """Whether the thread is inside the engine."""
+        """Return whether the thread is inside the autograd engine."""
         while frame is not None and not self._frames.is_user(frame.f_code):
             if frame.f_code is code_objects.ENGINE_CALL:
                 return True
@@ -249,21 +256,21 @@ class Waiting:
         return False
 
     def _inside_backward(self, spot: CodeLocation, at: float) -> _Wait | None:
-        """The collective that goes on while the thread stays inside the engine."""
+        """Return the collective that is running while the thread stays inside the engine; ``None`` if there is none."""
         if at - self._still[1] < STILL or at - self._asked < STILL:
             return None
         called = self._called()
         return None if called is None else _Wait(called.op, spot, max(called.began, self._still[1]), "backward", called)
 
     def _called(self, since: float = 0.0) -> Collective | None:
-        """The first collective that is not over, of those that were called since then where there are some."""
+        """Return the first running collective, preferably among those called after `since`."""
         self._asked = wall_clock.now()
         ones = [one for one in self.collectives() if not one.over and one.began < self._asked - LONG]
         ones = [one for one in ones if one.began >= since - EVERY] or ones
         return min(ones, key=lambda one: one.began, default=None)
 
     def _goes_on(self, wait: _Wait) -> bool:
-        """Whether a collective that is on no stack is not over."""
+        """Return whether a collective that is on no Python stack is still running."""
         if wall_clock.now() - self._asked < STILL:
             return True
         called, self._asked = wait.called, wall_clock.now()
@@ -272,16 +279,16 @@ class Waiting:
         )
 
     def collectives(self) -> tuple[Collective, ...]:
-        """The last ones of each group, where torch keeps them."""
+        """Return the last collectives of each process group; empty if torch does not keep them."""
         found = self._flight.last() if self.rank is not None or in_use() else ()
         return tuple(replace(one, step=self._step_at(one.began)) for one in found)
 
     def arrivals(self) -> tuple[tuple[str, int, tuple[float, ...]], ...]:
-        """When they were called."""
+        """Return the times at which collectives were called, see ``RankSeen.arrivals``."""
         return () if self.rank is None else self._flight.arrivals()
 
     def _tell(self, now: _Wait, at: float) -> None:
-        """Say that a wait lasts, and for whom; once for each."""
+        """Print, once per wait, that it lasts and for which ranks. Only the first waiting rank prints."""
         self._said = now
         own = RankSeen(self.rank, os.getpid(), (self._record(now, at - now.began, "never"),))
         ranks = [own]
@@ -290,7 +297,7 @@ class Waiting:
             ranks = [seen for seen in self._others() if seen.rank is not None] or ranks
         found, waits = held(ranks, live=True), [seen for seen, _ in stuck(ranks)]
         first = min(waits, key=lambda seen: (seen.rank is None, seen.rank), default=own)
-        if found is not None and (first.rank, first.pid) == (own.rank, own.pid):  # machines may share numbers
+        if found is not None and (first.rank, first.pid) == (own.rank, own.pid):  # pids repeat across machines
             say(f"backprobe: {said(found, wall_clock.now())}", sys.stderr)
 
     def _end(self, at: float) -> None:
@@ -309,13 +316,13 @@ class Waiting:
         return replace(made, group=called.group, number=called.number, inputs=called.inputs)
 
     def _where(self, frame: Any) -> tuple[CodeLocation | None, str]:
-        """The user's place, and the collective that it is in, if it is in one."""
+        """Return the user's code location on a stack, and the collective that it is in; empty if it is in none."""
         op, inside = "", None
         while frame is not None:
             code = frame.f_code
             if self._frames.is_user(code):
                 return (code, frame.f_lasti), op if inside else ""
-            if code.co_name == "<module>":  # what is imported calls none, be it torch.distributed itself
+            if code.co_name == "<module>":  # an import calls no collective, not even that of torch.distributed
                 op, inside = "", False
             here = code.co_filename.startswith(code_objects.COLLECTIVES) or code.co_filename == code_objects.DDP_FILE
             if inside is None and code.co_name not in code_objects.COLLECTIVE_WAITS:
@@ -326,8 +333,12 @@ class Waiting:
         return None, ""
 
     def records(self, failed: bool) -> tuple[RankWait, ...]:
-        """The long waits. `failed`: the process ended with an error, right after the last of them. Asked by the thread
-        that is looked at, none goes on."""
+        """Return the long waits.
+
+        If the watched thread calls this, its last wait is over.
+
+        :param failed: the process ended with an error, right after the last wait.
+        """
         at = wall_clock.now()
         if self._now is not None and threading.get_ident() == self._thread_id:
             self._end(at)
@@ -340,5 +351,5 @@ class Waiting:
         return tuple(found)
 
     def trail(self) -> tuple[tuple[float, Site], ...]:
-        """Where the thread was last, by time."""
+        """Return (time, line) for the last places of the thread, oldest first."""
         return tuple((at, site) for at, spot in self._trail if (site := self._frames.site(spot)) is not None)

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` compiled: read from what Dynamo notes of itself, when a step is over. Nothing is attached."""
+"""Records what ``torch.compile`` compiled, read from Dynamo's own metrics after each step. No hook is registered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...torch_internals.compilations import Place
 from ..events import Tracker
 from ..tracker_context import TrackerContext
 
-#: Of each function so many of its recompilations, and breaks, are kept: the first.
+#: Maximum number of recompilations, and of graph breaks, that are kept per function: the first ones.
 MOST = 50
 
 _Key = tuple[str, str, str, int]
@@ -39,19 +39,19 @@ class _Region:
 
 
 class WhatWasCompiled(Tracker):
-    """One record for each function, by what Dynamo counts as one."""
+    """Tracker that makes one record for each function that Dynamo compiles separately."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._frames = scene, scene.names.frames
         self._noted = private.Compilations()
         self._regions: dict[_Key, _Region] = {}
-        #: The last of each number that Dynamo gives.
+        #: The last key for each frame number of Dynamo.
         self._last: dict[str, _Key] = {}
         self._before: dict[str, private.Compilation] = {}
         self._ended = False
 
     def attached(self) -> None:
-        compilations, _ = self._noted.new()  # of before; later ones of them do not say the function's name again
+        compilations, _ = self._noted.new()  # of before; torch does not repeat their functions' names
         for one in compilations:
             if one.function:
                 self._before.setdefault(one.frame, one)
@@ -60,7 +60,7 @@ class WhatWasCompiled(Tracker):
         self._look(step.index)
 
     def ended(self) -> None:
-        """What is compiled after the script is none of it."""
+        """Read the compilations of the script; later ones are ignored."""
         self._look(self._scene.steps.index)
         self._ended = True
 
@@ -88,8 +88,11 @@ class WhatWasCompiled(Tracker):
                 found.breaks.append(seen)
 
     def _region(self, one: private.Compilation, step: int) -> _Region:
-        """That of a compilation. Torch says the function's name only where it was compiled, and numbers functions anew
-        after ``torch._dynamo.reset()``."""
+        """Return the region of a compilation.
+
+        Torch gives a function's name only with its first compilation, and numbers functions anew after
+        ``torch._dynamo.reset()``.
+        """
         named = one if one.function else self._before.get(one.frame, one)
         key = (one.frame, named.function, named.file, named.line)
         if not one.function:
@@ -125,12 +128,15 @@ class WhatWasCompiled(Tracker):
             region.graphs, region.ops = region.graphs + 1, one.ops
 
     def _innermost(self, stack: tuple[Place, ...]) -> Site | None:
-        """The innermost line of the user's code."""
+        """Return the innermost line of the user's code in a stack; ``None`` if there is none."""
         mine = [place for place in stack if self._frames.is_users_file(place[0])]
         return site_at(*mine[-1]) if mine else None
 
     def _broken(self, stack: tuple[Place, ...]) -> _Region | None:
-        """The function that was compiled when the graph broke there: that which the stack begins in."""
+        """Return the region in which a graph break occurred.
+
+        This is the region of the function in which the stack begins.
+        """
         if not stack:
             return None
         file, line, name = stack[0]
@@ -139,6 +145,6 @@ class WhatWasCompiled(Tracker):
             for region in self._regions.values()
             if region.site is not None and region.site.file == file and region.function == name
         ]
-        # The rest of a function that broke before is one of its own: the last that begins above that line.
+        # The rest of a function after a graph break is a region of its own: the last one that begins above the line.
         begun = [region for region in named if (region.after or 0) < line]
         return max(begun, key=lambda region: region.after or 0, default=named[0] if named else None)

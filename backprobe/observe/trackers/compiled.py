@@ -1,8 +1,8 @@
-"""Which line of a compiled region made NaN or Inf.
+"""Locates the line of a compiled region that produced NaN or Inf.
 
-What a region computes is not seen. Where a call went bad the region is run again, op by op, on what it was given
-(Note [Graphs of compiled regions]). Where that cannot be, it is read from the FX graph of its backward, which torch
-keeps: the line whose derivative is not finite everywhere, where there is one.
+Values inside a region cannot be observed. If a backward call went bad, its regions are executed again, op by op, on
+their inputs (Note [Graphs of compiled regions]). If that is impossible, the line is inferred from the FX graph of the
+region's backward, which torch keeps: the only line whose derivative is not finite everywhere, if there is exactly one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..events import Tracker
 from ..tracker_context import TrackerContext
 from .compiled_norms import NormsInside
 
-#: Calls that are looked into.
+#: Maximum number of backward calls that are investigated.
 MOST = 20
-#: Calls of regions that are kept while their graphs are there: the last.
+#: Maximum number of region calls that are kept while their graphs are alive: the last ones.
 CALLS = 1000
-#: Regions whose paths are looked at, each of as many layers as it stands for.
+#: Maximum number of regions whose gradient paths are examined; a region used for several layers counts once per layer.
 LOOKED = 500
-#: A region's name, and the parameters that it was given, by id.
+#: A region's name, and the ids of the parameters among its arguments.
 _Given = tuple[str, tuple[int, ...]]
 
 
@@ -38,7 +38,7 @@ def _given(call: private.RegionCall) -> _Given:
 
 
 class InsideRegions(Tracker):
-    """Looks at the compiled regions of the first backward of those in a row that went bad."""
+    """Tracker that examines the compiled regions of a backward call that went bad, if the previous call did not."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._names, self._frames = scene, scene.names, scene.names.frames
@@ -51,28 +51,29 @@ class InsideRegions(Tracker):
             self._updated,
         )
         scene.put_back.append(self._graphs.detach)
-        #: Steps of optimizers that were called compiled.
+        #: Number of optimizer steps that ran compiled.
         self._updates = 0
-        #: The last calls of regions, in their order.
+        #: The last calls of regions, by id, in the order of the calls.
         self._calls: dict[int, private.RegionCall] = {}
-        #: Regions of which calls were let go while their graphs were there.
+        #: Regions of which calls were dropped while their graphs were alive.
         self._often: set[str] = set()
-        #: Those of the calls that were there when the step before was over.
+        #: Ids of the calls that existed when the previous step ended.
         self._before: set[int] = set()
-        #: By the node of a region the gradients that came to it, and the handles of our hooks.
+        #: The gradients that a region's node received, by id of the node; and the handles of our hooks.
         self._came: dict[int, Any] = {}
         self._handles: list[Any] = []
         self._found: list[Inside] = []
         self._writes: dict[tuple[str, Site], RefusedToCompile] = {}
         self._cuts: dict[tuple[str, Site], Cut] = {}
         self._given: dict[str, None] = {}
-        #: Regions whose paths have been looked at.
+        #: Regions whose gradient paths have been examined.
         self._looked: set[_Given] = set()
-        #: Of each, which of what its node gave last were zeros; and how often more were than before.
+        #: For each region, the outputs of its node whose gradients were zero last time; and how often new zeros
+        #: appeared.
         self._zeros: dict[_Given, frozenset[int]] = {}
         self._died = 0
-        #: Regions that were called, and whether one was for the first time since the last look: compiled again, it may
-        #: take another path.
+        #: Names of regions that were called; and whether a new one was called since the paths were last examined: a
+        #: recompiled region may take another path.
         self._known: set[str] = set()
         self._new = False
         self._row, self._careful = 0, False
@@ -88,7 +89,10 @@ class InsideRegions(Tracker):
         self._let_go()
 
     def step_over(self, step: Step) -> None:
-        """Where no optimizer says so, a step may end between the forward and the backward: those of this one stay."""
+        """Forget the calls that are older than the previous step.
+
+        Without an optimizer, a step may end between forward and backward, so calls of this step are kept.
+        """
         for number in self._before:
             self._calls.pop(number, None)
         self._before = set(self._calls)
@@ -103,15 +107,15 @@ class InsideRegions(Tracker):
             self._often.add(self._calls.pop(next(iter(self._calls))).region.name)
 
     def _gone(self, number: int) -> None:
-        """The graph of a call is gone."""
+        """Forget a call whose graph was freed."""
         self._calls.pop(number, None)
 
     def _raised(self, text: str, frame: Any, args: tuple[Any, ...]) -> None:
-        """A call of a region raised, as an op does that is not compiled."""
+        """Emit the exception that a region call raised, in the same way as that of an op."""
         self._scene.events.tell("op_raised", text, frame, args)
 
     def _refused(self, region: private.CompiledGraph, args: Sequence[Any]) -> None:
-        """A graph is not compiled as it writes to what its backward needs."""
+        """Record a graph that is not compiled because it writes to a tensor that its backward needs."""
         if len(self._writes) >= MOST:
             return
         with private.unseen(), private.unnoticed():
@@ -135,12 +139,12 @@ class InsideRegions(Tracker):
         self._writes.setdefault((op, site), made)
 
     def _updated(self) -> None:
-        """An optimizer has stepped, compiled: its hooks are not called then."""
+        """Record that an optimizer stepped in compiled code, which calls none of its hooks."""
         self._updates += 1
         self._scene.steps.stepped = True
 
     def _site(self, node: Any) -> Site | None:
-        """The user's line that a node of a region's graph is from."""
+        """Return the user's line of a node in a region's graph; ``None`` if it is unknown."""
         return self._frames.site_in(node.meta.get("stack_trace") or "")
 
     def backward_starts(self, running: ActiveBackward) -> None:
@@ -191,7 +195,7 @@ class InsideRegions(Tracker):
                 self._often.clear()
 
     def _look_at_reuse(self, running: ActiveBackward, reuse: Reuse) -> None:
-        """Where what an earlier backward had freed enters a region: the operation in it that takes it."""
+        """Record the operation of a region that takes a tensor whose graph an earlier backward had freed."""
         seqs = running.graph.seqs
         for i, call in self._in_graph(running):
             inputs = [node for node in call.region.graph.nodes if node.op == "placeholder"]
@@ -206,7 +210,7 @@ class InsideRegions(Tracker):
                     return
 
     def _look_at_norms(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        """Only where all calls of a region are known: a part of them tells less than none."""
+        """Measure gradient norms inside regions of which all calls are known: some of the calls would be misleading."""
         if not self._norms.outgrown(recorded) and not self._careful:
             return
         calls = [
@@ -215,11 +219,11 @@ class InsideRegions(Tracker):
             if call.region.name not in self._often and not call.changed
             if (gradients := self._gradients(running, i, call)) is not None
         ]
-        # What was called last comes first, as in the engine.
+        # Nodes are in the order of the engine, in which the last call comes first.
         self._norms.look(running, recorded, sorted(calls, key=lambda one: one[0]))
 
     def _place(self, call: private.RegionCall, node: Any) -> tuple[str, Site | None, str | None]:
-        """What the user called, at which line, in which module."""
+        """Return the op that the user called, its line and its module."""
         return private.name_of(node), self._site(node), self._module(call.region, call.args, node)
 
     def _run_again(self, running: ActiveBackward, recorded: PendingCallRecord) -> Inside | None:
@@ -227,7 +231,7 @@ class InsideRegions(Tracker):
             return None
         forward = any(root.bad for root in recorded.roots)
         calls = self._in_graph(running)
-        # Nodes stand in the order of the engine: what was called last comes first.
+        # Nodes are in the engine's order: the last call comes first.
         for i, call in sorted(calls, key=lambda one: one[0], reverse=forward):
             if call.changed:
                 continue
@@ -249,7 +253,7 @@ class InsideRegions(Tracker):
         return None
 
     def _in_graph(self, running: ActiveBackward) -> list[tuple[int, private.RegionCall]]:
-        """The calls of regions that this backward goes through, each with its node."""
+        """Return the region calls that this backward passes through, each with its node."""
         nodes = {id(node): i for i, node in enumerate(running.graph.nodes) if private.is_compiled(node)}
         return [
             (i, call)
@@ -258,12 +262,12 @@ class InsideRegions(Tracker):
         ]
 
     def _gradients(self, running: ActiveBackward, node: int, call: private.RegionCall) -> list[Any] | None:
-        """What came to the outputs of a call, where it is known."""
+        """Return the gradients that the outputs of a region call received; ``None`` if they are unknown."""
         came = self._came.get(id(running.graph.nodes[node]))
         return None if came is None else [came[m[1]] if m is not None else None for m in call.outputs]
 
     def _look_for_zeros(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        """Where a region gives zeros that it did not give before, it is looked into once more."""
+        """Schedule another examination of a region whose node gave zero gradients that were not zero before."""
         calls = self._in_graph(running)
         gave: dict[int, set[int]] = {i: set() for i, _ in calls}
         for i, edge, slot, _, _ in recorded.signature.out if calls else ():
@@ -279,7 +283,10 @@ class InsideRegions(Tracker):
                 self._looked.discard(given)
 
     def _look_at_paths(self, running: ActiveBackward) -> None:
-        """Once for each region and what it was given: parameters that have no gradient, or zeros, after the call."""
+        """Find gradient paths that regions lose: parameters without a gradient, or with zeros, after the call.
+
+        Each combination of a region and its parameters is examined once.
+        """
         for i, call in self._in_graph(running):
             given = _given(call)
             if given in self._looked or call.changed or len(self._looked) >= LOOKED:
@@ -344,8 +351,10 @@ class InsideRegions(Tracker):
 
 
 def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:
-    """Of the nodes of a backward's FX graph, the function and the line of the forward whose derivative is not finite
-    everywhere; ``None`` where there are several lines, or none."""
+    """Return the op and line of the forward whose derivative is not finite everywhere, from a backward's FX graph.
+
+    :returns: ``None`` if there is no such line, or more than one.
+    """
     singular: dict[tuple[str, int], tuple[str, Site]] = {}
     divides: dict[tuple[str, int], tuple[str, Site]] = {}
     for node in nodes:

@@ -1,4 +1,4 @@
-"""``--check compiled``: whether compiled regions give what their operations give."""
+"""``--check compiled``: whether compiled regions return the same values as their operations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..events import Tracker
 from ..schedule.settings import Settings
 from ..tracker_context import TrackerContext
 
-#: Regions that are looked into, and those that are said to be wrong.
+#: Maximum number of regions that are checked, and of wrong regions that are reported.
 MOST, WRONG = 200, 10
 
 
 class CompiledChecked(Tracker):
-    """Keeps the first call of each region, and looks into them when the script has ended."""
+    """Tracker that keeps the first call of each region, and checks these calls after the script has ended."""
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
@@ -24,11 +24,11 @@ class CompiledChecked(Tracker):
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene = scene
-        #: By name of the region: its first call, and the step.
+        #: By name of a region: its first call and the step.
         self._first: dict[str, tuple[Any, int]] = {}
         self._later: set[str] = set()
         self._found: list[CompiledWrong] = []
-        #: Why regions were not looked into, and how many.
+        #: Reasons why regions were not checked, and how many regions each applies to.
         self._unchecked: Counter[str] = Counter()
 
     def region_called(self, call: Any) -> None:

@@ -1,5 +1,7 @@
-"""The norms of the gradients inside compiled regions, in calls that get a close look, and in those whose gradients are
-far beyond those of the calls before: such regions are run again, op by op, with what came to them."""
+"""Measures the norms of gradients inside compiled regions, by executing regions again op by op with their gradients.
+
+This is done in closely inspected calls, and in calls whose gradients are far larger than those of earlier calls.
+"""
 
 from __future__ import annotations
 
@@ -13,38 +15,39 @@ from ...torch_internals import private
 from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 
-#: Calls that are kept: the first, and the last; nodes inside the regions of one call.
+#: Number of first and last backward calls that are kept, and maximum number of nodes inside the regions of one call.
 FIRST, LAST, NODES = 3, 8, 5000
-#: The largest norm of a call against the median of as many before it; such calls that are looked into.
+#: Ratio of a call's largest norm to the median of earlier calls above which it is examined; minimum number of earlier
+#: calls; and maximum number of such calls that are examined.
 OUTGROWN, BEFORE, SUDDEN = 1e3, 6, 20
-#: What is run again is believed where its largest gradient is that of the region, but for such a factor.
+#: Maximum factor between the region's largest gradient and that of its re-execution for the latter to be accepted.
 ALIKE = 4.0
 
-#: Of a node of a region's graph, given the call: the op's name, its line, its module.
+#: Function of a region call and a node of its graph: returns the op's name, its line and its module.
 Place = Callable[[private.RegionCall, Any], tuple[str, Site | None, str | None]]
 
 
 class NormsInside:
-    """What is known of the inside of regions."""
+    """Measured gradient norms inside compiled regions."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        #: By backward call.
+        #: By number of the backward call.
         self._kept: dict[int, list[RegionRun]] = {}
-        #: By line of the calls, their largest norms, in order.
+        #: By line of the backward calls: their largest norms, sorted.
         self._usual: dict[Site | None, list[float]] = {}
         self._sudden = 0
-        #: Calls of regions that were not run again.
+        #: Number of region calls that were not executed again because of their size.
         self.too_large = 0
 
     def outgrown(self, recorded: PendingCallRecord) -> bool:
-        """Whether the gradients of a call are far beyond those before."""
+        """Return whether the gradients of a call are far larger than those of earlier calls at the same line."""
         most = max((norm for norm in recorded.norms if norm < math.inf), default=0.0)
         usual = self._usual.setdefault(recorded.site, [])
         grown = len(usual) >= BEFORE and most >= OUTGROWN * usual[len(usual) // 2]
         if most > 0.0:
             insort(usual, most)
-            if len(usual) > 100:  # the median stays where it is
+            if len(usual) > 100:  # the median is unchanged
                 del usual[0], usual[-1]
         self._sudden += grown
         return grown and self._sudden <= SUDDEN
@@ -52,7 +55,10 @@ class NormsInside:
     def look(
         self, running: ActiveBackward, recorded: PendingCallRecord, calls: Iterable[tuple[int, Any, Sequence[Any]]]
     ) -> None:
-        """Run `calls` again: each with its node, and what came to it."""
+        """Execute `calls` again and keep the norms.
+
+        :param calls: (node, region call, gradients that its outputs received).
+        """
         found: list[RegionRun] = []
         left = NODES
         for node, call, gradients in calls:
@@ -90,19 +96,19 @@ class NormsInside:
 
 
 def _gave(recorded: PendingCallRecord, node: int) -> list[float]:
-    """The norms of what `node` gave that were measured."""
+    """Return the measured norms of the gradients that `node` gave."""
     slots = [slot for i, _, slot, _, _ in recorded.signature.out if i == node and slot >= 0]
     return [recorded.norms[slot] for slot in slots if slot not in recorded.unmeasured]
 
 
 def _agrees(inner: private.Inner, gave: Sequence[float], scale: float) -> bool:
-    """Whether the region gave what it gives when it runs again."""
+    """Return whether the re-execution gave gradients of the same size as the region itself."""
     again, most = max(inner.leaves.values(), default=0.0) / scale, max(gave, default=0.0)
     return not gave or most / ALIKE <= again <= ALIKE * most
 
 
 def _ways(running: ActiveBackward, node: int, call: Any) -> dict[int, int]:
-    """Which edge of a region's node goes to what it was given: by position in ``tensors_of(call)``."""
+    """Return, for each position in ``tensors_of(call)``, the edge of the region's node that leads to this input."""
     variables, seqs = dict(running.graph.leaves), running.graph.seqs
     edges = running.graph.plan.edges(node)
     made = {id(arg): of for arg, of in zip(call.args, call.made, strict=True)}

@@ -1,9 +1,10 @@
-"""Gradients and weights that became NaN or Inf outside the backward: by the script, a hook, an optimizer's step.
+"""Detects gradients and weights that became NaN or Inf outside the backward: by the script, a hook or an optimizer.
 
-Note [What happened between]: a weight that is bad when a step begins was finite in the backward before, where that gave
-finite gradients to it. What has happened since is little: lines that used its gradient, hooks that ran once it was
-there, lines that wrote to the weight, the optimizer's step. Whether the gradients were still finite when the optimizer
-began is looked at where somebody touched them, as often as a hundredth of the run's time allows.
+Note [What happened between]: a weight that is bad when a step begins was finite in the previous backward, if that
+backward gave it a finite gradient. Only a few things can have happened since: lines that used its gradient, hooks that
+ran after the gradient was accumulated, lines that wrote to the weight, and the optimizer's step. If the script or a
+hook touched the gradients, the tracker checks before the optimizer's step whether they are still finite, as long as
+these checks take less than 1% of the run's time.
 """
 
 from __future__ import annotations
@@ -30,40 +31,42 @@ from ..forward.oplog import op_name, spot_of
 from ..tracker_context import TrackerContext
 
 _clock = time.perf_counter
-#: What is told of a run at most.
+#: Maximum number of records per run.
 MOST = 20
-#: Hooks on tensors of which it is remembered where they were put.
+#: Maximum number of tensor hooks whose registering line is remembered.
 HOOKS = 10_000
 #: The node that calls a module's backward hooks.
 _MODULE_HOOK = f"{HOOKED_VIEW}Backward"
 
 
 class SpoiltOutside(Tracker):
-    """Watches what happens to gradients and weights between backward calls."""
+    """Tracker of what changes gradients and weights between backward calls."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._names, self._frames = scene, scene.names, scene.frames
-        #: Ids of the leaves that the backward calls since the last update gave finite gradients to.
+        #: Ids of leaves to which the backward calls since the last update gave finite gradients.
         self._finite: frozenset[int] = frozenset()
         self._ids: dict[LiveLayout, frozenset[int]] = {}
-        #: Gradients that were used since then, and lines that did: what they wrote with.
+        #: Ids of gradients that were used since then; and the lines that did so, with the op that wrote to them, if
+        #: any.
         self._grads: set[int] = set()
         self._touched: dict[CodeLocation, str] = {}
         self._last: Any = None
-        #: Lines that wrote to weights since: which, by what.
+        #: Lines and ops that wrote to weights since then, with the ids of the weights.
         self._written: dict[tuple[CodeLocation | None, str], set[int]] = {}
-        #: Optimizers that have stepped since, at which line, and whether somebody had touched gradients before.
+        #: Optimizers that have stepped since then and their lines; and whether an earlier change of gradients was not
+        #: checked.
         self._stepped: list[tuple[weakref.ref[Any], CodeLocation | None]] = []
         self._unsure = False
-        #: What made something bad is known, or was looked for in vain.
+        #: The cause of the bad values was recorded, or searched for in vain.
         self._told = False
         self._spent, self._began = 0.0, _clock()
-        #: Of nodes whose tensor has a hook: the hook's code, where it was put.
+        #: By sequence number of a node whose tensor has a hook: the hook's code and the line that registered it.
         self._hooks: dict[int, tuple[Any, CodeLocation | None]] = {}
         self._found: list[Spoilt] = []
         self._hooked: list[GradientHook] = []
 
-    # What happens between two backward calls
+    # Events between two backward calls
 
     def grad_used(self, value: Any, put: bool, frame: Any) -> None:
         if not self._finite:
@@ -109,7 +112,7 @@ class SpoiltOutside(Tracker):
             self._gradient(bad, [p for p in bad if p in hooked])
 
     def _gradient(self, bad: list[Any], hooked: list[Any]) -> None:
-        """The gradients of `bad` were finite when their backward was over, and are not."""
+        """Record why the gradients of `bad`, finite after their backward, are not finite any more."""
         if hooked and not self._touched:
             hook = next(iter(hooked[0]._post_accumulate_grad_hooks.values()))
             self._add("hooked gradient", bad, getattr(hook, "__name__", "a hook"), result_of(hook))
@@ -123,7 +126,7 @@ class SpoiltOutside(Tracker):
             self._stepped.append((weakref.ref(optimizer), self._frames.spot(sys._getframe())))
             self._touched.clear()
 
-    # What backward calls tell
+    # Events of backward calls
 
     def hook_put(self, tensor: Any, hook: Any, frame: Any) -> None:
         if len(self._hooks) >= HOOKS:
@@ -147,7 +150,7 @@ class SpoiltOutside(Tracker):
                 self._hooked.append(GradientHook(index, i, result_of(hook), None))
 
     def _module_hook(self, running: ActiveBackward, i: int) -> Any:
-        """A hook of the module that node `i` calls the hooks of."""
+        """Return a hook of the module whose backward hooks node `i` calls; ``None`` if there is none."""
         path = running.live.layout(self._names).nodes[i].module
         for root in self._names.modules.roots:
             model = root.ref()
@@ -175,7 +178,7 @@ class SpoiltOutside(Tracker):
         self._forget()
 
     def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
-        """Nobody sees what happens in a step that is not recorded: nothing is known of what was finite before it."""
+        """Forget which values were finite, because the events of an unrecorded step are unknown."""
         if self._finite or self._stepped:
             self._finite = frozenset()
             self._forget()
@@ -191,7 +194,7 @@ class SpoiltOutside(Tracker):
         self._last = None
 
     def _weights(self, running: ActiveBackward) -> None:
-        """The first call that is not finite: was a weight so, and what has happened to it since the call before?"""
+        """Record what made a weight bad since the last call, in the first call that is not finite."""
         bad = _not_finite([(p, p) for _, p in running.graph.leaves if id(p) in self._finite])
         if not bad:
             return
@@ -230,7 +233,7 @@ class SpoiltOutside(Tracker):
 
 
 def _not_finite(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
-    """Those of `pairs` whose second is not finite, the first of each."""
+    """Return the first element of each of `pairs` whose second element, a tensor, is not finite."""
     with private.unseen(), private.unnoticed(), torch.no_grad():
         norms = Norms(sums=True, plain=True)
         here = [(p, private.local(t)) for p, t in pairs if t.layout is torch.strided and not private.hands_off(t)]
@@ -240,13 +243,13 @@ def _not_finite(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
 
 
 def _bad_settings(optimizer: Any) -> Iterator[tuple[str, float]]:
-    """The settings of an optimizer that are not finite."""
+    """Yield the name and value of each setting of an optimizer that is not finite."""
     for group in optimizer.param_groups:
         yield from ((name, value) for name, value in group.items() if isinstance(value, float) and value - value != 0.0)
 
 
 def _reason(optimizer: Any) -> str:
-    """What is wrong with the settings of an optimizer."""
+    """Return what is wrong with an optimizer's settings, in words; empty if nothing is."""
     for name, value in _bad_settings(optimizer):
         return f"its {name} is {value}"
     for group in optimizer.param_groups:

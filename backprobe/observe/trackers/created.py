@@ -1,4 +1,4 @@
-"""Gradients that keep a graph, left by backward calls with ``create_graph``."""
+"""Detects gradients that keep a graph alive, left by backward calls with ``create_graph``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..tracker_context import TrackerContext
 
 
 class CreatedGraphs(Tracker):
-    """Notes where ``backward`` was called with it."""
+    """Tracker of the lines that call ``backward(create_graph=True)``."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._names = scene.names
-        #: Where ``backward(create_graph=True)`` was called -> the leaves that it reached.
+        #: By line that called ``backward(create_graph=True)``: the leaves that the call reached.
         self._reached: dict[Any, list[LeafTensor]] = {}
 
     def graph_known(self, running: ActiveBackward, frame: Any) -> None:
@@ -27,7 +27,7 @@ class CreatedGraphs(Tracker):
             self._reached.setdefault(running.spot, list(running.live.named.values()))
 
     def records(self) -> tuple[GradientCycle, ...]:
-        """Calls whose gradients still have a graph: a cycle, which keeps both."""
+        """Return calls whose gradients still have a graph: a reference cycle that keeps both alive."""
         found = []
         with private.unseen():
             for spot, leaves in self._reached.items():

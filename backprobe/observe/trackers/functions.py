@@ -1,9 +1,9 @@
-"""``--check functions``: the backward of each custom ``Function``, held against finite differences.
+"""``--check functions``: compares the backward of each custom ``Function`` with finite differences.
 
-On the inputs that the script gave it, in double precision where the function allows. A directional derivative of
-v . f(x) along u by central differences, (v . f(x + h u) - v . f(x - h u)) / 2h, against u . backward(v); and v in other
-layouts against v as it is. The inputs are seen by a profile function, which is set while the script runs and only for
-this question.
+The inputs are those that the script passed, in double precision if the function supports it. A directional derivative
+of v . f(x) along u by central differences, (v . f(x + h u) - v . f(x - h u)) / 2h, is compared with u . backward(v).
+The gradient for v is also compared with that for v in other memory layouts. A profile function, which is set only for
+this check, captures the inputs while the script runs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..schedule.settings import Settings
 from ..statistics.numbers import usable
 from ..tracker_context import TrackerContext
 
-#: Inputs kept of the first calls of each function, and directions tried on each.
+#: Number of first calls of each function whose inputs are kept, and number of directions that are tried for each.
 SAMPLES, DIRECTIONS = 2, 3
-#: How many times as far as all before inputs have to reach for those of a later call to be kept in their place.
+#: Factor by which a later call must exceed the largest absolute value so far for its inputs to replace kept ones.
 FARTHER = 1.25
-#: Relative error above which the two disagree, in double and in single precision.
+#: Relative error above which two derivatives are reported as different, by precision.
 BOUND = {torch.float64: 1e-4, torch.float32: 3e-2}
 
 
@@ -44,8 +44,11 @@ class _Sample:
 
 
 class _Kept:
-    """Of the calls of one line, those whose inputs are kept: the first, the one whose inputs reach farthest, since a
-    backward may be right for some values alone, and one of the later half."""
+    """Calls of one function at one line whose inputs are kept.
+
+    These are the first calls, the call with the largest values, and a late call: a backward may be correct for some
+    values only.
+    """
 
     def __init__(self) -> None:
         self.calls, self.reach = 0, 0.0
@@ -61,7 +64,7 @@ class _Kept:
             self._first.append(sample())
         elif farther:
             self._far = sample()
-        elif self.calls & (self.calls - 1) == 0:  # twice as many as when one was kept last
+        elif self.calls & (self.calls - 1) == 0:  # the number of calls is a power of two
             self._late = sample()
 
     @property
@@ -70,7 +73,7 @@ class _Kept:
 
 
 def _reach(args: list[Any]) -> float:
-    """The greatest absolute value among those of the inputs that are finite."""
+    """Return the largest finite absolute value of the inputs."""
     with private.measuring():
         known = [a.detach().abs().amax().item() for a in args if _is_read(a)]
     return max((value for value in known if value - value == 0.0), default=0.0)
@@ -81,7 +84,7 @@ def _is_read(value: Any) -> bool:
 
 
 class Functions(Tracker):
-    """Collects calls of custom functions, and checks them when the script has ended."""
+    """Tracker that collects calls of custom functions, and checks them after the script has ended."""
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
@@ -137,11 +140,11 @@ class Functions(Tracker):
 
         try:
             known.take(args, sample)
-        except Exception as error:  # in a profile function it would be the script's
+        except Exception as error:  # it would propagate into the script
             self._scene.events.fault(self, error)
 
     def ended(self) -> None:
-        """What disagrees? The script has ended: its random state is kept all the same."""
+        """Check the collected calls, and keep the script's random state unchanged."""
         second_order = self._scene.calls.second_order
         for known in self._samples.values():
             for sample in known.all:
@@ -162,7 +165,7 @@ class Functions(Tracker):
         for dtype in (torch.float64, torch.float32):
             try:
                 wrong = _compare(sample, dtype) or (second_order and _compare(sample, dtype, second=True)) or None
-            except Exception as error:  # it does not take doubles, or not these inputs again
+            except Exception as error:  # it rejects doubles, or these inputs a second time
                 reason = f"{name}: {type(error).__name__}: {error}"[:300]
                 continue
             if wrong is None:
@@ -191,7 +194,7 @@ def _prepare(sample: _Sample, dtype: torch.dtype) -> tuple[list[Any], list[int]]
 
 
 def _run(sample: _Sample, args: list[Any], inputs: list[int]) -> tuple[list[Any], list[Any]]:
-    """Leaves and outputs of one call on fresh leaves."""
+    """Call the function on fresh leaves; return the leaves, and the floating-point outputs that require grad."""
     fresh = [a.detach().clone().requires_grad_() if i in inputs else a for i, a in enumerate(args)]
     out = sample.function.apply(*[f * 1 if i in inputs else f for i, f in enumerate(fresh)])
     outs = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, torch.Tensor)]
@@ -199,7 +202,7 @@ def _run(sample: _Sample, args: list[Any], inputs: list[int]) -> tuple[list[Any]
 
 
 def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple[str, int, float, float, str] | None:
-    """(what was checked, number of the input, analytic value, numeric value, why) of the first disagreement."""
+    """Return the first mismatch: (what was checked, index of the input, analytic value, numeric value, reason)."""
     generator = torch.Generator().manual_seed(0)
 
     def random(like: Any) -> Any:
@@ -211,7 +214,7 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
     leaves, outs = _run(sample, args, inputs)
     again = _run(sample, args, inputs)[1]
     if not outs or any(not torch.equal(a, b) for a, b in zip(outs, again, strict=True)):
-        return None  # random: no two calls can be compared
+        return None  # random: two calls cannot be compared
     v = [random(o) for o in outs]
     weights = [random(x) for x in leaves]
 
@@ -225,7 +228,7 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
     if second:
         firsts = torch.autograd.grad(outs, leaves, v, create_graph=True, allow_unused=True)
         total = sum((w * g).sum() for w, g in zip(weights, firsts, strict=True) if g is not None)
-        gradients: Any = [None] * len(leaves)  # what a backward that leaves the graph comes to
+        gradients: Any = [None] * len(leaves)  # the result if the backward leaves the graph
         if isinstance(total, torch.Tensor) and total.requires_grad:
             gradients = torch.autograd.grad(total, leaves, allow_unused=True)
     else:
@@ -253,8 +256,9 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
 def _layouts(
     sample: _Sample, args: list[Any], inputs: list[int], v: list[Any], dtype: torch.dtype
 ) -> tuple[str, int, float, float, str] | None:
-    """Whether the backward gives another gradient for the same values in another layout: autograd hands on slices
-    (``cat``), transposed and expanded tensors (``sum``) as they are.
+    """Return a mismatch if the backward gives another gradient for the same values in another memory layout.
+
+    Autograd passes on slices (``cat``), transposed tensors, and expanded tensors (``sum``) as they are.
     """
 
     def gradients(given: list[Any]) -> Any:
@@ -285,7 +289,7 @@ def _part(x: Any) -> Any:
     return torch.cat([x, torch.full_like(x, 7.0)], -1)[..., : x.shape[-1]] if x.dim() else x
 
 
-#: Tensors of the same values, as other operations hand them on.
+#: Functions that return the same values in another memory layout, as other operations produce it.
 _LAID = {
     "a slice of a wider tensor (as cat gives it)": _part,
     "every second element of a tensor": _sliced,
@@ -297,7 +301,7 @@ _LAID = {
 def _why(
     sample: _Sample, args: list[Any], inputs: list[int], at: int, v: list[Any], pairs: list[tuple[float, float]]
 ) -> str:
-    """A word on what is wrong, where it can be told."""
+    """Return a description of the error, if it follows a known pattern; otherwise an empty string."""
     leaves, outs = _run(sample, args, inputs)
     once = torch.autograd.grad(outs, leaves, v, allow_unused=True)[at]
     leaves, outs = _run(sample, args, inputs)

@@ -1,4 +1,4 @@
-"""What becomes of gradients: whether an optimizer uses what backward calls give it, once."""
+"""Checks that each optimizer uses the gradients of backward calls, and uses them once."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ from ..backward.pending_call_record import PendingCallRecord
 from ..events import Tracker
 from ..tracker_context import TrackerContext
 
-#: Tensors of an optimizer whose gradients are kept from one step to the next, and the elements that one may have.
+#: Number of tensors per optimizer whose gradients are kept from one step to the next, and maximum number of elements of
+#: one.
 EACH, SIZE = 2, 65536
-#: Steps in a row that used gradients again; steps that found none. So many are enough.
+#: Number of steps in a row after which a record is made: steps that used gradients again, and steps without gradients.
 AGAIN, NOTHING = 3, 4
-#: Steps that are looked at: the first, and then so many in a row out of so many.
+#: Checked steps: the first ones, and then this many in a row out of every so many.
 FIRST, ROW, EVERY = 16, 5, 64
-#: Optimizers that begin after those and have first steps of their own, and how many.
+#: Maximum number of optimizers that first step later than that and still get checked first steps, and number of these
+#: steps.
 LATE, NEXT = 4, 8
-#: Backward calls after which an optimizer would have stepped.
+#: Number of backward calls after which an optimizer should have stepped.
 UNUSED = 12
-#: Optimizers that are looked at.
+#: Maximum number of optimizers that are checked.
 MOST = 20
 
 
 @dataclass
 class _Used:
-    """The gradient that an optimizer used of one tensor, and a copy."""
+    """The gradient of one tensor that an optimizer used, with a copy of its values."""
 
     tensor: weakref.ref[Any]
     ref: Callable[[], Any]
@@ -47,18 +49,19 @@ class _Used:
 
 @dataclass
 class _Held:
-    """What is known of an optimizer, the tensors ``ids``.
+    """State of an optimizer that holds the tensors ``ids``.
 
-    :ivar used: since its last step: what it used, without what has been cleared since.
-    :ivar met: backward calls that found it so; ``at``: the line of the first.
-    :ivar given: the line of a backward call since then that gave gradients to its tensors.
-    :ivar row: steps in a row that used gradients of the one before; ``first``: the first of them.
-    :ivar before: ``met`` when the optimizer began to step: calls after that are a closure's. ``closes``: nothing had
-        been given then, so that what is comes from a closure; an optimizer may clear that itself when it has used it.
-    :ivar nothing: steps in a row that found no gradients though some had been given, of those that were looked at;
-        ``since``: the first of them, where one before it found some; ``some``: one found any;
-        ``gap``: the most of them before one that did.
-    :ivar began: the step in which it stepped first, where that came late: those after it are looked at too.
+    :ivar used: gradients that its last step used, without those that have been cleared since.
+    :ivar met: number of backward calls since then that found some of them unchanged; ``at``: the line of the first.
+    :ivar given: the line of a backward call since then that gave nonzero gradients to its tensors.
+    :ivar row: number of steps in a row that used gradients of the step before; ``first``: the first of these steps.
+    :ivar before: ``met`` when the optimizer's step began: later calls are made by a closure. ``closes``: no gradients
+        had been given then, so later ones come from a closure, and the optimizer may clear them itself after using
+        them.
+    :ivar nothing: number of checked steps in a row that found no gradients although some had been given; ``since``: the
+        first of them, if an earlier step found some; ``some``: a step found some; ``gap``: the largest value of
+        ``nothing`` before a step that found some.
+    :ivar began: the step in which it first stepped, if that was late: the steps after it are checked as well.
     """
 
     name: str
@@ -82,25 +85,26 @@ class _Held:
 
     @property
     def how(self) -> str:
-        """What is to be told of it, so far."""
+        """Return the kind of record to make: ``again``, ``cleared``, or empty for none."""
         return "again" if self.row >= AGAIN else "cleared" if self.nothing >= max(NOTHING, 2 * self.gap + 1) else ""
 
 
 class GradientsUsed(Tracker):
-    """Holds what optimizers find in ``.grad`` against what backward calls put there."""
+    """Tracker that compares the gradients an optimizer finds in ``.grad`` with those that backward calls left there."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene = scene
         self._held: dict[int, _Held] = {}
-        #: Until an optimizer steps: backward calls, the line of the last, a tensor that they reach, and its values.
+        #: Until an optimizer steps: the number of backward calls, the line of the last one, and a reached tensor with a
+        #: copy of its values.
         self._calls = 0
         self._spot: CodeLocation | None = None
         self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
-        #: The step up to which the last optimizer is looked at that began late, and how many may do so.
+        #: The step up to which the last late optimizer is checked, and how many more late optimizers may be checked.
         self._new, self._more = 0, LATE
         scene.may_pass.append(self._until_looked)
 
-    # What backward calls find, and give
+    # Events of backward calls
 
     def backward_starts(self, running: ActiveBackward) -> None:
         if running.inside is None and running.kind != "autograd.grad":
@@ -111,7 +115,7 @@ class GradientsUsed(Tracker):
         self._calls += 1
 
     def calls_passed(self, spot: CodeLocation | None, count: int) -> None:
-        """Nothing is known of what was cleared in them."""
+        """Forget the gradients that optimizers used: it is unknown what was cleared in fast-path steps."""
         self._calls += count
         for held in self._held.values():
             held.used, held.given = [], None
@@ -140,7 +144,7 @@ class GradientsUsed(Tracker):
                 self._keep(running)
 
     def call_over(self, spot: CodeLocation | None) -> None:
-        """Of a call whose nodes are not recorded: what optimizers hold has gradients, or has none."""
+        """Record which optimizers have gradients after a backward call whose nodes are not recorded."""
         for number, held in self._held.items():
             seen = self._scene.steps.optimizers.get(number)
             if held.given is None and seen is not None and self._looks(held):
@@ -158,12 +162,12 @@ class GradientsUsed(Tracker):
             if leaf is not None:
                 self._first = private.tensor_ref(leaf), leaf.detach().clone()
 
-    # What optimizers find
+    # Events of optimizers
 
     def optimizer_begins(self, optimizer: Any) -> None:
         self._first = None
         held = self._held.get(id(optimizer))
-        if held is None or (held.ref() is not optimizer and not held.how):  # the number may be that of one that is gone
+        if held is None or (held.ref() is not optimizer and not held.how):  # the id may be that of a freed optimizer
             if held is None and len(self._held) >= MOST:
                 return
             held = self._held[id(optimizer)] = _Held(type(optimizer).__name__, weakref.ref(optimizer))
@@ -228,8 +232,10 @@ class GradientsUsed(Tracker):
         return step - held.began < (NEXT if held.began else FIRST) or step % EVERY < ROW
 
     def _until_looked(self, step: int, told: bool) -> int:
-        """Steps from `step` on that may pass. Where those are told of, of two rows that are looked at one is kept
-        whole."""
+        """Return how many steps from `step` on may take the fast path.
+
+        :param told: records are made of fast-path steps. Then only every other row of checked steps is kept whole.
+        """
         if not told:
             return 0 if step < self._new else sys.maxsize
         apart = 2 * EVERY
@@ -250,9 +256,12 @@ class GradientsUsed(Tracker):
         return (*found, *self._never())
 
     def _clears(self, backward: Site | None, stepped: Site | None) -> Site | None:
-        """The only line that calls ``zero_grad`` and can have done so between these two: one of their function that
-        stands before the one or after the other clears what is not needed any more. Of several the only one that
-        stands in one of their functions between them."""
+        """Return the only line that calls ``zero_grad`` and can have cleared the gradients between the two lines.
+
+        A call in the same function before `backward` or after `stepped` clears gradients that are no longer needed, so
+        it is excluded. If several lines are left, return the only one that stands between the two lines in one of their
+        functions.
+        """
         lines = {line for line, *_ in calls_of_method(self._scene.frames, "zero_grad")}
         if len(lines) > 1 and backward is not None and stepped is not None:
             lines = {line for line in lines if not (_is_before(line, backward) or _is_before(stepped, line))}
@@ -261,7 +270,10 @@ class GradientsUsed(Tracker):
         return lines.pop() if len(lines) == 1 else None
 
     def _never(self) -> list[GradientUse]:
-        """Optimizers that did not step in a script that came to its end, and nothing else changed the weights."""
+        """Return records of optimizers that never stepped.
+
+        Only if the script ended without an error and no other code changed the weights.
+        """
         steps = self._scene.steps
         if steps.ever_stepped or self._calls < UNUSED or self._first is None or self._scene.raised is not None:
             return []
@@ -279,22 +291,22 @@ class GradientsUsed(Tracker):
 
 
 def _is_before(one: Site, other: Site) -> bool:
-    """Whether it stands before the other in one function."""
+    """Return whether `one` stands before `other` in the same function."""
     return (one.file, one.function) == (other.file, other.function) and one.line < other.line
 
 
 def _readable(tensor: Any) -> bool:
-    """Whether the values of a tensor can be read and kept: not where FSDP has taken their memory back."""
+    """Return whether the values of a tensor can be read and kept; false if FSDP has freed their memory."""
     return _is_plain(tensor) and 0 < tensor.numel() <= SIZE and private.local(tensor) is tensor
 
 
 def _some_not_zero(grads: Iterable[Any]) -> bool:
-    """Whether one of these gradients may be something else than zeros: the small ones are looked at first."""
+    """Return whether a gradient may have nonzero elements. Small gradients are read first."""
     return any(map(_not_zero, sorted((grad for grad in grads if grad is not None), key=torch.Tensor.numel)))
 
 
 def _not_zero(grad: Any) -> bool:
-    """Whether a gradient may be something else than zeros. An accelerator is not waited for."""
+    """Return whether a gradient may have nonzero elements, without waiting for an accelerator: there it may."""
     here = private.local(grad)
     return not _is_plain(here) or not here.is_cpu or bool(here.any())
 
@@ -305,19 +317,22 @@ def _is_plain(tensor: Any) -> bool:
 
 
 def _plain(tensor: Any) -> bool:
-    """Whether there is a gradient that an optimizer used of it, and it can be kept."""
+    """Return whether a tensor has a gradient whose values can be read and kept."""
     grad = tensor.grad if isinstance(tensor, torch.Tensor) else None
     return grad is not None and _readable(grad)
 
 
 def _of(one: _Used) -> Any:
-    """The gradient in its place, where it is one of the same shape."""
+    """Return the tensor's current gradient if it can be compared with the used one; otherwise ``None``."""
     grad: Any = getattr(one.tensor(), "grad", None)
     return grad if grad is not None and _readable(grad) and grad.shape == one.grad.shape else None
 
 
 def _that_are(used: list[_Used], condition: Callable[[_Used], Any]) -> list[_Used]:
-    """Those of `used` for which a condition holds, which is a tensor on an accelerator: these are fetched together."""
+    """Return the elements of `used` for which `condition` holds.
+
+    Conditions that are tensors on an accelerator are fetched together.
+    """
     answers = [condition(one) for one in used]
     away = [answer for answer in answers if isinstance(answer, torch.Tensor)]
     read = iter(fetch(away))
@@ -326,8 +341,10 @@ def _that_are(used: list[_Used], condition: Callable[[_Used], Any]) -> list[_Use
 
 
 def _still(one: _Used) -> Any:
-    """Whether the gradient is there as the optimizer left it, and is not zero. An accelerator is waited for only where
-    nobody has written to it in a way that is counted."""
+    """Return whether the gradient is unchanged since the optimizer used it, and not zero.
+
+    An accelerator is read only if the version counter shows no write.
+    """
     grad = _of(one)
     if grad is None or grad._version != one.version:
         return False
@@ -335,18 +352,20 @@ def _still(one: _Used) -> Any:
 
 
 def _added_to(one: _Used) -> bool:
-    """Whether what is there came by adding to the gradient: torch adds in place, unless it makes a graph of that. Else
-    the script has put another one in its place."""
+    """Return whether the current gradient resulted from adding to the used one: otherwise the script has replaced it.
+
+    Torch accumulates in place, unless it builds a graph of the accumulation.
+    """
     grad = _of(one)
     return grad is not None and (grad is one.ref() or grad.requires_grad)
 
 
 def _some(one: _Used) -> Any:
-    """Whether there is a gradient that is not zero."""
+    """Return whether the current gradient is not zero."""
     grad = _of(one)
     return False if grad is None else _answer(grad.any())
 
 
 def _answer(condition: torch.Tensor) -> Any:
-    """A condition that is a tensor: as it is where it is on an accelerator."""
+    """Return a condition as a bool, or as the tensor that it is if it is on an accelerator."""
     return bool(condition) if condition.is_cpu else condition

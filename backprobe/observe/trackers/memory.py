@@ -1,4 +1,4 @@
-"""``--check memory``: what the graphs of the first backward calls keep, and who holds it."""
+"""``--check memory``: the memory that the graphs of the first backward calls keep alive, and who holds it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..events import Tracker
 from ..schedule.settings import Settings
 from ..tracker_context import TrackerContext
 
-#: Graphs that are looked at.
+#: Number of graphs that are read.
 COUNT = 3
 
 
 class Memory(Tracker):
-    """Reads the first graphs, and keeps the one that keeps most."""
+    """Tracker that reads the first graphs, and keeps the reading of the largest."""
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:

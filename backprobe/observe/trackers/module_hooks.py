@@ -1,4 +1,4 @@
-"""Backward hooks that users put on modules: where they were registered, and what keeps them from doing their work."""
+"""Checks the user's backward hooks on modules: where they were registered, and why they cannot work."""
 
 from __future__ import annotations
 
@@ -24,22 +24,26 @@ from ..backward.calls import ActiveBackward
 from ..events import Tracker
 from ..tracker_context import TrackerContext
 
-#: Methods that register a hook on gradients of a module.
+#: Methods that register a hook on a module's gradients.
 MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
-#: Those that register one on its calls.
+#: Methods that register a hook on a module's calls.
 FORWARD_HOOKS = ("register_forward_hook", "register_forward_pre_hook")
-#: Calls of a module, and backward calls, after which a hook that had nothing to hear is one that never has.
+#: Number of module calls, and of backward calls, after which a hook that never ran counts as idle.
 IDLE = 3
-#: Backward calls after which it is looked at first which hooked modules were not called; modules that are told.
+#: Number of backward calls before the first search for uncalled modules with hooks, and maximum number of records.
 FEW, MOST = 4, 100
-#: Modules that hold others, and have no forward.
+#: Modules that contain other modules and have no forward.
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 
 
 @dataclass
 class _Idle:
-    """A hook whose modules gave what has no gradient: the first of them, the backward calls until then, the calls, and
-    those of them with gradient mode off."""
+    """A hook whose modules returned only outputs without a gradient.
+
+    :ivar module: the first of these modules.
+    :ivar since: number of backward calls until its first call.
+    :ivar calls: number of calls of the modules; ``quiet``: of these, with gradient mode off.
+    """
 
     module: weakref.ref[nn.Module]
     where: ModuleCallRef
@@ -49,28 +53,31 @@ class _Idle:
 
 
 class Hooked(Tracker):
-    """What was seen of modules with backward hooks, one entry for each module and reason."""
+    """Tracker of problems with backward hooks on modules.
+
+    There is one record for each line that registers a hook and each reason.
+    """
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._found: dict[tuple[Any, str], HookSeen] = {}
-        #: The last module with a backward hook that returned, and its output: what comes next may change that in place.
+        #: The last module with a backward hook that returned: the next op may modify its output in place.
         self._last: tuple[ModuleCallRef, nn.Module] | None = None
-        #: The same for all of them, by the number of the node that made their output.
+        #: The same for all such modules, by sequence number of the node that made their output.
         self._outputs: dict[int, tuple[ModuleCallRef, nn.Module]] = {}
         self._called: set[int] = set()
-        #: By hook. One that runs for another module is there for those that have a gradient.
+        #: Idle hooks, by code. A hook that runs for any module is not idle: it serves the modules that have a gradient.
         self._idle: dict[CodeType, _Idle] = {}
         self._busy: set[CodeType] = set()
         self._backwards = 0
-        #: Of hooked modules that nobody had called when that was looked at last, what is to be told if it stays so: at
-        #: the end of a script its model may be gone.
+        #: Modules with hooks that were uncalled in the last search, with the record to make if they stay uncalled: the
+        #: model may be gone when the script ends.
         self._uncalled: list[tuple[RootModule, weakref.ref[nn.Module], int, HookSeen]] = []
-        #: How many frames had been compiled when more were found last, and the number of the next hook then.
+        #: Number of compiled frames when it last changed, and the id of the next hook at that time.
         self._compiled = 0, 0
 
     def hooked_left(self, module: nn.Module, where: ModuleCallRef, output: Any, nodes: int) -> None:
-        """A module with a backward hook returned `output`, having made `nodes` nodes."""
+        """Check a module with a backward hook that returned `output` after making `nodes` nodes."""
         self._last = (where, module)
         first = output[0] if isinstance(output, tuple) and output else output
         if isinstance(first, torch.Tensor) and first.grad_fn is not None:
@@ -87,7 +94,7 @@ class Hooked(Tracker):
             self._note(module, where, "legacy", str(nodes), None)
 
     def _heard(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
-        """Note whether the hooks of `module` can hear anything of this call."""
+        """Record whether the hooks of `module` can run in the backward of this call."""
         for hook in (*module._backward_hooks.values(), *module._backward_pre_hooks.values()):
             code = getattr(getattr(hook, "__func__", hook), "__code__", None)
             if code is None or code in self._busy or not self._frames.is_user(code):
@@ -101,14 +108,14 @@ class Hooked(Tracker):
                 idle.quiet += not torch.is_grad_enabled()
 
     def backward_ran(self, running: ActiveBackward) -> None:
-        """Look for hooked modules that were not called though their parameters got gradients."""
+        """Search for modules that were not called although their parameters got gradients."""
         self._backwards += 1
         compiled = compiled_regions.count()
         if compiled != self._compiled[0]:
             self._compiled = compiled, RemovableHandle.next_id
         if self._backwards >= FEW and self._backwards & (self._backwards - 1) == 0 and not compiled:
             self._remember()
-        if not self._scene.eye.careful or compiled:  # what runs compiled is not seen being called
+        if not self._scene.eye.careful or compiled:  # calls of compiled modules are invisible
             return
         for root in self._modules.roots:
             model = root.ref()
@@ -123,12 +130,12 @@ class Hooked(Tracker):
                 self._note(module, where, "forward", "", None)
 
     def ended(self) -> None:
-        """Look once more: hooks may have been put there late, in steps of which little was noted."""
+        """Search once more for hooks that were registered late."""
         for idle in self._idle.values():
             if min(idle.calls, self._backwards - idle.since) >= IDLE and (module := idle.module()) is not None:
                 self._note(module, idle.where, "quiet" if idle.quiet == idle.calls else "frozen", "", None)
         if compiled_regions.in_use():
-            self._after_compiling()  # what runs compiled is not seen being called
+            self._after_compiling()  # calls of compiled modules are invisible
             return
         for _, module, where, reason, detail in self._never_called():
             self._note(module, where, reason, detail, None)
@@ -137,7 +144,10 @@ class Hooked(Tracker):
                 self._put(seen)
 
     def _never_called(self) -> Iterator[tuple[RootModule, nn.Module, ModuleCallRef, str, str]]:
-        """Hooked modules whose parameters got gradients, and that nobody called: with a reason and what it is of."""
+        """Yield modules with hooks that were not called although their parameters got gradients.
+
+        Each comes with its outermost module, its call, the reason and its detail.
+        """
         leaves = self._scene.names.leaves
         for root in self._modules.roots:
             model = root.ref()
@@ -154,7 +164,7 @@ class Hooked(Tracker):
                     yield root, module, where, "container" if holds else "forward", kind if holds else ""
 
     def _remember(self) -> None:
-        """What would be told if the script ended here."""
+        """Keep the records to make if the script ends here."""
         found = [
             (root, weakref.ref(module), id(module), self._seen(module, where, reason, detail, None))
             for root, module, where, reason, detail in islice(self._never_called(), MOST)
@@ -162,8 +172,10 @@ class Hooked(Tracker):
         self._uncalled = [(root, ref, number, seen) for root, ref, number, seen in found if seen is not None]
 
     def _after_compiling(self) -> None:
-        """Backward hooks that came after the last frame was compiled: code that was compiled before has none of them,
-        and torch does not look whether there are new ones."""
+        """Record backward hooks that were registered after the last frame was compiled.
+
+        Earlier compiled code calls none of them, and torch does not check for new hooks.
+        """
         leaves = self._scene.names.leaves
         for root in self._modules.roots:
             model = root.ref()
@@ -177,12 +189,12 @@ class Hooked(Tracker):
                     self._note(module, where, "compiled", "", None)
 
     def op_raised(self, text: str, frame: Any, args: Any) -> None:
-        """An in-place op met the view that a full backward hook makes of a module's output."""
+        """Record an in-place op on the view that a full backward hook makes of a module's output."""
         if HOOKED_VIEW not in text or WRITTEN_VIEW not in text or self._last is None:
             return
         where, module = self._last
         for value in args:
-            # The view that a full hook makes stands between the op and the node that made the module's output.
+            # This view stands between the op and the node that made the module's output.
             node = _grad_fn(value)
             for child, _ in node.next_functions if node is not None else ():
                 if child is not None and child._sequence_nr() in self._outputs:
@@ -197,7 +209,7 @@ class Hooked(Tracker):
     def _seen(
         self, module: nn.Module, where: ModuleCallRef, reason: str, detail: str, bypass: Site | None
     ) -> HookSeen | None:
-        """What is to be told of one module; ``None`` of a library's own hook."""
+        """Return the record for one module; ``None`` for a library's own hook."""
         name = self._modules.name_of(where) or ""
         hook, methods = _hook_of(module) or (None, MODULE_HOOKS)
         code = getattr(getattr(hook, "__func__", hook), "__code__", None)
@@ -207,7 +219,7 @@ class Hooked(Tracker):
         return HookSeen(reason, (name,), (detail,), site, bypass)
 
     def _put(self, seen: HookSeen) -> None:
-        """Those of one line and reason are told together."""
+        """Store a record, merged with those of the same line and reason."""
         key = (seen.site, seen.reason)
         known = self._found.get(key)
         if known is None:
@@ -222,8 +234,10 @@ class Hooked(Tracker):
 
 
 def _grad_fn(value: Any) -> Any:
-    """The node of `value`; ``None`` if it is no tensor, or if autograd refuses to make the node of a view that was
-    written in place."""
+    """Return the node of `value`.
+
+    :returns: ``None`` if it is no tensor, or if autograd refuses to make the node of a view that was modified in place.
+    """
     try:
         return value.grad_fn if isinstance(value, torch.Tensor) else None
     except RuntimeError:
@@ -231,14 +245,14 @@ def _grad_fn(value: Any) -> Any:
 
 
 def _hooked_inside(module: nn.Module) -> bool:
-    """Whether `module` is a container that nobody calls, hooked as all modules are: what it holds is hooked too."""
+    """Return whether `module` is a container with modules that have hooks too, as if all modules had been given one."""
     if not isinstance(module, _CONTAINERS):
         return False
     return any(_hook_of(inner) is not None for inner in module.modules() if inner is not module)
 
 
 def _hook_of(module: nn.Module) -> tuple[Any, tuple[str, ...]] | None:
-    """The first hook of a module, and the methods that can have registered it."""
+    """Return the first hook of a module and the methods that can have registered it; ``None`` without a hook."""
     for hooks in (module._backward_hooks, module._backward_pre_hooks):
         for hook in hooks.values():
             return hook, MODULE_HOOKS
@@ -249,9 +263,11 @@ def _hook_of(module: nn.Module) -> tuple[Any, tuple[str, ...]] | None:
 
 
 def registered_at(frames: Frames, hook: Any, methods: tuple[str, ...], of: str = "") -> Site | None:
-    """The user's line that registered `hook`, a function or its code: the one whose argument it is, or the only one.
+    """Return the user's line that registered `hook`: the line that has it as argument, or else the first line found.
 
-    :param of: what the module is called in the one around it: rather a line that has this name.
+    :param hook: a function or its code.
+    :param methods: names of the methods that can have registered it.
+    :param of: the module's name in its parent: a line with this name is preferred if no argument matches.
     """
     code = getattr(hook, "__code__", None) or getattr(getattr(hook, "__func__", None), "__code__", None)
     if isinstance(hook, CodeType):

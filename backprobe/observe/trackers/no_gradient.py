@@ -1,4 +1,4 @@
-"""Places where a gradient could not be had: ``.grad`` of no leaf, inference mode, gradient mode turned off."""
+"""Records places without a gradient: ``.grad`` of a non-leaf, inference mode, gradient mode turned off."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from ..events import Tracker
 from ..forward.values import tensor_names
 from ..tracker_context import TrackerContext
 
-#: Places that are noted at most.
+#: Maximum number of places.
 LIMIT = 100
 
 
 class NoGradients(Tracker):
-    """Notes them by kind and line."""
+    """Tracker of places without a gradient, by kind and line."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._eye, self._names = scene.eye, scene.names
         self._found: dict[Any, NoGradient] = {}
-        #: The user's line that called what turned gradient mode off last, where that was another library than torch.
+        #: The user's line that called the code that last turned gradient mode off, if a library other than torch did
+        #: so.
         self._library: Site | None = None
 
     def grad_mode_set(self, on: bool, frame: Any) -> None:
@@ -64,10 +65,10 @@ class NoGradients(Tracker):
             self._found[("inference", site)] = NoGradient("inference", site, failed, self._names.here(), "")
 
     def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        """A call that met a root without a graph, or one that is a leaf: was it built while gradient mode was off?"""
+        """Record where gradient mode was off, if a root of the call has no graph or is a leaf."""
         raised, roots, spot = recorded.raised, running.roots, running.spot
         if raised is None:
-            # Only leaves were reached: a loss that was given requires_grad afterwards looks so.
+            # Only leaves were reached: such a loss may have been given requires_grad after it was computed.
             if len(running.graph.nodes) != len(roots) or any(r.grad_fn is not None for r in roots):
                 return
         elif raised.node is not None or NO_GRAPH not in raised.text:

@@ -1,7 +1,7 @@
-"""``--log-nodes``: each backward call as lines of text, one for each node that ran, in the engine's order.
+"""``--log-nodes``: writes each backward call as lines of text, one for each node that ran, in the engine's order.
 
-A call is written when it is over, in one piece, so that lines of several processes do not mix within a call. What
-cannot be written ends the log, not the run.
+A call is written as a whole after it ends, so that lines of several processes do not interleave within a call. A write
+error ends the log, not the run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from ..schedule.settings import Settings
 from ..tracker_context import TrackerContext
 from .collective_wait import rank
 
-#: Shape of the gradient that a node gets at one of its inputs, where it is known: (node, input) -> shape.
+#: Function that returns the shape of the gradient of a node's output, if known: (node, output) -> shape.
 Shape = Callable[[int, int], "tuple[int, ...] | None"]
-#: Where the lines go that go to standard error.
+#: Target that means standard error.
 STDERR = "-"
 
 
 class NodeLog(Tracker):
-    """Writes what ran, to ``Settings.log``: a file, to which lines are added, or standard error."""
+    """Tracker that writes the nodes that ran to ``Settings.log``.
+
+    This is a file, to which lines are appended, or standard error.
+    """
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
@@ -39,7 +42,7 @@ class NodeLog(Tracker):
 
     def __init__(self, scene: TrackerContext) -> None:
         self._target = scene.settings.log
-        #: Why nothing is written any more.
+        #: The error that ended the log.
         self.failed: OSError | None = None
 
     def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
@@ -68,7 +71,7 @@ def _shape(node: Any, number: int) -> tuple[int, ...] | None:
 
 
 def lines(call: BackwardCall, shape: Shape = lambda i, k: None) -> Iterator[str]:
-    """A backward call as text: a line for the call, one for each node that ran, and one for an error."""
+    """Yield a backward call as text: a line for the call, one for each node that ran, and one for an error."""
     where = f"step {call.step} backward {call.index}"
     roots = ", ".join(_tensor(r.shape, r.dtype) + ("" if r.value is None else f" {r.value:.6g}") for r in call.roots)
     runs = sorted((run for run in call.nodes if run.order is not None), key=lambda run: run.order or 0)
@@ -135,5 +138,5 @@ def _time(seconds: float) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line, without characters that a terminal obeys."""
+    """Return `text` with unprintable characters, which could control a terminal, replaced by question marks."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,7 +1,7 @@
-"""``--record-ops`` and ``--check divergence``: every op of the first steps.
+"""``--record-ops`` and ``--check divergence``: record every op of the first steps.
 
-The first keeps what a comparison with another run needs. The second compares at the end: the run with itself in
-float64, and models of one structure with each other.
+The former writes a record that can be compared with another run. The latter compares when the script has ended: the run
+with itself in float64, and models of the same structure with each other.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ..tracker_context import TrackerContext
 if TYPE_CHECKING:
     from ..backward.calls import ActiveBackward
 
-#: Steps that are recorded where nobody says which.
+#: Default number of recorded steps.
 STEPS = 3
-#: What is asked for to have them compared at the end.
+#: The check that compares the recorded ops after the script has ended.
 ASKED = "divergence"
 
 
 @dataclass(frozen=True)
 class _Weight:
-    """A weight or buffer: the outermost module that it is of, and its path there; of none, what it is called."""
+    """A weight or buffer, with its outermost module and its path in it; without a module, ``path`` is its name."""
 
     ref: Any
     root: RootModule | None
@@ -48,7 +48,7 @@ class _Weight:
 
 
 class Taping(Tracker):
-    """Puts the mode on in steps that are recorded. Each is written, or held until the end, when it is over."""
+    """Tracker that activates the dispatch mode in recorded steps, and writes or holds each step when it is over."""
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
@@ -57,7 +57,8 @@ class Taping(Tracker):
     def __init__(self, scene: TrackerContext) -> None:
         self._scene = scene
         self._asked = ASKED in scene.settings.checks
-        #: By id: the number of a weight, as text, which stands for its name until ops are handed on; and what it is of.
+        #: By id, the number of a weight as text, which replaces its name until ops are written; and the weights by
+        #: number.
         self._names: dict[int, str] = {}
         self._named: list[_Weight] = []
         self._space = Space(scene.settings.max_record_mb << 20, self._asked)
@@ -67,14 +68,15 @@ class Taping(Tracker):
         self._step = 0
         self._info: dict[str, Any] = {}
         self._faults: list[BaseException] = []
-        #: Settings of modules, and weights by number, as the first outermost module found them.
+        #: Settings of the modules, and values of the weights by number, when the first outermost module was called.
         self._settings: list[tuple[RootModule, str, dict[str, Any]]] = []
         self._start: dict[str, int] = {}
         self._calls: Calls | None = None
         self._models: Models | None = None
-        #: Steps that are recorded again for an outermost module that came late, and the models that were met before.
+        #: Steps that are recorded for an outermost module that was first called late; and the models that were recorded
+        #: before.
         self._again, self._before = range(0), list[Model]()
-        #: What is held to be compared at the end.
+        #: The records that are held for the comparison when the script has ended.
         self._held: list[tuple[TapeOp, ModuleCallRef | None]] = []
         self._prints: list[Print] = []
         self._found: list[Divergence] = []
@@ -85,7 +87,7 @@ class Taping(Tracker):
         asked = settings.first <= step < last and (step - settings.first) % settings.every == 0
         return asked or step in self._again
 
-    # When
+    # Activation in recorded steps
 
     def step_begins(self, step: int, careful: bool) -> None:
         self._step = step
@@ -133,16 +135,19 @@ class Taping(Tracker):
             self._mode.quiet, self._on = False, True
 
     def _off(self, over: bool = False) -> None:
-        """Note [Not taken off where code is compiled]: a compiler's frame puts dispatch keys back as it has found them
-        when it is left. Where a mode was taken off meanwhile, torch goes on as if one were on. So it stays, and does
-        nothing, until all is `over`."""
+        """Deactivate the mode.
+
+        Note [Not taken off where code is compiled]: a compiler's frame restores the dispatch keys that it found when it
+        was entered. If a mode was removed in between, torch behaves as if one were still active. So if Dynamo is
+        loaded, the mode stays on the stack and does nothing until recording is `over`.
+        """
         if self._mode is None or not (self._on or self._mode.quiet):
             return
         self._on, self._mode.quiet = False, "torch._dynamo" in sys.modules and not over
         if not self._mode.quiet:
             private.drop_dispatch_mode(self._mode)
 
-    # What
+    # Recording
 
     def root_found(self) -> None:
         self._look()
@@ -170,7 +175,7 @@ class Taping(Tracker):
                 self._calls.node_ran(running.graph.nodes[node], grad_outputs, grad_inputs, self._mode.count)
 
     def _look(self) -> None:
-        """Weights and settings as the first outermost module finds them."""
+        """Record the weights and settings when the first outermost module is called."""
         if not self._on or self._mode is None:
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
@@ -180,7 +185,7 @@ class Taping(Tracker):
             self._settings = [(root, path, one) for (root, path, _), one in zip(found, each.values(), strict=True)]
             weights = [(self._number(one, root, path), one) for root, path, one, _ in self._weights()]
             self._start = {number: value for number, one in weights if (value := self._mode.value_of(one)) is not None}
-            if self._step == 0:  # a script seeds them after its start
+            if self._step == 0:  # a script sets seeds after its start
                 self._info["generators"] = generators()
 
     def optimizer_begins(self, optimizer_: Any) -> None:
@@ -223,7 +228,7 @@ class Taping(Tracker):
         self._found += against_float64(tape, self._space.all, applied)
 
     def _modules(self) -> list[tuple[RootModule, str, Any]]:
-        """All modules that are known, with the outermost one that each is in, and its path there."""
+        """Return all known modules, each with its outermost module and its path in it."""
         found = []
         for root in self._scene.modules.roots:
             model = root.ref()
@@ -232,7 +237,10 @@ class Taping(Tracker):
         return found
 
     def _weights(self) -> Iterator[tuple[RootModule, str, torch.Tensor, bool]]:
-        """Weights and buffers of these: the outermost module, the path inside it, and whether it is a parameter."""
+        """Yield the weights and buffers of all known modules.
+
+        Each comes with its outermost module, its path in it, and whether it is a parameter.
+        """
         for root, path, module in self._modules():
             for held in (module._parameters, module._buffers):
                 for key, tensor in held.items():
@@ -240,7 +248,7 @@ class Taping(Tracker):
                         yield root, f"{path}.{key}".strip("."), tensor, held is module._parameters
 
     def _name(self) -> None:
-        """Number the weights and buffers that are known by now."""
+        """Give numbers to the weights and buffers that are known by now."""
         for root, path, tensor, _ in self._weights():
             self._number(tensor, root, path)
 
@@ -254,7 +262,7 @@ class Taping(Tracker):
         return number
 
     def _weight(self, parameter: torch.Tensor) -> str:
-        """The number of a parameter that an optimizer has: it may be of no module."""
+        """Return the number of an optimizer's parameter, which may belong to no module."""
         number = self._names.get(id(parameter))
         if number is not None and self._named[int(number)].ref() is parameter:
             return number
@@ -263,7 +271,10 @@ class Taping(Tracker):
         return self._number(parameter, None, self._scene.names.leaves.name(leaf) if leaf is not None and known else "")
 
     def _name_of(self, number: str, root: RootModule | None = None) -> str:
-        """What a weight is called. `root`: by its path, where it is of that outermost module."""
+        """Return the name of a weight.
+
+        :param root: for weights of this outermost module, return the path in it.
+        """
         if not number:
             return ""
         one = self._named[int(number)]
@@ -272,8 +283,10 @@ class Taping(Tracker):
         return self._scene.modules.full_name(one.root, one.path)
 
     def _told(self, op: TapeOp, where: ModuleCallRef | None, root: RootModule | None = None) -> TapeOp:
-        """`op` with the names that all else goes by: of weights, and of the innermost module that is part of a model.
-        `root`: by paths inside it."""
+        """Return `op` with display names instead of numbers of weights, and with the innermost registered module.
+
+        :param root: use paths inside this outermost module.
+        """
         watch = self._scene.modules
         module = (watch.place_of(where) or "") if where is not None else ""
         inner = watch.registered(where)
@@ -282,7 +295,7 @@ class Taping(Tracker):
         inputs = op.inputs
         if any(one.name for one in inputs):
             inputs = tuple(replace(one, name=self._name_of(one.name, root)) if one.name else one for one in inputs)
-        # Some of C++ have a blank in their names.
+        # Names of C++ nodes may contain a space.
         node, _, weight = op.node.rpartition(" ") if op.node.rpartition(" ")[2].isdecimal() else (op.node, "", "")
         return replace(
             op,
@@ -309,7 +322,7 @@ class Taping(Tracker):
         self._info = {}
 
     def _keep(self, folder: Path | None, step: int) -> None:
-        """The step goes to `folder`, and is held where it is to be compared here."""
+        """Write the step to `folder`, and hold it if it is to be compared in this process."""
         mode = self._mode
         assert mode is not None
         if folder is not None:
@@ -326,7 +339,7 @@ class Taping(Tracker):
             self._prints += mode.fresh
         self._space.write(self._writer.folder if folder is not None and self._writer is not None else None, step)
 
-    # What is known
+    # Results
 
     def records(self) -> tuple[Divergence, ...]:
         return tuple(self._found)

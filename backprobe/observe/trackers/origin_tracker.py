@@ -1,4 +1,4 @@
-"""Where a loss that is not finite began, told by the graph of its backward: also where nothing saw the forward."""
+"""Locates the origin of a non-finite loss from the graph of its backward, even if the forward was not recorded."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from ..events import Tracker
 from ..forward.writes import names_of_storage, variable_of
 from ..tracker_context import TrackerContext
 
-#: Calls that are looked into.
+#: Maximum number of backward calls that are investigated.
 MOST = 20
-#: Nodes of which it is noted where they may have been made.
+#: Maximum number of nodes whose lines are inferred.
 MAX_INFERRED = 200
 
 
 class Births(Tracker):
-    """Looks into the graphs of the first calls in a row that begin from something bad. Roots on an accelerator are left
-    alone: reading one would wait for it."""
+    """Tracker that investigates the graph of the first backward call in a row that starts from non-finite roots.
+
+    Roots on an accelerator are skipped, because reading one would wait for it.
+    """
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene = scene
@@ -59,7 +61,7 @@ class Births(Tracker):
             self._found.append(Born(running.index, *here, *before, found.masked, found.others, behind))
 
     def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
-        """Note which lines the nodes that a finding may name were made at, if nobody saw them run."""
+        """Record the candidate lines of nodes that a finding may name, if their forward was not recorded."""
         layouts = self._scene.calls.layouts
         if not layouts.inferred or not recorded.trouble or len(self._inferred) >= MAX_INFERRED:
             return
@@ -74,8 +76,10 @@ class Births(Tracker):
                 self._inferred.append(InferredLine(running.index, i, layouts.candidates(running.graph, i)))
 
     def _behind(self, running: ActiveBackward) -> int | None:
-        """The node whose backward may have made the gradients of the leaves bad that are bad now, if the graph of the
-        step before was like this one."""
+        """Return the node whose backward may have made the leaves non-finite.
+
+        Assumes that the graph of the previous step was like this one.
+        """
         graph, layouts = running.graph, self._scene.calls.layouts
         with private.unseen(), private.unnoticed(), torch.no_grad():
             bad = {i: not bool(leaf.isfinite().all()) for i, leaf in graph.leaves if private.is_plain(leaf)}
@@ -90,14 +94,17 @@ class Births(Tracker):
         return other if other is not None else found
 
     def _new_singular_line(self) -> Site | None:
-        """A line that ran for the first time lately, and calls what is not finite everywhere."""
+        """Return a line that ran for the first time recently and calls an op that is not finite everywhere."""
         news, frames = self._scene.calls.layouts.news, self._scene.names.frames
         sites = [site for spot in news() if (site := frames.site(spot)) is not None] if news is not None else []
         return next((site for site in sites if is_singular(site)), None)
 
     def _before(self, running: ActiveBackward, found: NonFiniteOrigin, frame: Any) -> tuple[str, Site | None, bool]:
-        """What the user's code calls the tensor that came in, the line that may have made it what it is, and whether
-        that did so without torch."""
+        """Describe a non-finite tensor that entered the graph at a node from outside.
+
+        :returns: its name in the user's code, the line that may have made it non-finite, and whether that was done
+            without torch.
+        """
         names = self._scene.names
         storages = bad_storages(running.graph, found.node)
         brought = bool(storages) and all(one for _, one in storages)

@@ -1,4 +1,4 @@
-"""Whether this process, one of several, waits for the others."""
+"""Records whether this process, one of several ranks, waits for the other ranks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ..events import Tracker
 from ..tracker_context import TrackerContext
 from .collective_wait import Waiting, in_use, of_collective, rank
 
-#: Steps of optimizers whose callers are noted.
+#: Number of optimizer steps whose callers are recorded.
 FEW = 4
 
 
 class Ranks(Tracker):
-    """This process as a rank."""
+    """Tracker that records this process as a rank."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._steps = scene, 0
 
     def forward_begins(self) -> None:
-        """Look after waits, from where there may be some."""
+        """Start to watch for waits, as soon as torch.distributed is in use."""
         scene = self._scene
         if scene.waiting is None:
             if scene.whole and in_use():
                 scene.waiting = Waiting(scene.frames, say=not scene.settings.quiet)
                 scene.waiting.start()
-        elif scene.waiting.rank is None:  # a short run may be over before the thread looks
+        elif scene.waiting.rank is None:  # a short run may end before the thread's first inspection
             scene.waiting.rank = rank()
 
     def step_over(self, step: Step) -> None:
@@ -40,7 +40,7 @@ class Ranks(Tracker):
             waiting.step_over(step.index)
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        """Where the steps are made, of runs that end before the thread has looked often."""
+        """Record where the optimizer is stepped: the run may end before the thread has inspected the stack often."""
         if self._scene.waiting is not None and self._steps < FEW:
             self._steps += 1
             self._scene.waiting.note_callers(sys._getframe(1))
@@ -59,7 +59,7 @@ class Ranks(Tracker):
 
 
 def _after_one(error: BaseException) -> bool:
-    """Whether `error` was raised for another, or while that was handled, which says that a collective failed."""
+    """Return whether `error` was raised because of, or while handling, a failed collective."""
     seen: list[BaseException] = []
     before = error.__cause__ or error.__context__
     while before is not None and before not in seen:
@@ -71,7 +71,7 @@ def _after_one(error: BaseException) -> bool:
 
 
 def ended_waits(waiting: Waiting, scene: TrackerContext, failed: bool) -> tuple[RankWait, ...]:
-    """The long waits of a process, and the one that ended it however short it was."""
+    """Return the long waits of a process, and the wait that ended the process even if it was short."""
     waits, error = waiting.records(failed), scene.raised
     if error is None:
         return waits
@@ -79,12 +79,12 @@ def ended_waits(waiting: Waiting, scene: TrackerContext, failed: bool) -> tuple[
     if not of_collective(error):
         elsewhere = isinstance(error, Exception) and site is not None and not _after_one(error)
         if elsewhere and waits and waits[-1].ended == "raised" and waits[-1].site != site:
-            return (*waits[:-1], replace(waits[-1], ended="returned"))  # it raised soon after
+            return (*waits[:-1], replace(waits[-1], ended="returned"))  # the error came soon after it
         return waits
     if waits and waits[-1].ended == "raised":
         if site is None or waits[-1].site == site:
             return waits
-        waits = (*waits[:-1], replace(waits[-1], ended="returned"))  # it raised in a later one, that nobody saw
+        waits = (*waits[:-1], replace(waits[-1], ended="returned"))  # an unseen later wait raised
     called = next((one for one in reversed(waiting.collectives()) if not one.over and one.site == site), None)
     if called is None:
         return (*waits, RankWait("a collective operation", site, wall_clock.now(), 0.0, "raised"))

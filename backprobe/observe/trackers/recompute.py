@@ -1,4 +1,4 @@
-"""Checkpointed regions: which modules change their state a second time when they are recomputed."""
+"""Finds modules in checkpointed regions whose buffers change a second time when the region is recomputed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CHECKPOINT = frozenset({code_objects.CHECKPOINT, code_objects.CHECKPOINT_SEQUEN
 
 
 class Recompute(Tracker):
-    """Compares the versions of a module's buffers around its calls during a backward."""
+    """Tracker that compares version counters of a module's buffers before and after its calls during a backward."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._modules, self._frames = scene.modules, scene.frames
-        #: Module -> line of the checkpoint around its first call.
+        #: By id of a module: the line of the checkpoint around its first call.
         self._regions: dict[int, CodeLocation] = {}
         self._before: list[tuple[nn.Module, dict[str, int]]] = []
-        #: Module -> where it is, and its buffers that were changed.
+        #: By id of a module: its call, and the buffers that changed.
         self._found: dict[int, tuple[ModuleCallRef, list[str]]] = {}
 
     def stateful_enters(self, module: nn.Module) -> None:
@@ -38,7 +38,7 @@ class Recompute(Tracker):
         return id(module) not in self._regions and private.checkpoint_mark() is not None
 
     def _in_forward(self, module: nn.Module) -> None:
-        """A module with buffers is called in the forward: is it inside a checkpoint?"""
+        """Record the line of the checkpoint around a call of a module with buffers in the forward, if there is one."""
         frame: Any = sys._getframe()
         while frame is not None:
             if frame.f_code in _CHECKPOINT:
@@ -53,7 +53,7 @@ class Recompute(Tracker):
             return
         before = self._before.pop()[1]
         changed = [n for n, b in module._buffers.items() if b is not None and b._version > before.get(n, b._version)]
-        if changed and "num_batches_tracked" in changed:  # the statistics beside it are written without a version
+        if changed and "num_batches_tracked" in changed:  # running statistics are written without a version change
             changed = [n for n, b in module._buffers.items() if b is not None]
         if changed and len(self._found) < 1000:
             self._found.setdefault(id(module), (where, changed))

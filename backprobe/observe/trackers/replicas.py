@@ -1,7 +1,10 @@
-"""The bits of parameters that other ranks have too: whether they are equal is found when the records come together.
+"""Records checksums of parameters that other ranks hold too.
 
-Note [Steps that all ranks look at]: no rank asks another, so all have to choose the same steps: the first sixteen, then
-four between each power of two and the next. What a budget records is another matter, and differs from rank to rank.
+The checksums are compared when the records of all ranks are merged.
+
+Note [Steps that all ranks look at]: ranks do not communicate, so all must choose the same steps: the first sixteen,
+then four between each power of two and the next. These do not depend on the budget for recorded steps, which differs
+between ranks.
 """
 
 from __future__ import annotations
@@ -28,21 +31,21 @@ from ..forward.oplog import op_name
 from ..tracker_context import TrackerContext
 from .collective_wait import in_use
 
-#: Numbers that are kept of a run, and lines that wrote.
+#: Maximum number of checksums that are kept per run, and of writes that are recorded.
 MOST, LINES = 300_000, 1000
-#: Lines that used gradients, of a step; writes that nobody saw, of a tensor.
+#: Maximum number of lines that used gradients, per step; and of steps with unobserved writes, per tensor.
 FEW, UNSEEN = 6, 16
-#: Optimizers that bring weights together only now and then.
+#: Optimizers that average the weights of all ranks only at intervals.
 _APART = frozenset({"PostLocalSGDOptimizer"})
 
 
 def due(step: int) -> bool:
-    """Whether a step is looked at: Note [Steps that all ranks look at]."""
+    """Return whether checksums are taken in a step: Note [Steps that all ranks look at]."""
     return step < 16 or step % (1 << (step.bit_length() - 3)) == 0
 
 
 class _Begun(NamedTuple):
-    """A step of an optimizer that goes on: its tensors' bits, and those of their gradients, with which it began."""
+    """A running step of an optimizer: checksums of its tensors and of their gradients before the step."""
 
     optimizer: Any
     step: int
@@ -55,41 +58,43 @@ class _Begun(NamedTuple):
 
 
 class ReplicaWatch(Tracker):
-    """Sums up bits around the steps of optimizers, where there are other ranks."""
+    """Tracker that takes checksums before and after the steps of optimizers, if there are other ranks."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._names = scene, scene.names
         self._tensors: dict[str, Replica] = {}
         self._states: list[ReplicaState] = []
-        #: By optimizer: how many tensors it held, its number, and names and references of what it holds.
+        #: By id of an optimizer: its number of tensors, its number, and the names of and references to its tensors and
+        #: buffers.
         self._known: dict[int, tuple[int, int, list[str], list[Any]]] = {}
         self._now: _Begun | None = None
         self._inside, self._kept = 0, 0
         self._backward: CodeLocation | None = None
         self._ids: set[int] = set()
         self._written: list[tuple[int, int, str, CodeLocation | None]] = []
-        #: By optimizer: how often what it holds had been written to when its last step was over. Counting costs little,
-        #: and tells of steps in which no mode sees who writes.
+        #: By id of an optimizer: version counters of its tensors after its last step. They are cheap, and show writes
+        #: in steps in which no mode is active.
         self._versions: dict[int, list[int]] = {}
-        #: By name: the steps in which an optimizer found it written to since its last one.
+        #: By name: the steps before which an optimizer's tensor was written to since the optimizer's previous step.
         self._changed: dict[str, list[int]] = {}
         self._of_id: dict[int, str] = {}
         self._rank: tuple[int, int] = (0, 1)
-        #: What stands for data-parallel training around models, and its communication hooks: their names and lines.
+        #: DDP wrappers around models; and their communication hooks by name, with the lines that draw random numbers in
+        #: them.
         self._wrappers: list[weakref.ref[Any]] = []
         self._hooks: dict[str, tuple[Site, ...]] = {}
-        #: Ranks make updates that others do not.
+        #: Some ranks make more updates than others.
         self._uneven = False
         #: Lines that used gradients since the backward.
         self._touched: dict[CodeLocation, None] = {}
-        #: What the backward gave: sums over the bits of gradients, by id of the leaf; and in which step.
+        #: Checksums of the gradients after the backward, by id of the leaf; and the step of that backward.
         self._given: dict[int, int | None] = {}
         self._given_in = -1
-        #: By id of a parameter: where random numbers were put in it last; and by the dtypes that it had, where other
-        #: data was put in the place of such first.
+        #: By id of a parameter: the line that last wrote random numbers to it; and for each dtype that it had, the
+        #: first line that assigned its ``.data``.
         self._drawn: dict[int, tuple[weakref.ref[Any], CodeLocation | None]] = {}
         self._put: dict[int, dict[Any, CodeLocation | None]] = {}
-        #: By name of a replica.
+        #: By name of a replica: the line that last wrote random numbers to it.
         self._drawn_at: dict[str, CodeLocation | None] = {}
 
     def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
@@ -177,7 +182,7 @@ class ReplicaWatch(Tracker):
         if known is not None and not self._inside and not self._uneven:
             self._versions[id(optimizer)] = [replicas.version_of(ref()) for ref in known[3]]
         self._touched.clear()
-        for group in optimizer.param_groups:  # another's are its own
+        for group in optimizer.param_groups:  # those of other optimizers are kept
             for p in group["params"]:
                 self._given.pop(id(p), None)
         now = self._now
@@ -202,13 +207,13 @@ class ReplicaWatch(Tracker):
         return [one for one in (ref() for ref in self._wrappers) if one is not None]
 
     def _unsynced(self) -> tuple[Site, ...]:
-        """The lines of ``no_sync``, where a wrapper did not reduce."""
+        """Return the lines that call ``no_sync``, if a wrapper did not reduce gradients; otherwise nothing."""
         if all(map(replicas.syncs, self._around())):
             return ()
         return tuple(site for site, *_ in calls_of_method(self._scene.frames, "no_sync")[:3])
 
     def _listed(self, optimizer: Any) -> tuple[int, list[str], list[Any]]:
-        """What `optimizer` holds, and buffers beside it."""
+        """Return the optimizer's number, and the names and tensors of its parameters and of the models' buffers."""
         held = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, torch.Tensor)]
         known = self._known.get(id(optimizer))
         if known is not None and known[0] == len(held):
@@ -242,7 +247,11 @@ class ReplicaWatch(Tracker):
             self._drawn_at[name] = drawn[1]
 
     def _models(self) -> tuple[dict[int, str], dict[int, int], set[int], list[tuple[str, Any]]]:
-        """By id of a parameter what keeps it equal, and its place in its model; those in FSDP; buffers."""
+        """Describe the parameters and buffers of all models.
+
+        :returns: by id of a parameter, the mechanism that keeps it equal; by id, its position in its model; the ids of
+            the parameters in FSDP; the names and tensors of buffers.
+        """
         how: dict[int, str] = {}
         order: dict[int, int] = {}
         parts: set[int] = set()
@@ -305,12 +314,12 @@ class ReplicaWatch(Tracker):
         return (Replicas(*self._rank, tensors, states, written, setters, drawn, put, hooks, seeded, changed_in, loops),)
 
     def _setter(self, key: str) -> Site | None:
-        """The line that writes a setting, or has it written."""
+        """Return the line that sets an optimizer's setting, or steps the scheduler that sets it."""
         frames = self._scene.frames
         return key_given(frames, key) or (scheduler_stepped(frames) if key == "lr" else None)
 
     def _changing(self) -> list[str]:
-        """Settings of optimizers that did not stay what they were."""
+        """Return the settings of optimizers that changed during the run."""
         seen: dict[tuple[int, int, str], set[float]] = {}
         for state in self._states:
             for at, group in enumerate(state.settings):
@@ -320,7 +329,7 @@ class ReplicaWatch(Tracker):
 
 
 def _numbers(group: dict[str, Any]) -> tuple[tuple[str, float], ...]:
-    """The settings of an optimizer's group that are numbers."""
+    """Return the numeric settings of a parameter group, sorted by name."""
     found = []
     for key, value in group.items():
         if isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_cpu:
@@ -331,5 +340,5 @@ def _numbers(group: dict[str, Any]) -> tuple[tuple[str, float], ...]:
 
 
 def _wide(row: tuple[int | None, ...], width: int) -> tuple[int | None, ...]:
-    """A row of a time when fewer tensors were known."""
+    """Return a row padded to `width`: fewer tensors were known when it was recorded."""
     return row + (None,) * (width - len(row))

@@ -1,9 +1,9 @@
-"""Graphs of earlier steps that stay alive, and who holds them.
+"""Detects graphs of earlier steps that stay alive, and finds what holds them.
 
-Note [Marks on graphs]: a node cannot be referred to weakly. So one node of each step's graph, the first that a
-module made, carries an object of ours in its metadata, which dies with it. Nothing else is kept of the graph. What is
-computed outside of modules (an average of weights, a state) has graphs of its own: the first nodes made there carry
-one too, in the first steps and in every fourth.
+Note [Marks on graphs]: nodes do not support weak references. So one node of each step's graph, the first one made by a
+module, carries a mark object in its metadata, which dies with the node. Nothing else of the graph is referenced.
+Computations outside of modules, such as weight averages or states, have graphs of their own: the first nodes made there
+carry marks too, in the first steps and in every fourth step.
 """
 
 from __future__ import annotations
@@ -34,29 +34,34 @@ from ..forward.torch_call_recorder import Op
 from ..tracker_context import TrackerContext
 
 _KEY = "backprobe"
-#: Earlier graphs alive that are looked into, beside the last step's; once more at four times as many.
+#: Number of earlier graphs alive, apart from the last step's, after which the holder is searched. Each search
+#: multiplies this number by four.
 ENOUGH = 3
 _WALK = 5_000
-#: Backward calls of one step that keep their graph, after which it is looked whether that adds up.
+#: Number of backward calls of one step that keep their graph after which the tracker checks whether they add up.
 WITHIN = 8
-#: Nodes made outside of modules that are marked in one step.
+#: Maximum number of nodes per step that are marked outside of modules.
 OUTSIDE = 64
-#: Tensors that are asked for a name, and containers in each other that are.
+#: Maximum number of tensors for which a name is searched, and of levels of nested containers.
 CANDIDATES, DEEP = 20, 3
-#: Things that a look at all objects compares each reference with; more are looked up in a set.
+#: Maximum number of objects for which ``gc.get_referrers`` is faster than a search with a set.
 MANY = 16
-#: What a function becomes whose results are cached.
+#: The type of a function decorated with ``lru_cache``.
 _CACHED: Any = type(lru_cache(print))
-#: Frames of one traceback that are gone through.
+#: Maximum number of frames of a traceback that are followed.
 FRAMES = 10
 
-#: How far from the root of a graph a node is marked, at most.
+#: Maximum distance of a marked node from the root of its graph.
 FAR = 64
 
 
 class Mark:
-    """What a node carries: the number of its step, or of its outermost call where nothing has stepped; and ``call``,
-    how many backward calls of that step had kept their graph. ``step``: the step, in any case."""
+    """The mark on a node.
+
+    :ivar round: the number of the step, or of the outermost module call if no optimizer has stepped.
+    :ivar call: the number of earlier backward calls of that step that kept their graph.
+    :ivar step: the number of the step in any case.
+    """
 
     __slots__ = ("__weakref__", "call", "round", "step")
 
@@ -65,47 +70,47 @@ class Mark:
 
 
 class RetainedGraphs(Tracker):
-    """Marks graphs, counts those alive, and looks for their holder when there are too many."""
+    """Tracker that marks graphs, counts those that are alive, and searches for the holder if there are too many."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._marks: deque[weakref.ref[Mark]] = deque(maxlen=2000)
         self._round = 0
-        #: Steps that are over.
+        #: The number of finished steps.
         self._over = 0
         self._asked = ENOUGH
         self._found: Retained | None = None
-        #: Found where no backward call has been yet: one may still come and use these graphs.
+        #: The record was made before the first backward call, which may still use these graphs.
         self._only_forward = False
         self._had_backward = False
-        #: Steps have passed since the last that did not.
+        #: Fast-path steps have ended since the last other step.
         self._passed = False
         self._pause, self._next = 8, 0
         #: A forward has run since the last backward call.
         self._forward = False
         self._outside = 0
-        #: Backward calls of this step that kept their graph.
+        #: Number of backward calls of this step that kept their graph.
         self._kept = 0
 
     def first_output(self, output: Any) -> None:
-        """The first module of an outermost call returned `output`."""
+        """Mark the graph of `output`, which the first module of an outermost call returned."""
         node = next((t.grad_fn for t in tensors_in(output, most=100) if t.grad_fn is not None), None)
         if node is not None:
             self._mark(node)
 
     def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
-        """In a step that is not recorded nobody sees what modules give: a node far from the root is marked."""
+        """Mark a node far from the root: in a step that is not recorded, module outputs are not observed."""
         if roots and self._round % 4 == 0:
             self._mark_far(roots[0])
 
     def root_passes(self, root: Any) -> None:
-        """Of steps that pass no end is told: each that is marked is a round."""
+        """Start a round for each marked fast-path step, as the ends of fast-path steps are not observed."""
         self._round += 1
         self._passed = True
         self._mark_far(root)
 
     def ended(self) -> None:
-        """Since the last step that did not pass some may have."""
+        """Search once more if the last steps took the fast path."""
         if self._passed:
             self._next, self._over = 0, self._scene.steps.index
             self._next_round(False, max(1, len(self._scene.steps.stepped_by)))
@@ -140,7 +145,7 @@ class RetainedGraphs(Tracker):
         if entry[3] is not None or not isinstance(out, torch.Tensor):
             return
         self._outside += 1
-        if self._outside > OUTSIDE:  # nor is a node looked at then: Note [Freeing deep graphs]
+        if self._outside > OUTSIDE:  # this creates no more node wrappers: Note [Freeing deep graphs]
             self._scene.events.drop("op_made", self._outside_made)
         elif out.grad_fn is not None and _KEY not in out.grad_fn.metadata:
             self._mark(out.grad_fn)
@@ -150,7 +155,7 @@ class RetainedGraphs(Tracker):
             self._outside_made(op.out, op.before, op.after, op.entry)
 
     def forward_begins(self) -> None:
-        """Where nothing steps and no backward is called, each call of an outermost module is a round."""
+        """Start a round for each outermost module call, until there are optimizer steps or backward calls."""
         scene = self._scene
         self._forward = True
         if not scene.steps.stepped and not scene.calls.count and not scene.calls.inside:
@@ -162,9 +167,10 @@ class RetainedGraphs(Tracker):
         self._next_round(False, max(1, len(self._scene.steps.stepped_by)))
 
     def _next_round(self, forward_only: bool, optimizers: int = 1) -> None:
-        """A step is over, or where there are no backward calls an outermost module call.
+        """Start a round, and search for the holder if too many earlier graphs are alive.
 
-        :param optimizers: how many take turns: a script's variables hold what the last turn of each left.
+        :param forward_only: the round is an outermost module call, not a step.
+        :param optimizers: how many optimizers take turns: the script's variables hold the last graph of each.
         """
         self._round += 1
         self._kept = 0
@@ -179,7 +185,7 @@ class RetainedGraphs(Tracker):
             return
         gc.collect()
         alive = self._earlier_alive()
-        if len(alive) < enough:  # they only waited for the collector, which takes long: ask again later and later
+        if len(alive) < enough:  # the garbage collector freed them; it is slow, so check less often
             self._pause *= 2
             self._next = self._round + self._pause
             return
@@ -187,36 +193,36 @@ class RetainedGraphs(Tracker):
         self._only_forward = forward_only
         with private.unseen():
             found = self._look(len(alive), self._earlier)
-        if found is not None and (found.holder or self._found is None):  # a later look may come where it has no name
+        if found is not None and (found.holder or self._found is None):  # later, the name may be gone
             before = self._found
             grew = before is not None and before.graphs < len(alive)
             self._found = replace(found, grew=grew, **self._since(alive))
 
     def _earlier_alive(self) -> dict[int, int]:
-        """The rounds before the last whose graphs are alive, as far as they were marked, with their steps."""
+        """Return the steps of earlier marked graphs that are alive, by round, without the last round."""
         marks = (mark for ref in self._marks if (mark := ref()) is not None)
         return {mark.round: mark.step for mark in marks if mark.round < self._round - 1}
 
     def _since(self, alive: dict[int, int]) -> dict[str, Any]:
-        """The step of the oldest of these, and how many steps there were since, but for the last."""
+        """Return the step of the oldest of these graphs, and the number of steps since then without the last one."""
         first = min(alive.values())
         return {"first": first, "steps": max(self._over - 1 - first, len(alive))}
 
     def backward_begins(self) -> None:
-        """What was found while only the forward had run may have been meant for this."""
+        """Start a round if no optimizer marks the end of a step. The first backward call discards earlier results."""
         if not self._had_backward:
             self._had_backward = True
             self._found, self._only_forward, self._asked = None, False, ENOUGH
-            for ref in self._marks:  # calls that were rounds of their own are part of one step
+            for ref in self._marks:  # all outermost calls so far belong to one step
                 mark = ref()
                 if mark is not None:
                     mark.round = self._round
         elif self._forward and not self._scene.steps.optimizers:
-            self._next_round(False)  # nobody says where a step ends
+            self._next_round(False)  # without an optimizer, a step's end is unknown
         self._forward = False
 
     def graph_known(self, running: ActiveBackward, frame: Any) -> None:
-        """Calls of one step that keep their graphs: does each go through those of the calls before it again?"""
+        """Check whether backward calls of one step that keep their graphs each pass through all earlier graphs."""
         if not running.arguments.get("retain_graph") or running.creates_graph or running.kind == "autograd.grad":
             return
         self._kept += 1
@@ -233,19 +239,20 @@ class RetainedGraphs(Tracker):
         return (self._found,) if self._found is not None else ()
 
     def _earlier(self, node: Any) -> set[int]:
-        """The earlier steps in the graph under `node`."""
+        """Return the earlier rounds whose marks are in the graph below `node`."""
         return {number for number, _ in _marks(node) if number < self._round - 1}
 
     def _look(self, alive: int, earlier: Callable[[Any], set[int]]) -> Retained | None:
-        """Who holds graphs.
+        """Find what holds graphs.
 
-        :param earlier: the numbers of those in the graph under a node.
+        :param alive: the number of graphs.
+        :param earlier: returns the rounds or calls whose marks are in the graph below a node.
         """
         reach: list[tuple[Any, set[int]]] = []
         for thing in private.tensors_alive():
             try:
                 node = thing.grad_fn
-            except RuntimeError:  # a shell without a tensor, which older torch leaves for the collector
+            except RuntimeError:  # an object without a tensor, which older torch leaves for the garbage collector
                 continue
             if node is not None:
                 rounds = earlier(node)
@@ -253,10 +260,10 @@ class RetainedGraphs(Tracker):
                     reach.append((thing, rounds))
         if not reach:
             return None
-        # Of those that reach as many and have a name, the one that was made first: the others are made from it.
+        # Among tensors that reach equally many graphs and have a name, the first made one: the others derive from it.
         reach.sort(key=lambda item: (-len(item[1]), item[0].grad_fn._sequence_nr()))
         most = len(reach[0][1])
-        # Tensors of one step each, in a list: what was made from some of them is no cause.
+        # If a list holds tensors of one step each, tensors derived from several of them are not the cause.
         apart = [tensor for tensor, rounds in reach if len(rounds) == 1]
         if len(set().union(*(rounds for _, rounds in reach if len(rounds) == 1))) >= max(most, ENOUGH):
             found = self._held_together(apart, alive)
@@ -278,7 +285,7 @@ class RetainedGraphs(Tracker):
         return self._held_together(tensors, alive)
 
     def _held_together(self, tensors: list[Any], alive: int) -> Retained | None:
-        """What holds many of `tensors`: a list, or a function whose results are cached."""
+        """Return a record of the container, or of the function with cached results, that holds many of `tensors`."""
         found: Retained | None = None
         for container, kept in _common_holders(tensors, ENOUGH - self._only_forward):
             code = _cached_by(container)
@@ -291,18 +298,18 @@ class RetainedGraphs(Tracker):
                 module, how = self._made(kept)[1], f"a {type(container).__name__}"
                 found = Retained(str(name or ""), how, held, module, alive)
             if held is not None:
-                break  # a list that is made anew each time is not what keeps them
+                break  # a list that is recreated each time cannot be the holder
         return found
 
     def _put(self, name: _Name) -> Site | None:
-        """The line that puts there what is called `name`."""
+        """Return the line that stores the object called `name`."""
         if name.inside and not name.key:
-            return None  # what stands in a list is put there by other lines than the one that gives the list its name
+            return None  # lines that add to a list differ from the line that assigns it
         put = changes_of(self._frames, name.name, name.key, graphs=True) if name.inside else None
         return put or assigned_in(self._frames, name.name, name.code)
 
     def _made(self, tensor: Any) -> tuple[Site | None, str | None, str]:
-        """Line, module and op that made `tensor`."""
+        """Return the line, module and op that made `tensor`."""
         seq = tensor.grad_fn._sequence_nr()
         _, entries = self._scene.eye.log.slice(seq, seq)
         if not entries:
@@ -312,9 +319,11 @@ class RetainedGraphs(Tracker):
         return self._frames.site(spot_of(entry)), self._modules.place_of(entry[3]), name
 
     def _name_of(self, things: list[Any]) -> tuple[Any, _Name | None]:
-        """The first of `things` that the user's code has a name for, a variable or an attribute of an object that is
-        or holds it, and what that is; the first of all where there is none. Each look at who holds what takes long:
-        one for all of a level."""
+        """Return the first of `things` for which the user's code has a name, and the name.
+
+        The name is a variable or an attribute that is the object or contains it. Without a name, return the first of
+        `things` and ``None``. Searching for referrers is slow, so all objects of a level are searched at once.
+        """
         level = [(thing, at, "") for at, thing in enumerate(things)]
         first: tuple[int, _Name] | None = None
         for depth in range(DEEP + 1):
@@ -329,7 +338,7 @@ class RetainedGraphs(Tracker):
                 if first is None or at < first[0]:
                     first = at, replace(one, key=key, inside=depth > 0)
             if before is not None or (first is not None and first[0] == 0):
-                break  # what is in a container of that name may have been made before it: one more level is enough
+                break  # items of a named container may be older than it: one more level is enough
             level = [
                 (holder, *known[id(value)][:1], known[id(value)][1] or (key if isinstance(key, str) else ""))
                 for holder, _ in holders
@@ -342,7 +351,7 @@ class RetainedGraphs(Tracker):
         return (things[first[0]], first[1]) if first is not None else (things[0], None)
 
     def _variables(self, known: Mapping[int, tuple[int, str]]) -> Iterator[tuple[tuple[int, str], _Name]]:
-        """Variables of the user's functions that are running whose number is known."""
+        """Yield the variables of the user's running functions whose values have one of the `known` ids."""
         frame: Any = sys._getframe(2)
         while frame is not None:
             if self._frames.is_user(frame.f_code):
@@ -354,8 +363,10 @@ class RetainedGraphs(Tracker):
 
 @dataclass(frozen=True)
 class _Name:
-    """What something is called: a variable of the function of `code`, or an attribute; `key`: it is in there, as where
-    it is `inside`."""
+    """The name of an object: a variable of the function `code`, or an attribute.
+
+    ``inside``: the object is in a container of this name, under ``key`` if the container is a dict.
+    """
 
     name: str
     key: str = ""
@@ -367,7 +378,7 @@ class _Name:
 
 
 def _holders(things: list[Any]) -> list[tuple[Any, dict[Any, Any]]]:
-    """Who holds any of `things`, each with the attributes of the object that it is."""
+    """Return the referrers of `things`, each with its attributes if it is an object."""
     found = [h for h in gc.get_referrers(*things) if type(h).__name__ != "frame" and h is not things]
     found = [h for h in found if not _is_namespace(h)]
     dicts = {id(h): h for h in found if type(h) is dict}
@@ -377,7 +388,7 @@ def _holders(things: list[Any]) -> list[tuple[Any, dict[Any, Any]]]:
 
 
 def _cached_by(container: Any) -> CodeType | None:
-    """The function that keeps its results in `container`, with the arguments that it got them for."""
+    """Return the code of the function whose cached results are in `container`; ``None`` if it is no such cache."""
     for holder in gc.get_referrers(container) if type(container) is dict else ():
         if type(holder) is _CACHED:
             return getattr(holder.__wrapped__, "__code__", None)
@@ -385,9 +396,9 @@ def _cached_by(container: Any) -> CodeType | None:
 
 
 def _marks(node: Any) -> set[tuple[int, int]]:
-    """The marks in the graph under `node`: step and call."""
+    """Return the marks in the graph below `node`, as (round, call)."""
     nodes, seen, marks = [node], {node}, set()
-    for one in nodes:  # grows as we go
+    for one in nodes:  # the list grows during the loop
         mark = one.metadata.get(_KEY)
         if isinstance(mark, Mark):
             marks.add((mark.round, mark.call))
@@ -399,8 +410,11 @@ def _marks(node: Any) -> set[tuple[int, int]]:
 
 
 def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]]:
-    """The lists, dicts, deques and sets that hold most of `tensors`, directly or in others, in objects or in functions,
-    and one of the tensors: the nearest first."""
+    """Yield the containers that hold most of `tensors`, each with one of the tensors, nearest containers first.
+
+    Containers are lists, dicts, deques and sets. They may hold the tensors through other containers, objects or
+    functions.
+    """
     level: dict[int, tuple[Any, Any]] = {id(t): (t, t) for t in tensors}
     ours = {id(tensors), id(level), *(id(pair) for pair in level.values())}
     for _ in range(DEEP + 1):
@@ -439,9 +453,10 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
 
 
 def _who_holds(things: list[Any]) -> list[tuple[Any, list[int]]]:
-    """Who holds any of `things`, and the ids of those. A look at all objects takes long: one for all of them.
+    """Return the referrers of `things`, each with the ids of the things that it refers to.
 
-    ``gc.get_referrers`` compares every reference with each of `things`: if there are many, a set is asked instead.
+    ``gc.get_referrers`` compares every reference in the process with each of `things`. If these are many, one pass over
+    all objects looks up references in a set instead.
     """
     known = set(map(id, things))
     if len(things) <= MANY:
@@ -455,7 +470,7 @@ def _who_holds(things: list[Any]) -> list[tuple[Any, list[int]]]:
 
 
 def _raised_through(frames: list[FrameType], held: Mapping[int, list[int]]) -> list[tuple[BaseException, list[int]]]:
-    """The exceptions whose tracebacks hold frames that are over, and not any that run: each with what those hold."""
+    """Return the exceptions whose tracebacks hold finished frames, each with the ids of what these frames hold."""
     running = {id(one) for one in _running()}
     level: list[Any] = [one for one in frames if id(one) not in running]
     mine = {id(one): set(held[id(one)]) for one in level}
@@ -472,7 +487,7 @@ def _raised_through(frames: list[FrameType], held: Mapping[int, list[int]]) -> l
 
 
 def _running() -> Iterator[FrameType]:
-    """The frames of all threads."""
+    """Yield the running frames of all threads."""
     for frame in sys._current_frames().values():
         one: FrameType | None = frame
         while one is not None:

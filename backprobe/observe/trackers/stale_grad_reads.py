@@ -1,9 +1,9 @@
-"""Hooks that read ``.grad`` before the backward that is going on has written it.
+"""Detects hooks that read ``.grad`` before the running backward has written it.
 
-Note [The eye inside hooks of leaves]: hooks on a leaf run before its accumulator, and before any hook on that node. So
-that the eye sees what they read, a hook of ours is put first on a leaf that has some, for the length of the call; it
-pushes the eye, and a hook on the node pops it. Full backward hooks of modules run inside a node that the eye is pushed
-for anyway.
+Note [The eye inside hooks of leaves]: hooks on a leaf run before its AccumulateGrad node, and before all hooks on that
+node. To intercept what they read, a hook of ours is placed first on each leaf with hooks for the duration of the call,
+and pushes the recorder's function mode; a hook on the node pops it. Full backward hooks of modules run inside a node
+for which the mode is pushed anyway.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .module_hooks import MODULE_HOOKS, registered_at
 
 
 class StaleReads(Tracker):
-    """What was read too early, by the line that reads it."""
+    """Tracker of early reads of ``.grad``, by the line that reads."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._frames = scene, scene.frames
-        #: Leaves of the outermost call that is going on: id -> gradient and its version when it began.
+        #: The leaves of the running outermost call, by id: the id and version counter of ``.grad`` when the call began.
         self._before: dict[int, tuple[int, int]] = {}
         self._handles: list[Any] = []
         self._found: dict[Site, StaleRead] = {}
 
     def backward_starts(self, running: ActiveBackward) -> None:
-        """An outermost call begins: note what is in ``.grad``, and see what the hooks of its leaves read."""
+        """Record ``.grad`` of each leaf when an outermost call begins, and intercept the hooks of these leaves."""
         eye = self._scene.eye
         if not eye.careful or running.inside is not None:
             return
@@ -41,7 +41,7 @@ class StaleReads(Tracker):
                     hooks = leaf._backward_hooks
                     handle = leaf.register_hook(eye.push)
                     self._handles.append(handle)
-                    for at in [at for at in hooks if at != handle.id]:  # the engine calls them as they were put in
+                    for at in [at for at in hooks if at != handle.id]:  # the engine calls hooks in insertion order
                         hooks[at] = hooks.pop(at)
                     running.entered.add(i)
 

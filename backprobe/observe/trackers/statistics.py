@@ -1,9 +1,10 @@
-"""Statistics by layer, in each tenth step or so: also in steps that are not recorded, or that pass.
+"""Measures statistics by layer about every tenth step, including unrecorded and fast-path steps.
 
-Note [Which steps are measured]: a monitor has to see levels over the whole run. So this has hooks of its own on the
-optimizers, which cost nothing to speak of in other steps; each optimizer is measured at its own steps, so that two that
-take turns both are. What a look takes is clocked as all our work is, and where it takes more than ``SHARE`` of what may
-be spent at the cadence that was asked for, the next one comes later, but for the first ``ANYWAY``.
+Note [Which steps are measured]: a monitor has to see values over the whole run. So this tracker has optimizer hooks of
+its own, whose cost in other steps is negligible. Each optimizer is measured at its own steps, so that two optimizers
+that take turns are both measured. The time of a measurement counts as overhead, like all work of backprobe. If
+measurements at the requested interval would take more than ``SHARE`` of the overhead budget, the next one is delayed,
+except for the first ``ANYWAY``.
 """
 
 from __future__ import annotations
@@ -35,25 +36,25 @@ from ..statistics.numbers import SELDOM, Found, Numbers
 from ..statistics.parameters import Parameters, Spectra
 from ..tracker_context import TrackerContext
 
-#: Of what watching may take at all, the part that this may.
+#: The fraction of the total overhead budget that statistics may use.
 SHARE = 0.5
-#: The first looks come at the cadence that was asked for: short runs live on what any run may spend.
+#: Number of first measurements that are never delayed: short runs use the overhead that every run may have.
 ANYWAY = 20
-#: Looks that come sooner than a budget pays for, because of what the one before showed.
+#: Maximum number of measurements that are made earlier than the budget allows because a value may be an alarm.
 HASTENED = 100
-#: Names of a run, at most; faults after which nothing is measured any more.
+#: Maximum number of values per step, and number of internal errors after which nothing is measured any more.
 NAMES, FAULTS = 20_000, 20
-#: The greatest number that is kept: those in single precision end there.
+#: The largest absolute value that is kept, about that of single precision.
 MOST = 3e38
 _clock, _compiling = time.perf_counter, private.compiling
 
 
 class Pace:
-    """When the next look is."""
+    """Schedule of one optimizer's measurements."""
 
     def __init__(self, every: int, share: float | None) -> None:
         self._every, self._share = every, share
-        #: The step of the next, and how many there were.
+        #: The step of the next measurement, and the number of measurements so far.
         self.next = self.looks = 0
         self._cost = 0.0
         self._last: tuple[int, float] | None = None
@@ -62,12 +63,12 @@ class Pace:
         return step >= self.next
 
     def hasten(self) -> None:
-        """The next is as soon as was asked for, whatever it costs."""
+        """Schedule the next measurement at the requested interval, whatever it costs."""
         if self._last is not None:
             self.next = min(self.next, self._last[0] + self._every)
 
     def looked(self, step: int, seconds: float) -> None:
-        """One in `step` took `seconds`."""
+        """Record that the measurement in `step` took `seconds`, and schedule the next one."""
         now = _clock()
         self.looks += 1
         self.next = step + self._every
@@ -81,7 +82,7 @@ class Pace:
 
 
 class Known(NamedTuple):
-    """An optimizer, its name, its pace, what is known of its weights' spectra, and whether its calls are heard."""
+    """State of an optimizer: its name, measurement schedule, spectral norms, and interception of backward calls."""
 
     ref: Any
     title: str
@@ -91,7 +92,7 @@ class Known(NamedTuple):
 
 
 class Statistics(Tracker):
-    """Measures, and hands on a ``Measured`` for each step that it looks at."""
+    """Tracker that measures statistics, and passes on a ``Measured`` record for each measured step."""
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
@@ -102,17 +103,18 @@ class Statistics(Tracker):
         settings = scene.settings
         self._every = settings.layer_stats
         self._share = None if settings.budget is None else SHARE * settings.budget
-        #: By id of an optimizer.
+        #: Known optimizers by id.
         self._known: dict[int, Known] = {}
-        #: No optimizer is looked at before the step after this one.
+        #: The step before the next step in which an optimizer may be measured.
         self._soon = -1
         self._handles: list[Any] = []
         self._on = False
-        #: The step that is looked at, its numbers, and the optimizers that are stepping with the seconds that took.
+        #: The measured step, its numbers, and the optimizers that are stepping, with the seconds spent before their
+        #: steps.
         self._step: int | None = None
         self._numbers = Numbers()
         self._stepping: dict[int, tuple[Parameters, float]] = {}
-        #: What modules put out in the step that comes next, and the seconds that took.
+        #: The measurement of module outputs if the next step is measured, and the seconds spent on it.
         self._ahead: Activations | None = None
         self._outputs = Activations(self._name_of, self._fault, self._own.begin, self._took)
         self._spent = 0.0
@@ -120,18 +122,19 @@ class Statistics(Tracker):
             self._due, scene.frames.spot, scene.steps.losses.factor, self._fault, self._own.begin, self._took
         )
         self._noise = NoiseScale()
-        #: The step before, which an accelerator may still be working on.
+        #: The previously measured step, whose numbers an accelerator may still be computing.
         self._sent: tuple[int, Numbers] | None = None
-        #: By what was measured in a step, and what of.
+        #: Names of values, by the quantities and layers that were measured.
         self._names: dict[tuple[tuple[str, ...], ...], tuple[str, ...]] = {}
         self._pid, self._thread = os.getpid(), get_ident()
         self._faults = self._dropped = 0
-        #: The next look is to come soon; how often that was wanted; an optimizer's look is not over.
+        #: Whether the next measurement is to be made early, and whether an optimizer is being measured; and how often
+        #: an early measurement was requested.
         self._again = self._looking = False
         self._hastened = 0
         scene.look_again = self._look_again
 
-    # On and off
+    # Attach and detach
 
     def attached(self) -> None:
         self._on, self._thread = True, get_ident()
@@ -165,8 +168,10 @@ class Statistics(Tracker):
             self._ahead = None
 
     def _due(self) -> list[tuple[Any, int, bool]]:
-        """The optimizers that are looked at in this step and whose calls are heard, how often they were looked at
-        before, and whether clipping is looked for."""
+        """Return the optimizers that are measured in this step and whose backward calls are intercepted.
+
+        :returns: (optimizer, number of its measurements so far, whether the norm after the backward is taken).
+        """
         step = self._scene.steps.index
         if self._faults >= FAULTS or os.getpid() != self._pid:
             return []
@@ -178,7 +183,7 @@ class Statistics(Tracker):
         ]
 
     def _took(self, mark: Begin, before: float = 0.0) -> None:
-        """Work that began at `mark`, and took so many seconds before that."""
+        """Count the time since `mark` as overhead of the measurement, and `before` seconds before it."""
         begun, clocked, ran, stood = mark
         self._spent += self._own.since((begun - before, clocked, ran - before, stood))
 
@@ -196,7 +201,7 @@ class Statistics(Tracker):
         if self._faults >= FAULTS:
             self._look_no_further()
 
-    # An optimizer steps
+    # Optimizer hooks
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if _compiling():
@@ -233,7 +238,7 @@ class Statistics(Tracker):
             self._stepping[id(optimizer)] = self._stepping[id(optimizer)][0], seconds
 
     def _title(self, optimizer: Any) -> str:
-        """Its class, and a number where there is another one of that."""
+        """Return a name for an optimizer: its class, with a number if the name is taken."""
         name, taken = type(optimizer).__name__, {one.title for one in self._known.values()}
         names = [name, *(f"{name}#{i}" for i in range(2, 3 + len(taken)))]
         return next(one for one in names if one not in taken)
@@ -271,7 +276,7 @@ class Statistics(Tracker):
                 self._close()
         except Exception as error:
             self._fault(error)
-        self._accumulated.take(optimizer)  # of a closure
+        self._accumulated.take(optimizer)  # calls made by a closure
         spent, self._spent = self._spent, 0.0
         step = self._step if self._step is not None else pace.next
         pace.looked(step, before + spent + self._own.since(mark))
@@ -281,7 +286,7 @@ class Statistics(Tracker):
         self._plan()
 
     def _look_again(self) -> None:
-        """Something may be an alarm if it lasts: the next look is to come as soon as it was asked for."""
+        """Request the next measurement as early as the interval allows: a value is an alarm if it persists."""
         if self._hastened < HASTENED:
             self._again = True
             self._hastened += 1
@@ -289,7 +294,7 @@ class Statistics(Tracker):
                 self._plan()
 
     def _plan(self) -> None:
-        """The next look is known: the step it is in is not to pass, for its loss."""
+        """Publish the step of the next measurement, which must not take the fast path, as its loss is needed."""
         if self._again:
             self._again = False
             for one in self._known.values():
@@ -298,18 +303,20 @@ class Statistics(Tracker):
         self._scene.next_look = self._soon + 1
 
     def _coming(self, by: int, pace: Pace) -> int:
-        """The step of an optimizer's next look. Of one that steps it is not known yet, but when it is at the soonest:
-        what comes after this step may pass."""
+        """Return the step of an optimizer's next measurement.
+
+        While the optimizer steps, this is the earliest possible step: the steps between may take the fast path.
+        """
         return pace.next if by not in self._stepping or self._step is None else self._step + self._every
 
     def step_over(self, step: Step) -> None:
         if step.index == self._step and not self._stepping and not _captures():
             self._close()
 
-    # What was measured
+    # Results
 
     def _close(self) -> None:
-        """Nothing more comes of the step that is looked at."""
+        """End the measurement of the current step, and begin to copy its numbers."""
         step, numbers = self._step, self._numbers
         self._step, self._numbers = None, Numbers()
         if self._ahead is None:
@@ -348,7 +355,7 @@ class Statistics(Tracker):
             self._names[keys] = names = names[:NAMES]
         values = array("f", chain.from_iterable(one.values() for one in found.values()))
         whole = sum(values)
-        if whole - whole != 0.0:  # some are not finite, or were more than single precision holds
+        if whole - whole != 0.0:  # not finite, or beyond single precision
             each = chain.from_iterable(one.values() for one in found.values())
             values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in each))
         self._scene.hand_on(Measured(step, names, values[:NAMES]))
@@ -360,12 +367,12 @@ class Statistics(Tracker):
 
 
 def _captures() -> bool:
-    """Whether work for an accelerator would become part of a graph that the script is capturing."""
+    """Return whether a CUDA graph is being captured: our operations would become part of it."""
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def derived(found: Found, sizes: Mapping[str, int], fan_in: Mapping[str, int]) -> Found:
-    """What was measured, with what follows from it."""
+    """Return `found` with the quantities that are derived from it."""
     weights, updates = found.get("weight_norm", {}), found.get("update_norm", {})
     roots = {name: math.sqrt(size) for name, size in sizes.items()}
     gains = {name: weights[name] * math.sqrt(sums) / roots[name] for name, sums in fan_in.items() if name in weights}

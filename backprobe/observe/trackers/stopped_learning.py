@@ -1,8 +1,8 @@
-"""Parameters that one line's backward calls reached, and from some step on do not: frozen, cut off.
+"""Detects parameters that backward calls of one line reached up to some step and not after it: frozen or cut off.
 
-Note [What stopped]: each line that calls backward is looked at apart, so that schemes which train parts in turn have
-nothing that stops. A parameter has stopped where the line went on without it for a while, which has to be longer than
-any time that it had been away before, and no other line reaches it either.
+Note [What stopped]: each line that calls backward is tracked separately, so that training parts of a model in turns
+causes no finding. A parameter has stopped learning if the line has continued without it for some time, longer than any
+earlier time without it, and if no other line reaches it either.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from ..forward.leaves import LeafTensor
 from ..schedule.steps import SeenOptimizer
 from ..tracker_context import TrackerContext
 
-#: Calls of a line that a parameter has to be away for, and the part of the calls before that it has to be.
+#: Minimum number of a line's calls without a parameter, absolute and as a fraction of the earlier calls.
 AWAY, SHARE = 5, 0.2
-#: Calls that are enough where an operation was seen to cut the path.
+#: Number of calls that suffice if an operation was seen to cut the path.
 SEEN_CUT = 30
-#: How many times as often a module is called that one part of the script froze and another goes on to train.
+#: Ratio of call frequencies above which a module counts as frozen by one part of the script and trained by another.
 SHARED = 1.8
-#: Calls after which it is looked at why, and how often in a run.
+#: Number of calls after which the reason is investigated, and maximum number of investigations per run.
 LOOK_AFTER, LOOKS = 2, 3
-#: Names of functions that are to look at a model or to write it down, not to train it.
+#: Names of functions that evaluate, save or inspect a model, and do not train it.
 _LOOKS_ON = re.compile(
     r"(on_|_)*((save|export|evaluate?|validat\w*|predict|generate|sample|infer|inference|plot|summar\w*|report|dump|log"
     r"|snapshot|visuali\w*)(_(?!.*freez)\w+)?)"
@@ -49,7 +49,7 @@ _LOOKS_ON = re.compile(
 
 
 class _Judged(NamedTuple):
-    """Why a parameter is away, with the line, the leaf that is to be named, and the optimizers that hold it."""
+    """The reason why a parameter is missing, its line, the leaf to report, and the ids of optimizers that hold it."""
 
     why: str
     site: Site | None
@@ -59,13 +59,13 @@ class _Judged(NamedTuple):
 
 @dataclass
 class _MissingSince:
-    """A parameter that a line does not reach any more.
+    """A parameter that a line no longer reaches.
 
-    :ivar call, recorded, step: of the first call without it: its number, how many were recorded until then, its step.
-        ``counts``: calls of its module until then. ``evaluated``: its module had been put in evaluation mode since the
-        calls before.
-    :ivar beside: one that the line goes on to reach, and the calls of its module.
-    :ivar judged: as it was when all was still there last: at the end of a script its model may be gone.
+    :ivar call, recorded, step: of the first call without it: its number, the number of recorded calls until then, its
+        step. ``counts``: calls of its module until then. ``evaluated``: its module was put in evaluation mode since the
+        previous call.
+    :ivar beside: a parameter that the line still reaches, and the calls of its module.
+    :ivar judged: the reason, determined while the model was alive: it may be gone when the script ends.
     """
 
     leaf: LeafTensor
@@ -80,7 +80,7 @@ class _MissingSince:
 
 @dataclass
 class _Line:
-    """The backward calls of one line: all, and those that were recorded."""
+    """The backward calls of one line: all calls, and recorded ones."""
 
     calls: int = 0
     recorded: int = 0
@@ -88,17 +88,17 @@ class _Line:
     live: LiveLayout | None = None
     leaves: dict[int, LeafTensor] = field(default_factory=dict)
     away: dict[int, _MissingSince] = field(default_factory=dict)
-    #: The longest time that a parameter was away and came back.
+    #: By id of a leaf: the largest number of calls without it before it was reached again.
     gaps: dict[int, int] = field(default_factory=dict)
-    #: The outermost modules that were in training mode in the last call that was recorded.
+    #: Ids of the outermost modules that were in training mode in the last recorded call.
     training: frozenset[int] = frozenset()
-    #: The number of calls at which it is asked again why parameters are away.
+    #: The number of calls at which the reasons are determined again.
     judges: int = 0
 
 
 @dataclass
 class _Together:
-    """Tensors, by id, that one line froze in one step, and those of them that were thawed since."""
+    """Ids of the tensors that one line froze in one step, and of those that have been thawed since."""
 
     tensors: set[int] = field(default_factory=set)
     back: set[int] = field(default_factory=set)
@@ -106,9 +106,11 @@ class _Together:
 
 @dataclass
 class _Frozen:
-    """``requires_grad`` of a tensor was turned off, ``together`` with others; ``indirectly``: by a library's code;
-    ``beside``: in a function that is to look on or to write something down; ``again``: by the line that
-    had done so before, and it had been thawed since."""
+    """A tensor whose ``requires_grad`` was turned off, with ``together``, the tensors frozen by the same line and step.
+
+    ``indirectly``: by a library's code. ``beside``: the function around it that evaluates, saves or inspects a model.
+    ``again``: the same line had frozen it before, and it had been thawed in between. ``back``: it has been thawed.
+    """
 
     ref: weakref.ref[Any]
     spot: CodeLocation | None
@@ -120,27 +122,27 @@ class _Frozen:
 
 
 class StoppedLearningTracker(Tracker):
-    """Compares the parameters that calls of a line reach."""
+    """Tracker that compares the parameters that successive backward calls of a line reach."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._names, self._modules = scene, scene.names, scene.modules
         self._lines: dict[Any, _Line] = {}
         self._frozen: dict[int, _Frozen] = {}
-        #: What was frozen in the running step, by line; and that step.
+        #: The current step, and the tensors that were frozen in it, by line.
         self._freezing: tuple[int, dict[CodeLocation | None, _Together]] = (0, {})
-        #: Functions that backward calls are made in.
+        #: The user's functions in which backward calls are made.
         self._around: set[CodeType] = set()
-        #: The last call: its line and step.
+        #: Line and step of the last call.
         self._latest: tuple[CodeLocation | None, int] = (None, 0)
         self._looks = 0
-        #: Optimizer -> the step in which it stepped last.
+        #: By id of an optimizer: the step in which it last stepped.
         self._last: dict[int, int] = {}
 
     def optimizer_over(self, optimizer: Any) -> None:
         self._last[id(optimizer)] = self._scene.steps.index
 
     def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
-        """Note where a parameter was frozen, and whether it was thawed."""
+        """Record the line that froze a parameter, or that a frozen parameter was thawed."""
         if not on:
             if len(self._frozen) > 100_000 or not tensor.requires_grad:
                 return
@@ -162,7 +164,7 @@ class StoppedLearningTracker(Tracker):
             known.together.back.add(id(tensor))
 
     def _beside(self, frame: Any) -> CodeType | None:
-        """The function of the user's around `frame` that by its name trains nothing."""
+        """Return the user's function around `frame` whose name says that it does not train, if there is one."""
         return next((code for code in self._users(frame) if _LOOKS_ON.fullmatch(code.co_name)), None)
 
     def _users(self, frame: Any) -> Iterator[CodeType]:
@@ -172,13 +174,13 @@ class StoppedLearningTracker(Tracker):
             frame = frame.f_back
 
     def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
-        """It is taken to go where the last one of its line went that was recorded."""
+        """Count an unrecorded call, assumed to reach the parameters of the line's last recorded call."""
         line = self._lines.get(spot)
         if line is not None:
             line.calls += 1
 
     def calls_passed(self, spot: CodeLocation | None, count: int) -> None:
-        """They are taken to go there too."""
+        """Count fast-path calls, assumed to reach the parameters of the line's last recorded call."""
         line = self._lines.get(spot) if spot is not None or len(self._lines) != 1 else next(iter(self._lines.values()))
         if line is not None:
             line.calls += count
@@ -224,7 +226,7 @@ class StoppedLearningTracker(Tracker):
         return frozenset(number for number, module in roots if module is not None and module.training)
 
     def records(self) -> tuple[StoppedLearning | Unreduced, ...]:
-        """What stopped, by step and reason."""
+        """Return records of the parameters that stopped learning, grouped by line and reason."""
         groups: dict[Any, list[_MissingSince]] = {}
         for spot, line in self._lines.items():
             for key, away in line.away.items():
@@ -236,7 +238,7 @@ class StoppedLearningTracker(Tracker):
                 if any(key in other.leaves for other in self._lines.values()) or judged is None:
                     continue
                 why, site, leaf, holders = judged
-                # One that holds it went on: training was not over for all of it.
+                # An optimizer that holds it went on stepping: training was not simply over.
                 if not any(self._last.get(n, -1) >= away.step + AWAY - 1 for n in holders):
                     continue
                 if why != "cut" and gone < share:
@@ -251,17 +253,17 @@ class StoppedLearningTracker(Tracker):
         return (*found, *self._unreduced())
 
     def _judge_all(self, line: _Line) -> None:
-        """Why parameters are away, while all is there. It is asked as seldom that it takes next to nothing."""
+        """Determine why parameters are missing, while their models exist. The intervals grow, so it costs little."""
         if not line.away or line.calls < line.judges:
             return
         line.judges = line.calls + 1 + (line.calls - max(away.call for away in line.away.values())) // 4
         for key, away in line.away.items():
-            # One that comes and goes, as a layer that is dropped at random, has to be away for longer than it ever was.
+            # A parameter that comes and goes (a randomly dropped layer) must be missing for longer than ever before.
             if away.leaf.ref() is not None and line.calls - away.call + 1 >= 3 * line.gaps.get(key, 0):
                 away.judged = self._judged(away, line)
 
     def _judged(self, away: _MissingSince, line: _Line) -> _Judged | None:
-        """``None`` where no optimizer holds it."""
+        """Return why a parameter is missing; ``None`` if no optimizer holds it."""
         holders = self._holders(away.leaf)
         if not holders:
             return None
@@ -275,7 +277,7 @@ class StoppedLearningTracker(Tracker):
         return _Judged(*self._reason(away, line.recorded - away.recorded + 1), away.leaf, numbers)
 
     def _unreduced(self) -> list[Unreduced]:
-        """What data-parallel training waited for, where the script ended with that."""
+        """Return the parameters that DDP waited for, if the script ended with DDP's error about unused parameters."""
         spot, step = self._latest
         line = self._lines.get(spot)
         if self._scene.raised is None or UNREDUCED not in str(self._scene.raised) or line is None:
@@ -296,13 +298,15 @@ class StoppedLearningTracker(Tracker):
         ]
 
     def _holders(self, leaf: LeafTensor) -> list[tuple[int, SeenOptimizer]]:
-        """The optimizers that hold a parameter."""
+        """Return the optimizers that hold a parameter, with their ids."""
         optimizers = self._scene.steps.optimizers
         return [(n, one) for n, one in optimizers.items() if (r := one.refs.get(id(leaf.ref()))) and r() is not None]
 
     def _in_its_place(self, leaf: LeafTensor, line: _Line) -> LeafTensor | None:
-        """The parameter of the same name in another model of the same class that the line reaches instead, and that no
-        optimizer holds."""
+        """Return the parameter of the same name in another model of the same class that the line reaches instead.
+
+        :returns: ``None`` if there is none, or if an optimizer holds it.
+        """
         if leaf.root is None:
             return None
         mine = leaf.path, leaf.shape, leaf.root.class_name
@@ -322,7 +326,7 @@ class StoppedLearningTracker(Tracker):
             return "", None
         frozen = self._frozen.get(id(tensor))
         if not tensor.requires_grad:
-            if frozen is None or frozen.ref() is not tensor:  # in a step that was not recorded
+            if frozen is None or frozen.ref() is not tensor:  # frozen in an unrecorded step
                 lines = freezes(frames) if self._shared(away, gone - 1) else []
                 return ("frozen", lines[0]) if len(lines) == 1 else ("", None)
             aside = frozen.beside is not None and frozen.beside not in self._around
@@ -334,25 +338,28 @@ class StoppedLearningTracker(Tracker):
             at = {site for site, *_ in calls_of_method(frames, "eval")}
             return "evaluated", at.pop() if len(at) == 1 else None
         calls, quiet = self._since(leaf, away.counts)
-        if calls or self._modules.counts(leaf.owner) == (0, 0):  # nobody calls its module: its own methods run
+        if calls or self._modules.counts(leaf.owner) == (0, 0):  # never called: its other methods run
             return "cut", None
         evaluated = self._since(*away.beside)[1] if away.beside is not None else 0
         if quiet - evaluated > gone / 2:
             return "quiet", self._modules.turned_off(leaf.owner)
-        return "uncalled", None  # another part runs in its place, or what it gave once
+        return "uncalled", None  # another module, or an earlier output, is used instead
 
     def _since(self, leaf: LeafTensor, then: tuple[int, int]) -> tuple[int, int]:
-        """Calls of a parameter's module, with gradient mode on and off."""
+        """Return the numbers of calls of a parameter's module since `then`, with gradient mode on and off."""
         calls, quiet = self._modules.counts(leaf.owner)
         return calls - then[0], quiet - then[1]
 
     def _shared(self, away: _MissingSince, gone: int) -> bool:
-        """Whether its module is called more often since it was frozen: as what it was, and as what was to be frozen."""
+        """Return whether the parameter's module is called more often since it was frozen.
+
+        This happens if the script uses it both as a model to train and as a frozen one.
+        """
         calls, before = self._since(away.leaf, away.counts)[0], away.counts[0]
         return before > 0 and calls * away.recorded >= SHARED * before * gone
 
     def _restored_in_part(self, leaf: LeafTensor, frozen: _Frozen) -> bool:
-        """Whether `leaf` was frozen with all of its model, of which another part was thawed again."""
+        """Return whether `leaf` was frozen together with its whole model, another part of which was thawed again."""
         mine = {
             id(tensor)
             for one in self._names.leaves.reached()
@@ -362,7 +369,7 @@ class StoppedLearningTracker(Tracker):
 
 
 def _lost_its_place(leaf: LeafTensor) -> bool:
-    """Whether another tensor stands where the parameter stood in its model, one that does not learn."""
+    """Return whether a tensor that does not learn has replaced the parameter in its model."""
     module, tensor = leaf.root.ref() if leaf.root is not None else None, leaf.ref()
     if module is None or tensor is None or any(p is tensor for p in module.parameters()):
         return False

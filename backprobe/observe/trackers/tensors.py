@@ -1,6 +1,6 @@
-"""What chosen tensors look like at some steps: histograms and small pictures of weights, gradients and outputs.
+"""Records histograms and small images of selected weights, gradients and outputs.
 
-Steps 0, 1, 2, 5, 10, 20, 50, ... are looked at: a pass over a tensor costs as much as a cheap operation on it.
+Steps 0, 1, 2, 5, 10, 20, 50, ... are recorded, because a pass over a tensor costs as much as a cheap operation on it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from ..events import Tracker
 from ..schedule.settings import Settings
 from ..tracker_context import TrackerContext
 
-#: Bins on each side of zero, and the decades that they cover below the greatest value.
+#: Number of bins on each side of zero, and of decades that they cover below the largest absolute value.
 BINS, DECADES = 24, 6
-#: Rows and columns of a picture.
+#: Maximum number of rows and columns of an image.
 CELLS = 24
-#: Tensors that a run holds.
+#: Maximum number of records per run.
 MOST = 400
 
 
 class Tensors(Tracker):
-    """Looks at modules' outputs, parameters and their gradients: those whose names the globs of ``Settings.tensors``
-    match, as ``named_modules()`` spells them."""
+    """Tracker of outputs of modules, parameters and their gradients, selected by ``Settings.histograms``.
+
+    This setting has globs for names as in ``named_modules()``.
+    """
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
@@ -48,7 +50,7 @@ class Tensors(Tracker):
         self._step, self._due = step, due(step)
 
     def module_left(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
-        """A module returned `output`."""
+        """Record the output of a module."""
         if not self._due or where.call != 1:
             return
         name = self._names.modules.name_of(where)
@@ -60,7 +62,7 @@ class Tensors(Tracker):
             self._look(name or where.class_name, "output", name, output)
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        """An optimizer is about to step: its gradients are whole."""
+        """Record weights and gradients before an optimizer steps, when the gradients are complete."""
         if not self._due:
             return
         for group in optimizer.param_groups:
@@ -96,15 +98,17 @@ class Tensors(Tracker):
 
 
 def due(step: int) -> bool:
-    """Whether a step is one of 0, 1, 2, 5, 10, 20, 50, 100, ..."""
+    """Return whether a step is one of 0, 1, 2, 5, 10, 20, 50, 100, ..."""
     while step >= 10 and step % 10 == 0:
         step //= 10
     return step in (0, 1, 2, 5)
 
 
 def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSeen | None:
-    """What `tensor` looks like, or the part of it that is here; ``None`` for one that is not a plain tensor of real
-    floats with values."""
+    """Return a record of the values of `tensor`, or of the part that this process holds.
+
+    :returns: ``None`` if it is not a dense tensor of real floats with values.
+    """
     tensor = private.local(tensor)
     if tensor is None:
         return None
@@ -117,7 +121,7 @@ def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSee
             wide = torch.float64 if tensor.dtype is torch.float64 else torch.float32
             values = tensor.detach().to(wide).to("cpu")
             return _seen((name, kind, module, step), tensor, values)
-        except (RuntimeError, NotImplementedError):  # a tensor of no values of its own, as under vmap
+        except (RuntimeError, NotImplementedError):  # a tensor without values of its own, as under vmap
             return None
 
 
@@ -150,14 +154,17 @@ def _seen(what: tuple[str, str, str, int], tensor: Any, values: torch.Tensor) ->
 
 
 def bounds(top: float) -> list[float]:
-    """Bounds of the bins for values up to `top` on both sides of zero: logarithmic, with one bin around zero."""
+    """Return the edges of the histogram's bins for absolute values up to `top`.
+
+    Bins are logarithmic on both sides of zero, with one bin around zero.
+    """
     top = top or 1.0
     side = [top * 10 ** (-DECADES * (1 - k / BINS)) for k in range(BINS)] + [top]
     return [-x for x in reversed(side)] + side
 
 
 def picture(values: torch.Tensor) -> tuple[tuple[float, ...], ...]:
-    """Means over the cells of `values` as a matrix: all dimensions but the last one together, by the last one."""
+    """Return means over the cells of `values` as a matrix: all dimensions except the last are rows."""
     matrix = values.reshape(-1, values.shape[-1]) if values.dim() > 1 else values.reshape(1, -1)
     rows, columns = min(matrix.shape[0], CELLS), min(matrix.shape[1], CELLS)
     means = nn.functional.adaptive_avg_pool2d(matrix[None], (rows, columns))[0]

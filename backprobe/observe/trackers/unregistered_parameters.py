@@ -1,6 +1,7 @@
-"""Trainable things that ``parameters()`` does not list: modules in a plain list, tensors that are not parameters.
+"""Detects trainable tensors that ``parameters()`` does not list.
 
-Looked for when a module is called, or a leaf met, that no outermost module holds: rare, so it may take its time.
+Examples are modules in plain lists, and tensors that are no parameters. The search runs when a called module or a leaf
+with a gradient belongs to no outermost module. This is rare, so the search may be slow.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from ..events import Tracker
 from ..forward.detach_points import leaves_of
 from ..tracker_context import TrackerContext
 
-#: Path of the owner, its class, attribute, what kind of holder, index in it.
+#: Path of the owner, its class, attribute, kind of container, and index in the container.
 _Place = tuple[str, type, str, str, str]
 
 
 @dataclass
 class SeenStray:
-    """One attribute that hides parameters, or one place that makes them anew."""
+    """An attribute that holds unregistered parameters, or a line that makes new ones in each call."""
 
     root: RootModule | None
     owner: str
@@ -44,14 +45,17 @@ class SeenStray:
 
 
 class UnregisteredParameters(Tracker):
-    """What was found, by place."""
+    """Tracker of unregistered parameters, by place."""
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._found: dict[tuple[Any, ...], SeenStray] = {}
 
     def stray_module(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
-        """A module was called inside `parent` and is not part of its outermost module."""
+        """Record the parameters of a called module that does not belong to the outermost module around it.
+
+        :param parent: the module call in which it was called.
+        """
         trainable = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         if not trainable or len(self._found) > 100:
             return
@@ -60,7 +64,7 @@ class UnregisteredParameters(Tracker):
             site = self._frames.site(spot)
             stray = self._at((site,), SeenStray(parent.root, parent.path or "", "", "a place that was not found", site))
             if stray.leaves and not any(r() is p for r in stray.leaves for _, p in trainable):
-                stray.how = "made in the forward"  # another one than at the call before
+                stray.how = "made in the forward"  # another module than in the previous call
             prefix = type(module).__name__
         else:
             owner, cls, attribute, how, key = place
@@ -72,7 +76,7 @@ class UnregisteredParameters(Tracker):
             self._add(stray, f"{prefix}.{name}", p)
 
     def stray_leaf(self, tensor: Any) -> None:
-        """A leaf that got a gradient belongs to no outermost module: is it kept in one all the same?"""
+        """Record a leaf with a gradient that belongs to no outermost module, if an attribute of a module holds it."""
         if len(self._found) > 100:
             return
         for root in self._modules.roots:
@@ -89,7 +93,7 @@ class UnregisteredParameters(Tracker):
                 )
                 return
             if site is None or (not isinstance(tensor, nn.Parameter) and site.function != "__init__"):
-                return  # an input that is kept for a while
+                return  # an input that is kept for some time
             how = how if isinstance(tensor, nn.Parameter) or key else "a tensor that is not a parameter"
             path = clean_path_of(root, owner)
             made_at = given(cls, attribute)
@@ -98,12 +102,12 @@ class UnregisteredParameters(Tracker):
             return
 
     def _registered(self, attribute: str) -> Site | None:
-        """The line ``register_buffer("attribute", ...)``."""
+        """Return the line that calls ``register_buffer("attribute", ...)``."""
         calls = calls_of_method(self._frames, "register_buffer")
         return next((site for site, *_ in calls if attribute in site.text), None)
 
     def _add_made(self, root: RootModule, place: _Place, tensor: Any, site: Site | None) -> None:
-        """An attribute holds what was made from a leaf that nobody holds: ``nn.Parameter(...).to(...)``."""
+        """Record an attribute computed from a leaf that nothing else holds, such as ``nn.Parameter(...).to(...)``."""
         owner, _, attribute, _, key = place
         if site is None or (site.function not in _MAKERS and not isinstance(tensor, nn.Parameter)):
             return
@@ -121,7 +125,7 @@ class UnregisteredParameters(Tracker):
             stray.leaves.append(private.tensor_ref(tensor))
 
     def _place(self, root: RootModule, thing: Any, made: bool = False) -> _Place | None:
-        """Where `thing` is held, or what was `made` from it."""
+        """Return the place that holds `thing`, or with `made`, a tensor computed from it; ``None`` if there is none."""
         module = root.ref()
         if module is None:
             return None
@@ -154,27 +158,29 @@ class UnregisteredParameters(Tracker):
         return tuple(found)
 
 
-#: Methods that set up a module.
+#: Names of methods that set up a module.
 _MAKERS = frozenset({"__init__", "__post_init__", "setup", "build", "reset_parameters", "<module>"})
-#: Attributes of every module that hold what is registered, and hooks.
+#: Attributes of every module, which hold registered objects and hooks.
 _OWN = frozenset(vars(nn.Module()))
 
 
 def _made_from(item: Any, leaf: Any) -> bool:
-    """Whether a few ops made `item` from `leaf` alone: what a forward kept has more behind it."""
+    """Return whether a few ops computed `item` from `leaf` alone. Values that a forward stored have a larger graph."""
     return leaves_of([item], limit=8) == {id(leaf)}
 
 
 def _holds(module: nn.Module, thing: Any) -> str | None:
-    """Where `module` holds a parameter, ``.`` and its name; that it holds a module is said without a name. ``None``
-    where it does not."""
+    """Return the path of `thing` in `module`: a dot and the name of a parameter, or an empty string for a module.
+
+    :returns: ``None`` if `module` does not contain `thing`.
+    """
     if is_a(thing, nn.Module):
         return "" if any(m is thing for m in module.modules()) else None
     return next((f".{name}" for name, p in module.named_parameters() if p is thing), None)
 
 
 def _items(value: Any, depth: int = 2) -> Iterator[tuple[str, str, Any]]:
-    """(what holds it, index, item) of what an attribute's value is or contains."""
+    """Yield the objects that an attribute's value is or contains, as (kind of container, index, object)."""
     yield "an attribute that is not registered", "", value
     if depth and is_a(value, (list, tuple)):
         for i, item in enumerate(value[:1000]):
@@ -189,7 +195,7 @@ def _items(value: Any, depth: int = 2) -> Iterator[tuple[str, str, Any]]:
             yield f"a plain {type(value).__name__}", "", item
     elif depth and is_a(value, FunctionType):
         for cell in value.__closure__ or ():
-            with contextlib.suppress(ValueError):  # empty
+            with contextlib.suppress(ValueError):  # an empty cell
                 yield "a function's closure", "", cell.cell_contents
     elif depth and type(value).__module__.partition(".")[0] not in ("torch", "builtins", "numpy"):
         for name, item in list(attributes_of(value).items())[:1000]:

@@ -1,7 +1,8 @@
-"""What was written behind autograd's back into tensors that nodes had saved.
+"""Detects writes to saved tensors that autograd's version counters do not show.
 
-Read from the nodes themselves when a backward begins, without unpacking anything: what a saved-tensor hook has packed
-(offloading, checkpoints), and what a custom function keeps on its ``ctx``, is not looked at.
+The saved tensors are read from the nodes when a backward begins, without unpacking anything. Tensors that a
+saved-tensor hook packed (offloading, checkpoints), and tensors that a custom function keeps on its ``ctx``, are not
+read.
 """
 
 from __future__ import annotations
@@ -22,25 +23,29 @@ from ..forward.torch_call_recorder import Op
 from ..forward.writes import Write, kind_of, names_of_storage, variable_of
 from ..tracker_context import TrackerContext
 
-#: Writes behind autograd's back that are noted at most.
+#: Maximum number of records.
 SILENT = 10
-#: The first so many times that a line gives out a tensor's memory are looked at in any step, then more and more seldom.
+#: Number of first times that a line exposes a tensor's memory for which a fingerprint is taken in any step. Later, a
+#: fingerprint is taken at powers of two only.
 TIMES = 3
 
 
 class SilentWrites(Tracker):
-    """Looks at what the nodes of a graph have saved, where somebody wrote behind autograd's back."""
+    """Tracker that compares the tensors that nodes saved with their state when they were saved.
+
+    This is done only if untracked writes may have occurred.
+    """
 
     def __init__(self, scene: TrackerContext) -> None:
         self._scene, self._writes, self._names, self._frames = scene, scene.writes, scene.names, scene.frames
         self._prints = Fingerprints()
         self._found: list[SilentWrite] = []
-        #: How often each line gave out memory.
+        #: How many times each line exposed a tensor's memory.
         self._given: dict[Any, int] = {}
 
     def op(self, op: Op) -> None:
         if op.after != op.before:
-            # A normalisation writes its statistics without a version, and its backward does not read them.
+            # A normalization updates its statistics without a version change, and its backward does not read them.
             kind = kind_of(op.func)
             own = kind[1] if type(kind) is tuple else ()
             self._prints.used([a for i, a in enumerate(op.args) if i not in own], op.before, op.after)
@@ -61,8 +66,10 @@ class SilentWrites(Tracker):
             self._through_data(running, writes, frame)
 
     def _statistics(self, i: int, running: ActiveBackward) -> None:
-        """The backward of a normalisation in eval mode reads the running statistics: has a later call in train mode
-        changed them?"""
+        """Record running statistics that a later call in train mode changed.
+
+        The backward of a normalization in eval mode reads them.
+        """
         node, seq = running.graph.nodes[i], running.graph.seqs[i]
         if len(self._found) >= SILENT or not private.uses_running_statistics(node):
             return
@@ -77,7 +84,7 @@ class SilentWrites(Tracker):
                 return
 
     def _through_data(self, running: ActiveBackward, writes: Any, frame: Any) -> None:
-        """Saved tensors that were written through ``.data``."""
+        """Record saved tensors that were written to through ``.data``."""
         layout = running.live.layout(self._names)
         for i, name, write in silent_writes(running.graph.nodes, running.graph.seqs, writes):
             named = names_of_storage(write.storage, self._names.modules)
@@ -90,7 +97,7 @@ class SilentWrites(Tracker):
         writes.clear()
 
     def _from_outside(self, running: ActiveBackward, frame: Any) -> None:
-        """Saved tensors whose memory was written from outside torch."""
+        """Record saved tensors whose memory was written to from outside torch."""
         prints, graph = self._prints, running.graph
         with private.unseen():
             for i, seq in enumerate(graph.seqs):
@@ -128,7 +135,7 @@ class SilentWrites(Tracker):
 
 
 def _storage(tensor: Any) -> tuple[int, int] | None:
-    """Address and bytes of a tensor's storage."""
+    """Return the address and the number of bytes of a tensor's storage; ``None`` if it has none."""
     if tensor.layout is not torch.strided:
         return None
     try:
@@ -139,8 +146,10 @@ def _storage(tensor: Any) -> tuple[int, int] | None:
 
 
 def silent_writes(nodes: list[Any], seqs: list[int], writes: Iterable[Write]) -> list[tuple[int, str, Write]]:
-    """(node, name of the saved tensor, write) for each saved tensor that was written through ``.data`` after the save,
-    which its version does not show."""
+    """Return the last write through ``.data`` after the save for each saved tensor that has one.
+
+    :returns: (node, name of the saved tensor, write) for each.
+    """
     by_storage: dict[int, Write] = {}
     for write in writes:
         by_storage[write.storage] = write

@@ -1,4 +1,4 @@
-"""Each thing that we rely on and torch does not promise, with a check that tells whether it holds here."""
+"""Facts: undocumented properties of torch that backprobe relies on, each with a check for the installed version."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from functools import cache, partial
 from ...records import Unseen
 from .registry import DYNAMO, ENGINE, Checked, Fact, check
 
-#: Versions of torch on which all of them hold.
+#: Versions of torch for which all facts hold.
 KNOWN = frozenset({"2.8.0", "2.13.0"})
 _FILES = ("graphs", "tensors", "saved", "checkpoints", "dispatch", "engine", "errors", "modules", "others")
 
 
 @cache
 def all_facts() -> tuple[Fact, ...]:
-    """Every fact, by subject."""
+    """Return every fact, by subject."""
     return tuple(one for name in _FILES for one in _facts_of(name))
 
 
 def _facts_of(name: str) -> list[Fact]:
     try:
         module = importlib.import_module(f"{__name__}.{name}")
-    except Exception as error:  # this torch has not even the names that they are about
+    except Exception as error:  # this torch lacks even the names that the facts use
         return [Fact(f"{name}: all facts", "backprobe does not start", (), frozenset(), partial(_again, error))]
     return [one for one in vars(module).values() if isinstance(one, Fact)]
 
@@ -34,10 +34,10 @@ def _again(error: Exception) -> None:
 
 
 def check_all() -> list[Checked]:
-    """Check every fact: for a process that is ours, such as ``backprobe doctor``'s."""
+    """Check every fact; only for a process of our own, such as ``backprobe doctor``."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # older torch prints from C++ when two ranks meet
+    os.dup2(nowhere, 1)  # older torch prints from C++ when two ranks connect
     try:
         return check(all_facts())
     finally:
@@ -47,10 +47,11 @@ def check_all() -> list[Checked]:
 
 
 def missing(backward_ran: bool = False) -> list[Unseen]:
-    """What will not be seen in this process, because this torch is not as those that we know. Nothing on versions on
-    which all facts are known to hold, and less than a tenth of a second of work, once, on others.
+    """Return what will not be observed in this process because a fact does not hold for this torch.
 
-    :param backward_ran: whether this process has run a backward already. Before, on a torch that may start threads for
+    Empty for versions for which all facts are known to hold; on others it takes less than a tenth of a second, once.
+
+    :param backward_ran: whether this process has run a backward already. If not, on a torch that may start threads for
         an accelerator, no check runs one.
     """
     import torch
@@ -74,7 +75,7 @@ def _checked(version: str, may: frozenset[str]) -> tuple[Checked, ...]:
 
 
 def _has_accelerators() -> bool:
-    """Whether this build of torch knows accelerators: asking whether there is one may start it."""
+    """Return whether this build of torch supports accelerators. Asking whether one is present might initialise it."""
     import torch
 
     builds = (torch.version.cuda, torch.version.hip, getattr(torch.version, "xpu", None))

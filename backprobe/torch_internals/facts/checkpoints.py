@@ -1,4 +1,4 @@
-"""What we recognise of ``torch.utils.checkpoint``: its frames, hooks, variables and errors."""
+"""Facts about ``torch.utils.checkpoint``: its frames, hooks, variables and errors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ... import torch_texts
 from .. import checkpoints, code_objects, saved_by_nodes
 from .registry import DYNAMO, ENGINE, expect, fact, leaf, said_by
 
-#: Without the decorator, which asks Dynamo to look away.
+#: The undecorated function: the decorator disables Dynamo, which imports it.
 _checkpoint: Callable[..., torch.Tensor] = inspect.unwrap(checkpoint)
 
 
 def _region(function: Any, x: torch.Tensor) -> torch.Tensor:
-    """A region that is not reentrant, and leaves the random state alone."""
+    """Run a non-reentrant region that does not preserve the random state."""
     return _checkpoint(function, x, use_reentrant=False, preserve_rng_state=False)
 
 
 def _frame_of(code: CodeType | None) -> Any:
-    """The frame on this thread's stack that runs `code`."""
+    """Return the frame on this thread's stack that runs `code`."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""What modes are shown, from where, and what keeps ours and the user's apart."""
+"""Facts about modes: what they intercept, from which frames, and how ours and the user's are kept apart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .registry import DYNAMO, ENGINE, OWN_PROCESS, expect, fact, leaf
 
 
 class _Seen(TorchFunctionMode):
-    """Notes each function with its keywords, the code that called, and whose method that is."""
+    """A mode that records each function with its keywords, the calling code, and that frame's optimizer, if any."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def left_alone() -> None:
         looked_at.append(frame.f_code.co_name)
         return ConvertFrameReturn()
 
-    made: dict[str, Any] = {}  # not of our file, which may be marked
+    made: dict[str, Any] = {}  # in another file than ours, whose code may be marked
     exec("def inner(): ...\ndef passing(): inner()\ndef deep(): inner()", made)
     uncompiled.leave_alone(made["passing"].__code__)
     uncompiled.leave_alone(made["deep"].__code__, deep=True)
@@ -215,7 +215,7 @@ def gradient_mode() -> None:
 )
 def freezing() -> None:
     module = torch.nn.Module()
-    module._parameters["weight"] = leaf()  # type: ignore[assignment]  # not registered: somebody may hear of that
+    module._parameters["weight"] = leaf()  # type: ignore[assignment]  # not registered: no global hooks
     with _Seen() as mode:
         module.requires_grad_(False)
     called = {
@@ -399,7 +399,7 @@ def _jit_trace() -> None:
 
     expect(modes.jit_tracing() is None, "a trace counts as going on where none is")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is deprecated
+        warnings.simplefilter("ignore")  # deprecated
         torch.jit.trace(function, leaf().detach(), check_trace=False)
     expect(seen == [True], "a trace that goes on does not count")
 
@@ -414,7 +414,7 @@ def profilers() -> None:
     x = leaf().detach()
     expect(not modes.profiled(), "a profiler counts as on where none is")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is deprecated, and the one that prints nothing
+        warnings.simplefilter("ignore")  # deprecated, but the only one that prints nothing
         with torch.autograd.profiler_legacy.profile() as profiler:
             on = modes.profiled()
             x.exp()

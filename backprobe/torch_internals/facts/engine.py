@@ -1,4 +1,4 @@
-"""The engine: the backward that runs, the order of its nodes, and the calls that start one."""
+"""Facts about the engine: the running backward, the order of its nodes, and the calls that start one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def heard() -> None:
     seen: list[Any] = []
 
     def listener(call: Any, *args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(2)  # above our own in its place
+        caller = sys._getframe(2)  # two frames up: above our replacement
         adds, arguments = engine_calls.arguments_of(args[1:], kwargs)
         seen.append((len(args[0]), adds, sorted(arguments), caller.f_back is not None and caller.f_back.f_code))
         return call(*args, **kwargs)
@@ -109,7 +109,7 @@ def order() -> None:
 
 
 def _files_above() -> set[str]:
-    """The files of the code on this thread's stack."""
+    """Return the files of the code on this thread's stack."""
     frame: Any = sys._getframe(1)
     found = set()
     while frame is not None:

@@ -1,4 +1,4 @@
-"""What torch says where a forward or a backward cannot go on. Each error is provoked."""
+"""Facts about the texts of torch's errors when a forward or a backward fails. Each check provokes the error."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def hooked_view() -> None:
 
 
 class _Wrong(torch.autograd.Function):
-    """Gives a gradient of another shape, or one too few."""
+    """A function whose backward returns a gradient of another shape, or one too few."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, shape: bool) -> torch.Tensor:

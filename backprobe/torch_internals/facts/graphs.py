@@ -1,4 +1,4 @@
-"""Nodes: their numbers, names, metadata and hooks."""
+"""Facts about nodes: their sequence numbers, names, metadata and hooks."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def slices() -> None:
 
 
 class _Twice(torch.autograd.Function):
-    """Notes its ctx, who calls it by what is on the stack, and with what."""
+    """A function that records its ctx, and its caller and arguments as found on the stack."""
 
     seen: ClassVar[list[Any]] = []
 
@@ -237,4 +237,4 @@ def _note(order: list[int], i: int, _: object) -> None:
 
 
 class _Token:
-    """Something that can be referred to weakly."""
+    """An object that can be weakly referenced."""

@@ -1,4 +1,4 @@
-"""Modules: what they hold, and their hooks."""
+"""Facts about modules: their contents and their hooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def holdings() -> None:
     state = x.detach()
     held: Any = (module._parameters, module._buffers, module._modules)
     for dictionary, name, value in zip(held, ("weight", "state", "child"), (x, state, child), strict=True):
-        dictionary[name] = value  # registering would call hooks of the user's that are there for all modules
+        dictionary[name] = value  # registering would call the user's global hooks
     expect([module.weight is x, module.state is state, module.child is child] == [True] * 3, "a module holds others")
     expect(dict(module.named_parameters()) == {"weight": x}, "a module does not list what it holds")
     inits = [getattr(cls.__init__, "__code__", None) for cls in nn.BatchNorm1d.__mro__]
@@ -36,7 +36,7 @@ def holdings() -> None:
     "MODULE_CALL TORCH",
 )
 def calls() -> None:
-    code = getattr(nn.Module.__call__, "__code__", None)  # calling one would call hooks of the user's
+    code = getattr(nn.Module.__call__, "__code__", None)  # calling one would call the user's hooks
     name = getattr(code_objects.MODULE_CALL, "co_name", None)
     expect(code is not None and name in code.co_names, f"a call of a module does not go through {name}")
     expect(str(every.__file__).startswith(code_objects.TORCH), f"torch's modules are not in {code_objects.TORCH}")

@@ -1,4 +1,4 @@
-"""Data-parallel training, collectives, and compiled regions."""
+"""Facts about data-parallel training, collectives, and compiled regions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from .registry import DYNAMO, ENGINE, OWN_PROCESS, NotHere, expect, fact, leaf, 
 
 
 def _distributed() -> Any:
-    """
+    """Return ``torch.distributed``.
+
     :raises NotHere: this torch was built without it.
     """
     if not torch.distributed.is_available():
@@ -57,7 +58,7 @@ def ready_twice() -> None:
     found = torch_texts.READY_TWICE_NAME.search(text)
     expect(torch_texts.READY_TWICE in text, f"torch says {text}")
     expect(found is not None and found[1] == "used", f"torch says {text}")
-    text = said_by(reducer._rebuild_buckets)  # which the next forward calls
+    text = said_by(reducer._rebuild_buckets)  # called by the next forward
     expect(torch_texts.UNREDUCED in text, f"torch says {text}")
 
 
@@ -126,14 +127,14 @@ def timeout_of_the_store() -> None:
 
 
 def _gloo(size: int) -> Any:
-    """The first rank of a group of `size`, all in this process.
+    """Return the first rank of a gloo process group of `size` ranks, all in this process.
 
-    :raises NotHere: this torch was built without it.
+    :raises NotHere: this torch was built without gloo.
     """
     dist = _distributed()
     if not dist.is_gloo_available():
         raise NotHere("this torch was built without gloo")
-    Flight(lambda frames: None).ask()  # before any group is there
+    Flight(lambda frames: None).ask()  # before the first group is created
     store, groups = dist.HashStore(), {}
 
     def join(rank: int) -> None:
@@ -166,9 +167,9 @@ def flight_recorder() -> None:
 
 
 def _sources(folder: str) -> str:
-    """Torch's own source files in a folder.
+    """Return the text of torch's own source files in a folder.
 
-    :raises NotHere: they are not there.
+    :raises NotHere: the files are missing.
     """
     files = sorted((Path(torch.__file__).parent / folder).glob("*.py"))
     if not files:
@@ -177,7 +178,7 @@ def _sources(folder: str) -> str:
 
 
 def _named(words: tuple[str, ...], text: str) -> list[str]:
-    """Those of `words` that are no name in `text`."""
+    """Return the `words` that do not occur as names in `text`."""
     return [word for word in words if re.search(rf"{re.escape(word)}\b", text) is None]
 
 
@@ -263,7 +264,7 @@ def dynamo_activity() -> None:
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     asks = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)
     expect(asks is not None and asks() is None, "the callback of Dynamo cannot be asked for")
-    if "def _dynamo_graph_capture_for_export" in text:  # not in every torch
+    if "def _dynamo_graph_capture_for_export" in text:  # only in some versions of torch
         expect(f"with {activity.CAPTURES}()" in text, f"an export does not call {activity.CAPTURES}")
 
 
@@ -284,7 +285,7 @@ def generated_lines() -> None:
     expect("its line" in told and begin >= 0, "lines of the code of FX do not lead to its nodes")
 
 
-#: What Python says where its stack ends.
+#: The message of Python's ``RecursionError``.
 NO_ROOM_LEFT = "maximum recursion depth exceeded"
 
 
@@ -368,7 +369,7 @@ def grad_scaler() -> None:
                 seen.append(args[0])
             return func(*args, **(kwargs or {}))
 
-    class Optimizer:  # one of torch's loads much
+    class Optimizer:  # torch's own optimizers import much
         def __init__(self, weight: torch.Tensor) -> None:
             self.param_groups = [{"params": [weight]}]
 

@@ -1,9 +1,9 @@
-"""What a fact about torch's insides is, and how the facts are checked on the torch that is installed.
+"""Definition of a fact about torch's internals, and the runner that checks facts on the installed torch.
 
-Note [Checking facts]: a check runs in the user's process, so it may leave no trace there. It runs on a thread of its
-own, where no mode, hook, autocast or gradient mode of the user's is on, and whose nodes are numbered by themselves. It
-draws no random number, calls no module (others may have hooks on all of them) and makes tensors on the CPU only. What a
-check needs beyond that, it says (``needs``): `missing` leaves it out where that would show.
+Note [Checking facts]: a check runs in the user's process, so it must leave no trace there. It runs on a thread of its
+own, which has none of the user's modes, hooks, autocast or gradient mode, and a sequence counter of its own. It draws
+no random number, calls no module (there may be global module hooks) and creates tensors on the CPU only. If a check
+needs more than that, it says so (``needs``), and `missing` skips it if that would have side effects.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import dataclass
 
 import torch
 
-#: What a check may need: to run a backward, which starts the threads of the engine for accelerators (a process that
-#: forks afterwards cannot use them in its children); Dynamo or what it imports, which takes seconds; to be in a process
-#: of ours (it starts a profiler, opens a socket of this machine, or takes long).
+#: The needs of a check: to run a backward, which starts the engine's threads for accelerators (a process that forks
+#: afterwards cannot use them in its children); Dynamo or a module that imports it, which takes seconds; a process of
+#: our own (it starts a profiler, opens a local socket, or takes long).
 ENGINE, DYNAMO, OWN_PROCESS = "engine", "dynamo", "own process"
 
 
 @dataclass(frozen=True)
 class Fact:
-    """Something that torch does not say publicly and that we rely on.
+    """An undocumented property of torch that backprobe relies on.
 
-    :ivar name: what it is about.
-    :ivar missed: what does not work where it does not hold.
-    :ivar uses: names that it covers: private ones of torch, and those of ``torch_texts`` and ``places``.
-    :ivar needs: what its check needs: ``ENGINE``, ``DYNAMO``, ``OWN_PROCESS``.
-    :ivar check: tries it, and raises where it does not hold.
+    :ivar name: its subject.
+    :ivar missed: what does not work if it does not hold.
+    :ivar uses: names that it covers: private ones of torch, and those of ``torch_texts`` and ``code_objects``.
+    :ivar needs: requirements of its check: ``ENGINE``, ``DYNAMO``, ``OWN_PROCESS``.
+    :ivar check: tries it, and raises if it does not hold.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Fact:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of a check: nothing where the fact holds.
+    """The result of a check; both texts are empty if the fact holds.
 
     :ivar problem: how it does not hold.
-    :ivar skipped: why it cannot be told here.
+    :ivar skipped: why it cannot be checked here.
     """
 
     fact: Fact
@@ -53,11 +53,11 @@ class Checked:
 
 
 class NotHere(Exception):
-    """This torch, or this machine, has nothing of what a fact is about."""
+    """The error of a check if this torch, or this machine, lacks the subject of the fact."""
 
 
 def fact(name: str, missed: str, uses: str = "", needs: Iterable[str] = ()) -> Callable[[Callable[[], None]], Fact]:
-    """Make a fact of the function that checks it. `uses` are names with spaces between."""
+    """Return a decorator that makes a ``Fact`` of the function that checks it. `uses` are names separated by spaces."""
 
     def make(check: Callable[[], None]) -> Fact:
         return Fact(name, missed, tuple(uses.split()), frozenset(needs), check)
@@ -66,16 +66,16 @@ def fact(name: str, missed: str, uses: str = "", needs: Iterable[str] = ()) -> C
 
 
 def expect(holds: bool, otherwise: str) -> None:
-    """A part of a check.
+    """Check one condition of a fact.
 
-    :raises AssertionError: it does not hold.
+    :raises AssertionError: it does not hold; with the text `otherwise`.
     """
     if not holds:
         raise AssertionError(otherwise)
 
 
 def said_by(call: Callable[[], object]) -> str:
-    """The text of the ``RuntimeError`` that `call` raises.
+    """Return the text of the ``RuntimeError`` that `call` raises.
 
     :raises AssertionError: it raises none.
     """
@@ -87,16 +87,16 @@ def said_by(call: Callable[[], object]) -> str:
 
 
 def leaf(size: int = 3) -> torch.Tensor:
-    """A leaf that requires a gradient, the same whatever is the default device and dtype."""
+    """Return a leaf that requires a gradient, independent of the default device and dtype."""
     return torch.ones(size, dtype=torch.float32, device="cpu", requires_grad=True)
 
 
 def check(facts: Iterable[Fact]) -> list[Checked]:
-    """Check facts; see Note [Checking facts]."""
+    """Check facts on a thread of their own; see Note [Checking facts]."""
     found: list[Checked] = []
     thread = threading.Thread(target=functools.partial(_check, facts, found), name="backprobe-facts")
     anomaly, nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    if anomaly:  # it would print where the errors come from that are provoked here
+    if anomaly:  # it would print the origin of the errors that are provoked here
         torch.autograd.set_detect_anomaly(False)
     try:
         thread.start()
@@ -113,7 +113,7 @@ def _check(facts: Iterable[Fact], found: list[Checked]) -> None:
             one.check()
         except NotHere as error:
             found.append(Checked(one, skipped=str(error)))
-        except Exception as error:  # whatever it is: what we rely on is not as we know it
+        except Exception as error:  # any error means that torch differs from what we rely on
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
             found.append(Checked(one, f"{kind}{error}".strip() or type(error).__name__))
         else:

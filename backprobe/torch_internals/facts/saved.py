@@ -1,4 +1,4 @@
-"""What nodes save, the hooks that pack it, and the errors about it."""
+"""Facts about the tensors that nodes save, the hooks that pack them, and the related errors."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def in_place() -> None:
 def extensions() -> None:
     compiled = torch.jit.CompilationUnit("def twice(x):\n    return x * 2 + 1\n")
     made: Any = None
-    for _ in range(3):  # the node of a whole function, which Python knows by name only, comes with the optimised one
+    for _ in range(3):  # the node of the whole function appears once it is optimised; Python knows only its name
         made = compiled.twice(leaf())
     node = made.grad_fn
     expect(node is not None and not saved_by_nodes.lists_its_tensors(node), f"such a node is a {type(node).__name__}")

@@ -1,4 +1,4 @@
-"""Tensors: versions, views, hooks, weak references, memory."""
+"""Facts about tensors: versions, views, hooks, weak references, memory."""
 
 from __future__ import annotations
 
