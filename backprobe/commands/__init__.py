@@ -32,9 +32,9 @@ from .top import Top
 _COMMANDS = (Run, Compare, Show, Report, View, Top, Runs, Debug, Explain, Schema, Demo, Bench, Doctor, Completion, Mcp)
 
 
-#: Commands in whose output a script writes: what becomes of that is the script's affair.
+#: Commands whose output includes that of a script: write errors are then the script's concern.
 _OF_SCRIPTS = ("run", "debug", "bench", "compare", "demo")
-#: Commands whose last arguments are a script and its own.
+#: Commands whose last arguments are a script and the script's arguments.
 _WITH_SCRIPT = ("run", "debug", "bench")
 
 
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> Parser:
-    """Of all commands."""
+    """Return the parser of all commands."""
     parser = Parser(prog="backprobe", description="See what happens inside loss.backward(), and what went wrong.")
     parser.add_argument("--version", action="version", version=f"backprobe {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
@@ -58,7 +58,9 @@ def parser() -> Parser:
 
 
 def _docstring(command: type) -> str:
-    """The help text of a command. ``python -OO`` leaves docstrings out of the code, and the source has them."""
+    """Return the help text of a command. ``python -OO`` strips docstrings from the code, so it is then read from the
+    source.
+    """
     if command.__doc__ is not None:
         return command.__doc__
     try:
@@ -70,7 +72,7 @@ def _docstring(command: type) -> str:
 
 
 def _parsed(given: Sequence[str]) -> argparse.Namespace:
-    """Options of backprobe, and from the script on what is the script's, as it is."""
+    """Parse backprobe's options; everything from the script on is passed through unchanged."""
     whole = parser()
     at = next((at for at, one in enumerate(given) if not one.startswith("-")), len(given))
     if at < len(given) and given[at] in _WITH_SCRIPT:
@@ -86,7 +88,7 @@ def _parsed(given: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; return the exit code. A ``BackprobeError`` becomes one line and exit code 2.
 
-    :param argv: ``None`` if this process was started for it: then its imports are a part of what it takes.
+    :param argv: ``None`` if this process was started for the command: its imports then count as overhead.
     """
     began = Moment.now() if argv is not None else IMPORTED
     try:
@@ -100,7 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             if options.command.name in _OF_SCRIPTS:
                 raise
-            # Who read the output has gone, as `head` does: Python is not to say so when it flushes at the end.
+            # The reader of the output, such as `head`, has gone: keep Python from reporting that when it flushes at
+            # exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
     except CannotStart as error:

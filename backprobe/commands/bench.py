@@ -1,4 +1,4 @@
-"""``backprobe bench``: what watching costs on a script of the user's own."""
+"""``backprobe bench``: the overhead of backprobe on a user's script."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Bench:
 
 
 class _Comparing:
-    """Attaches what switches between the tools."""
+    """Attaches the object that switches between the tools."""
 
     def __init__(self) -> None:
         self.alternate: Alternate | None = None
@@ -86,7 +86,7 @@ class _Comparing:
 
 
 def table(times: dict[str, dict[int, list[float]]]) -> list[list[str]]:
-    """Rows of ratios: each step to the median plain step of the same optimizer."""
+    """Return rows of ratios: the time of each step relative to the median plain step of the same optimizer."""
     plain = {key: statistics.median(v) for key, v in times["plain"].items() if len(v) >= 5}
     rows = []
     for tool, by in times.items():

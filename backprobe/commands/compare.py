@@ -1,4 +1,4 @@
-"""``backprobe compare``: where two runs part."""
+"""``backprobe compare``: the first op at which two runs diverge."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Compare:
             return self._compared(folders, options, table)
 
     def _compared(self, folders: list[Path], options: argparse.Namespace, table: Names) -> int:
-        """Compare runs and say how they differ; the exit code."""
+        """Compare runs and report how they differ; return the exit code."""
         from ..comparing.compared import as_dict
         from ..comparing.groups import groups, told
         from ..comparing.text import report
@@ -109,7 +109,7 @@ def _named(runs: Sequence[int], names: Sequence[str]) -> list[str]:
 
 
 def _sides(folders: list[Path], options: argparse.Namespace) -> tuple[list[Side], bool]:
-    """What is compared, and whether tensors from outside are meant to be the same.
+    """Return the runs to compare, and whether tensors from outside are expected to be equal.
 
     :raises BackprobeError: there is nothing to compare.
     """
@@ -148,7 +148,7 @@ class _Runs:
 
         if (i, j) not in self._found:
             a, b = self._sides[i], self._sides[j]
-            # Names are those of the first run: of two others, both have theirs already.
+            # The table maps the first run's names; other pairs need no mapping.
             names = self._names if i == 0 else Names()
             judge = None if self._estimate else judge_of(tape_folder(a.folder), tape_folder(b.folder))
             if not self._given:
@@ -158,7 +158,10 @@ class _Runs:
 
 
 def _all_kept(sides: Sequence[Side]) -> None:
-    """:raises BackprobeError: tensors that steps were given are not there, or torch is not."""
+    """Check that torch and the tensors that steps took from outside are available.
+
+    :raises BackprobeError: they are not.
+    """
     from ..comparing.files import tape_folder
     from ..comparing.steps import values_from_outside
 
@@ -177,7 +180,10 @@ def _all_kept(sides: Sequence[Side]) -> None:
 
 
 def _table(given: list[str]) -> list[tuple[str, str]]:
-    """:raises BackprobeError: one is not ``OLD=NEW`` with a regular expression."""
+    """Parse ``--map`` options.
+
+    :raises BackprobeError: one is not ``OLD=NEW`` with a regular expression.
+    """
     found = []
     for one in given:
         old, sign, new = one.partition("=")
@@ -192,7 +198,7 @@ def _table(given: list[str]) -> list[tuple[str, str]]:
 
 
 def judge_of(one: Path, two: Path) -> Judge | None:
-    """What calculates both again; ``None`` where torch is not installed."""
+    """Return a function that recomputes both runs in float64; ``None`` if torch is not installed."""
     try:
         both, kept = load("float64.pairwise").Both, load("float64.tensor_store").Kept
     except ModuleNotFoundError as error:

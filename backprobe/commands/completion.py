@@ -1,4 +1,4 @@
-"""``backprobe completion``: the shell completes commands, options, their values, kinds and files."""
+"""``backprobe completion``: shell completion of commands, options, their values, kinds and files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..errors import BackprobeError
 from ..terminal import say
 
 SHELLS = ("bash", "zsh", "fish")
-#: Arguments that are files or folders, by what they are called in the help.
+#: Metavars of arguments that are files or folders.
 _FILES = {"DIR", "FILE", "FOLDER", "RUN", "OUT", "A", "B", "SCRIPT", "PATH"}
 _NEEDED = "completions are made by the package shtab: pip install 'backprobe[completion]'"
 
@@ -49,7 +49,9 @@ def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
 
 
 def _told(action: argparse.Action, file: object) -> None:
-    """Say which values an argument takes, where its parser does not: it is only completed, and checks nothing."""
+    """Add the possible values of an argument, if its parser has none. The parser is used only for completion, not for
+    checks.
+    """
     if action.choices is not None:
         return
     if action.dest == "kind":

@@ -1,4 +1,4 @@
-"""``backprobe debug``: a training script that stops inside its backward."""
+"""``backprobe debug``: runs a training script that stops inside its backward."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Debug:
 
 
 class _Debugging:
-    """What is attached to the session, and what is said at the end."""
+    """Attaches the debugger to the session, and reports at the end."""
 
     def __init__(self, options: argparse.Namespace, points: list[Breakpoint]) -> None:
         self._options, self._points = options, points

@@ -1,4 +1,4 @@
-"""``backprobe demo``: the main job on scripts that come with the package."""
+"""``backprobe demo``: ``backprobe run`` on example scripts of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``backprobe doctor``: versions, and whether what we know of torch's insides holds here. For bug reports."""
+"""``backprobe doctor``: versions, and checks of the PyTorch internals that backprobe relies on. For bug reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..terminal import say
 if TYPE_CHECKING:
     from ..torch_internals.facts.registry import Checked
 
-#: Variables that change what torch does.
+#: Environment variables that change torch's behaviour.
 _VARIABLES = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "PYTORCH_ALLOC_CONF"),
     *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ENABLE_MPS_FALLBACK", "PYTORCH_JIT", "TORCHDYNAMO_DISABLE"),
@@ -67,7 +67,7 @@ class Doctor:
 
 
 def _versions() -> dict[str, str]:
-    """Of the packages that are installed."""
+    """Return the versions of the installed packages."""
     known = {}
     for name in _PACKAGES:
         try:
@@ -88,7 +88,7 @@ def _as_dict(one: Checked) -> dict[str, Any]:
 
 
 def _without_homes(text: str) -> str:
-    """`text` without the folders of whoever runs this: where packages are installed, and home."""
+    """Return `text` without paths that identify the user: the installation folder and the home folder."""
     for folder, short in ((sys.prefix, "."), (str(Path.home()), "~")):
         text = text.replace(folder, short) if len(folder) > 1 else text
     return text

@@ -1,4 +1,4 @@
-"""``backprobe explain`` and ``backprobe schema``: what findings mean, without a network and without torch."""
+"""``backprobe explain`` and ``backprobe schema``: documentation of findings, without a network and without torch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Schema:
 
 
 def _write(markdown: str) -> None:
-    """As it is, but on a terminal: laid out there."""
+    """Print Markdown: rendered on a terminal, otherwise as it is."""
     if not sys.stdout.isatty():
         say(markdown, end="")
         return

@@ -1,4 +1,4 @@
-"""Where runs are kept, and the findings file."""
+"""Locations of run folders, and the findings file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..store import PRIVATE
 from ..store.job import is_run, written
 from ..traces import Trace
 
-#: The folder under the working one that runs are kept in.
+#: The folder in the working folder that holds runs.
 RUNS = "backprobe-runs"
 
 
 def new_run(script: str) -> Path:
-    """A new folder, named after the script and the time.
+    """Create a new folder, named after the script and the time.
 
-    :raises OSError: it cannot be made.
+    :raises OSError: it cannot be created.
     """
     stem = Path(script).stem if script.endswith(".py") else script.rpartition(".")[2]
     base = Path(RUNS) / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -29,7 +29,7 @@ def new_run(script: str) -> Path:
     path, n = base, 1
     while True:
         try:
-            path.mkdir(mode=PRIVATE)  # another process may look for one at the same time
+            path.mkdir(mode=PRIVATE)  # may raise if another process creates it at the same time
             return path
         except FileExistsError:
             n += 1
@@ -37,10 +37,10 @@ def new_run(script: str) -> Path:
 
 
 def write_findings(path: Path, trace: Trace, mode: str = "") -> None:
-    """Write the findings contract to `path`, in the place of a link that is there (Note [Symbolic links]).
+    """Write the findings as JSON to `path`, replacing a link at that place (Note [Symbolic links]).
 
-    :param mode: for the file in the folder of a run: how much source the run keeps (``SOURCE_MODES``), and
-        nothing that is private (Note [Secrets in a run]).
+    :param mode: for the file in the folder of a run: how much source the run stores (``SOURCE_MODES``); private data is
+        then left out (Note [Secrets in a run]).
 
     :raises BackprobeError: it cannot be written.
     """
@@ -55,7 +55,7 @@ def write_findings(path: Path, trace: Trace, mode: str = "") -> None:
 
 
 def run_folders(parent: Path) -> list[Path]:
-    """The runs in a folder, the latest last."""
+    """Return the runs in a folder, the latest last."""
 
     if not parent.is_dir():
         return []
@@ -63,7 +63,7 @@ def run_folders(parent: Path) -> list[Path]:
 
 
 def rank_argument(parser: argparse.ArgumentParser) -> None:
-    """Whose steps are shown, of a run of several processes."""
+    """Add ``--rank``, which selects the rank whose steps are shown in a multi-process run."""
     parser.add_argument(
         "--rank",
         type=int,
@@ -73,9 +73,9 @@ def rank_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def find_run(name: str | None) -> Path:
-    """The folder of the run that a person named, or of the latest.
+    """Return the folder of the run `name`, or of the latest run.
 
-    :raises BackprobeError: there is none to take.
+    :raises BackprobeError: there are no runs.
     """
     if name is None:
         folders = run_folders(Path(RUNS))

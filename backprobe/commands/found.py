@@ -1,4 +1,4 @@
-"""The file that a person means by the name of a script, or of a command that is one, such as ``torchrun``."""
+"""Resolution of a script's name, or of a command that is a Python script, such as ``torchrun``, to a file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import zipfile
 
 from ..errors import BackprobeError
 
-#: Programs that run scripts of theirs, and no Python.
+#: First line of scripts for other interpreters than Python.
 _OTHERS = re.compile(rb"#! *(?:\S*/env +)?(?:\S*/)?(?:sh|bash|dash|zsh|ksh|fish|csh|tcsh|perl|ruby|node)\b")
-#: The first line of a script that a Python runs; where the name is too long for it, the line after it has it.
+#: First line of a Python script; if the interpreter's path is too long for it, the next line has the path.
 _PYTHONS = (
     re.compile(rb"#! *(\S*/env +python[\d.]*|\S*python[\d.]*)"),
     re.compile(rb"#!/bin/sh\n'''exec' \"?([^\"\n]*python[\d.]*)"),
@@ -20,13 +20,13 @@ _PYTHONS = (
 
 
 def file_of(script: str) -> str:
-    """The file of `script`: itself, or a command of that name that Python runs.
+    """Return the file of `script`: itself, or a command of that name that Python runs.
 
-    :raises BackprobeError: it is none that Python can run here; the text says what to type.
+    :raises BackprobeError: Python cannot run it here; the message says what to type.
     """
     found = script if os.path.exists(script) or os.sep in script else shutil.which(script) or script
     if not os.path.isfile(found) or not os.access(found, os.R_OK) or zipfile.is_zipfile(found):
-        return found  # Python says what is wrong with it, if anything is; a pipe can be read once
+        return found  # Python itself reports what is wrong, if anything is; a pipe can be read only once
     with open(found, "rb") as file:
         head = file.read(500)
     python = next((match for pattern in _PYTHONS if (match := pattern.match(head))), None)

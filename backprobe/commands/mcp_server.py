@@ -1,4 +1,4 @@
-"""``backprobe mcp``: the tools of ``mcp_tools`` for a model, by the Model Context Protocol."""
+"""``backprobe mcp``: serves the tools of ``mcp_tools`` over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Mcp:
 
 
 def server() -> Any:
-    """The server, an ``MCPServer``.
+    """Return the server, an ``MCPServer``.
 
     :raises BackprobeError: the package mcp is missing.
     """

@@ -1,12 +1,11 @@
-"""What a model may do with backprobe, as functions of plain text: each runs the command in a process of its own, and
-its answer is bounded.
+"""The tools of the MCP server, as functions that return text. Each runs the command line in a separate process, and its
+answer is bounded.
 
-A script gets no standard input, and what it prints is a part of the answer. One that takes too long is ended by
-SIGTERM, so that what was seen until then is told; what is left of it and of the processes that it started is then
-ended by SIGKILL.
+A script gets no standard input, and its output is part of the answer. A script that takes too long gets SIGTERM, so
+that the findings until then are still reported; what is left of it and of the processes that it started is then killed.
 
 Note [Reading runs executes nothing]: the tools that read a run may be pointed at a stranger's folder. Their process is
-    isolated (``python -I``) and gets the import path of this one, without the folder that it works in.
+isolated (``python -I``) and gets the import path of this one, without the folder that it works in.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from typing import IO
 
 from ..text import without_controls
 
-#: Characters of a script's output that are told, and of any answer.
+#: Maximum number of characters of a script's output in an answer, and of any answer.
 OUTPUT, ANSWER = 4_000, 32_000
-#: Seconds that a script which is to end has for that.
+#: Seconds that a script has to end after SIGTERM.
 ENDING = 30.0
-#: Seconds to wait for the rest of the output of a process that has ended: a process that it started may hold it open.
+#: Seconds to wait for the rest of the output of a process that has ended: a child of the process may hold it open.
 LAST_OUTPUT_S = 5.0
-#: The command line in an isolated process; its first argument is the import path.
+#: Python code for an isolated process: runs the command line; its first argument is the import path.
 _ISOLATED = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); sys.argv[0] = 'backprobe'; "
     "from backprobe.commands import main; sys.exit(main())"
@@ -51,9 +50,9 @@ def run_script(
     """Run a PyTorch training script under backprobe: its exit code, the end of its output, and findings as JSON, the
     most important first. Each finding names the kind of mistake, module, source lines and tensor.
 
-    script: path of the script, or with module=true a module's name. folder: where it runs. checks: opt-in
-    checks (functions, divergence, memory, checkpoints). budget: how much longer it may take, "none" to
-    record every step. seconds: it is ended after that, and what was seen until then is told.
+    script: path of the script, or with module=true a module's name. folder: where it runs. checks: opt-in checks
+    (functions, divergence, memory, checkpoints). budget: how much longer it may take, "none" to record every step.
+    seconds: a script that takes longer is ended, and the findings until then are reported.
     """
     with tempfile.TemporaryDirectory() as kept:
         file = Path(kept) / "findings.json"
@@ -67,22 +66,24 @@ def run_script(
 
 
 def findings(run: str = "", folder: str = ".") -> str:
-    """The findings of a run that was kept, as JSON; of the latest in `folder` where none is named."""
+    """Return the findings of a saved run as JSON; by default of the latest run in `folder`."""
     return _text(["show", "--json", *_named(run)], folder)
 
 
 def show(run: str = "", folder: str = ".") -> str:
-    """The report of a run that was kept, as text: findings with source lines, gradient norms by module and step."""
+    """Return the report of a saved run as text: findings with source lines, gradient norms by module and step."""
     return _text(["show", *_named(run)], folder)
 
 
 def runs(folder: str = ".") -> str:
-    """The runs that were kept in `folder`, the latest last."""
+    """List the saved runs in `folder`, the latest last."""
     return _text(["runs"], folder)
 
 
 def explain(kind: str = "") -> str:
-    """What a kind of finding means, why it matters, an example, how it is mended; without a kind: all of them."""
+    """Explain a kind of finding: its meaning, why it matters, an example, how to fix it; without a kind, list all
+    kinds.
+    """
     return _text(["explain", *_named(kind)], ".")
 
 
@@ -107,14 +108,14 @@ def debug_script(
     return _bounded(out + (f"\n--- standard error ---\n{_end(err)}" if err else "") + note)
 
 
-#: The tools that only read, and those that run a script.
+#: Tools that only read; tools that run a script.
 READING: tuple[Callable[..., str], ...] = (findings, show, runs, explain)
 RUNNING: tuple[Callable[..., str], ...] = (run_script, debug_script)
 TOOLS: tuple[Callable[..., str], ...] = (run_script, findings, show, runs, explain, debug_script)
 
 
 def _named(name: str) -> list[str]:
-    """A name as an argument, which is never an option."""
+    """Return a name as an argument that is never parsed as an option."""
     return ["--", name] if name else []
 
 
@@ -124,21 +125,23 @@ def _text(command: Sequence[str], folder: str) -> str:
 
 
 def _import_path(folder: str) -> list[str]:
-    """The import path of this process, without the working directory and without `folder`."""
+    """Return the import path of this process, without the working directory and without `folder`."""
     kept_out = {os.path.realpath(one) for one in (os.getcwd(), folder)}
     there = (os.path.abspath(one) for one in sys.path if one)
     return [_PACKAGE_ROOT, *(one for one in there if os.path.realpath(one) not in kept_out)]
 
 
 def _python(command: Sequence[str], folder: str, isolated: bool) -> list[str]:
-    """The command line of backprobe in a new process: Note [Reading runs executes nothing]."""
+    """Return the command line of backprobe in a new process: Note [Reading runs executes nothing]."""
     if not isolated:
         return [sys.executable, "-m", "backprobe", *command]
     return [sys.executable, "-I", "-X", "utf8", "-c", _ISOLATED, json.dumps(_import_path(folder)), *command]
 
 
 def _backprobe(command: Sequence[str], folder: str, seconds: float, isolated: bool) -> tuple[int | None, str, str]:
-    """Exit code, ``None`` if it took too long, and the beginning and the end of what was written."""
+    """Run a command. Returns the exit code (``None`` after a timeout), and the beginning and end of stdout and of
+    stderr.
+    """
     try:
         process = subprocess.Popen(
             _python(command, folder, isolated),
@@ -166,7 +169,7 @@ def _backprobe(command: Sequence[str], folder: str, seconds: float, isolated: bo
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and the processes that it started."""
+    """Kill a process and the processes that it started."""
     if os.name != "posix":
         process.kill()
         return
@@ -175,7 +178,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 class _Output:
-    """Reads what a process writes as it comes, and keeps the beginning and the end of it."""
+    """Reads the output of a process as it comes, and keeps the beginning and the end."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
@@ -194,7 +197,7 @@ class _Output:
                 del self._end[:surplus]
 
     def text(self) -> str:
-        """What was written, once the process has ended. Control characters are shown, not sent."""
+        """Return the output after the process has ended. Control characters are made visible."""
         self._reader.join(LAST_OUTPUT_S)
         gap = f"\n... ({self._left_out:,} bytes left out)\n".encode() if self._left_out else b""
         return without_controls((bytes(self._begin) + gap + bytes(self._end)).decode(errors="replace"), lines=True)
@@ -205,7 +208,7 @@ def _end(text: str, most: int = OUTPUT) -> str:
 
 
 def _bounded(text: str) -> str:
-    """The beginning and the end of a long answer."""
+    """Return the beginning and the end of a long answer."""
     if len(text) <= ANSWER:
         return text
     half = ANSWER // 2

@@ -1,4 +1,4 @@
-"""What is wrong with a run that a command reads, said in one line."""
+"""Errors of reading a damaged run, reported in one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import BackprobeError
 
-#: What reading values that contradict each other ends with. Memory is bounded before: an error of it is one of these.
+#: Exceptions that inconsistent data of a run can cause. Sizes are checked before, so a MemoryError is one of these.
 _CONTRADICTIONS = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
     *(RecursionError, StopIteration, MemoryError, sqlite3.Error),
@@ -19,9 +19,9 @@ _CONTRADICTIONS = (
 
 @contextmanager
 def reading_run(*runs: Path) -> Iterator[None]:
-    """Say in one line that one of `runs` cannot be shown: Note [Reading what a stranger has made].
+    """Report in one line that one of `runs` cannot be shown: Note [Reading what a stranger has made].
 
-    :raises BackprobeError: in the place of what reading or showing it raised.
+    :raises BackprobeError: instead of the exception that reading or showing the run raised.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""``backprobe report`` and ``backprobe view``: a run as a page."""
+"""``backprobe report`` and ``backprobe view``: a run as an HTML page."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class View:
 
 
 def _has_screen() -> bool:
-    """Whether a browser would open a window, and not take over the terminal."""
+    """Return whether a browser would open a window, rather than run in the terminal."""
     return sys.platform in ("win32", "darwin") or any(os.environ.get(k) for k in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 

@@ -1,4 +1,4 @@
-"""``backprobe run``: a training script as it is, watched."""
+"""``backprobe run``: runs an unchanged training script and observes it."""
 
 from __future__ import annotations
 
@@ -203,9 +203,9 @@ class Run:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """How much is looked at, by the command's options.
+    """Return the settings that the command's options ask for.
 
-    :raises BackprobeError: they do not fit together.
+    :raises BackprobeError: the options contradict each other.
     """
     first, last = options.steps
     settings = Settings(
@@ -224,9 +224,9 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def _folder_first(options: argparse.Namespace) -> None:
-    """``--record-ops DIR SCRIPT``: as with ``--out DIR``.
+    """Handle ``--record-ops DIR SCRIPT`` like ``--record-ops --out DIR SCRIPT``.
 
-    :raises BackprobeError: the record has no place.
+    :raises BackprobeError: the record would not be saved anywhere.
     """
     if not options.record_ops:
         return
@@ -248,7 +248,10 @@ def _trackers(text: str) -> list[str]:
 
 
 def _installed(options: argparse.Namespace) -> None:
-    """:raises BackprobeError: a tracker that is asked for is not installed, or nothing is to be written to one."""
+    """Check the options for trackers.
+
+    :raises BackprobeError: a requested tracker is not installed, or the options leave nothing to send.
+    """
     if options.metrics and not options.log_to:
         raise BackprobeError("--metrics says what trackers are given: say which, with --log-to")
     if options.log_to and options.layer_stats == 0 and options.metrics:
@@ -266,7 +269,7 @@ def _topic(text: str) -> str:
 
 
 def _log(options: argparse.Namespace) -> str:
-    """Where the log of nodes goes; empty for no log."""
+    """Return the destination of the node log; empty for no log."""
     if not options.log_nodes:
         if options.log_file:
             raise BackprobeError("--log-file says where a log goes: say what to log too, with --log-nodes")
@@ -277,19 +280,19 @@ def _log(options: argparse.Namespace) -> str:
         return "-"
     path: str = os.path.abspath(options.log_file)
     try:
-        replace_text(path, "")  # emptied here: each process of the run adds to it
+        replace_text(path, "")  # emptied here: each process of the run appends to it
     except OSError as error:
         raise BackprobeError(f"cannot write the log to {options.log_file}: {error.strerror or error}") from None
     return path
 
 
 def _alarms(options: argparse.Namespace) -> bool:
-    """Whether something is to happen when an alarm comes."""
+    """Return whether any option reacts to alarms."""
     return bool(options.stop_on or options.on_alarm or options.save_batch)
 
 
 def _cadence(options: argparse.Namespace) -> int:
-    """Statistics are measured in each so many-th step."""
+    """Return N if statistics are measured in every N-th step; 0 for never."""
     asked = _alarms(options) or options.log_to or "levels" in options.check
     given: int | None = options.layer_stats
     return (10 if asked else 0) if given is None else given

@@ -1,4 +1,4 @@
-"""The script that a command runs, as it is named on the command line."""
+"""The script that a command runs, as given on the command line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .found import file_of
 
 
 def script_arguments(parser: argparse.ArgumentParser, code: bool = True) -> None:
-    """The last ones: what follows the script is the script's (``split``).
+    """Add the arguments for a script, which come last: everything after the script belongs to the script (``split``).
 
-    :param code: ``-c CODE`` is a script too.
+    :param code: allow ``-c CODE`` too.
     """
     group = parser.add_mutually_exclusive_group()
     group.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
@@ -26,9 +26,9 @@ def script_arguments(parser: argparse.ArgumentParser, code: bool = True) -> None
 
 
 def split(parser: argparse.ArgumentParser, given: list[str]) -> tuple[list[str], list[str]]:
-    """`given` as options of a command and the script with its arguments, which ``argparse`` is to leave alone.
+    """Split `given` into options of a command, and the script with its arguments, which ``argparse`` must not parse.
 
-    As Python has it: ``-m`` and ``-c`` end the options, and the next argument is the script whatever it looks like.
+    As in Python, ``-m`` and ``-c`` end the options, and the next argument is the script whatever it looks like.
     """
     known = parser._option_string_actions
     rest = iter(enumerate(given))
@@ -51,9 +51,9 @@ def split(parser: argparse.ArgumentParser, given: list[str]) -> tuple[list[str],
 
 
 def script_of(options: argparse.Namespace) -> Script:
-    """The script that is to run.
+    """Return the script to run.
 
-    :raises BackprobeError: Python is not to run it here, or there is no torch that can be watched.
+    :raises BackprobeError: Python cannot run it here, or torch is not installed.
     """
     if importlib.util.find_spec("torch") is None:
         raise BackprobeError("torch is not installed: kept runs can be shown, and nothing can be watched")

@@ -1,4 +1,4 @@
-"""``backprobe show`` and ``backprobe runs``: what is on disk, without torch."""
+"""``backprobe show`` and ``backprobe runs``: saved runs, read without torch."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Runs:
 
 
 def _row(folder: Path) -> list[str]:
-    """What the list of runs says of one."""
+    """Return the row of a run in the list of runs."""
     from ..store.job import load_run
 
     trace = load_run(folder)

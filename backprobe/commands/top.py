@@ -1,4 +1,4 @@
-"""``backprobe top``: a run that goes on, in a terminal."""
+"""``backprobe top``: a live run in a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..terminal import console, say
 from .files import RUNS, find_run, rank_argument, run_folders
 from .reading import reading_run
 
-#: Seconds between two looks; and the part of the time that looking may take, since a long run is long in reading.
+#: Seconds between two updates, and the maximum share of time for reading: long runs take long to read.
 EVERY, PART = 1.5, 0.1
 
 
@@ -51,14 +51,14 @@ class Top:
             lines = "\n".join(line.rstrip() for line in text.get().splitlines())
             say(lines)
             return 0
-        look()  # a run that cannot be read is said at once, and not on a screen that goes
+        look()  # reports an unreadable run before the screen is switched
         with contextlib.suppress(KeyboardInterrupt), reading_run(folder):
             _show(look, out, ascii_only)
         return 0
 
 
 class Look:
-    """Reads a run folder, again and again; what was read once is kept."""
+    """Reads a run folder repeatedly; data that was read once is kept."""
 
     def __init__(self, folder: Path, rank: int | None) -> None:
         from ..view.top import Watch
@@ -66,9 +66,9 @@ class Look:
         self._folder, self._rank, self._watch = folder, rank, Watch()
 
     def __call__(self) -> Any:
-        """The run as it is now.
+        """Return the frame of the run as it is now.
 
-        :raises BackprobeError: it cannot be read.
+        :raises BackprobeError: the run cannot be read.
         """
         from ..store.job import load_run
         from ..view.ranks import titled
@@ -82,7 +82,7 @@ class Look:
 
 
 def _folder(name: str | None) -> Path:
-    """The run that was named, or the latest that goes on, or the latest."""
+    """Return the named run, or the latest that is still running, or the latest."""
     from ..store.job import going_on
 
     if name is None:
@@ -93,7 +93,7 @@ def _folder(name: str | None) -> Path:
 
 
 def _show(look: Look, out: Any, ascii_only: bool) -> None:
-    """Draw frames until somebody ends it. The run is read beside, so that a key is answered at once."""
+    """Draw frames until the user quits. A thread reads the run, so that keys are answered at once."""
     from rich.live import Live
     from rich.text import Text
 
@@ -123,7 +123,7 @@ class _Reader(threading.Thread):
     def __init__(self, look: Look) -> None:
         super().__init__(daemon=True)
         self._look = look
-        #: The last frame, and why there is none that is newer.
+        #: The last frame, and the reason why there is no newer one.
         self.latest: tuple[Any, str] = (None, "")
 
     def run(self) -> None:
@@ -139,8 +139,9 @@ class _Reader(threading.Thread):
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
-    """Within, a function that waits up to some seconds for a key, and gives it, or nothing. Keys are taken one by one,
-    and not shown; without a keyboard it only waits."""
+    """Yield a function that waits up to a number of seconds for a key, and returns the key or an empty string. Keys are
+    read one by one, without echo; without a keyboard the function only waits.
+    """
 
     def nothing(seconds: float) -> str:
         time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""``backprobe compare -- train.py --vs ...``: both runs are made, then compared."""
+"""``backprobe compare -- train.py --vs ...``: makes both runs, then compares them."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def _changes(given: list[str]) -> argparse.Namespace:
 
 
 def both(given: list[str], is_module: bool, record: list[str]) -> list[Path]:
-    """Run the script twice, the second time changed: the folders of the runs.
+    """Run the script twice, the second time with changes, and return the folders of the runs.
 
     :param given: the script, its arguments, ``--vs`` and the changes.
     :param record: options of ``backprobe run``.
-    :raises BackprobeError: a run left nothing to compare.
+    :raises BackprobeError: a run recorded nothing to compare.
     """
     at = given.index("--vs")
     script, changes = given[:at], _changes(given[at + 1 :])
@@ -78,7 +78,7 @@ def both(given: list[str], is_module: bool, record: list[str]) -> list[Path]:
 
 @contextmanager
 def _revision(commit: str | None) -> Iterator[str | None]:
-    """The folder that stands for this one at another commit."""
+    """Yield the counterpart of the working folder in a checkout of another commit; ``None`` for no commit."""
     if commit is None:
         yield None
         return

@@ -1,4 +1,6 @@
-"""What a run that is watched comes to: collected, kept, shown while it goes on, and reported when it ends."""
+"""The lifecycle of an observed run: records are collected and saved, progress is printed, findings are reported at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -57,16 +59,16 @@ if TYPE_CHECKING:
     from ..observe.schedule.settings import Settings
     from ..observe.session import Session
 
-#: Seconds that other processes have to come to their end where this one was interrupted, as long as they do something:
-#: another Ctrl-C ends that.
+#: Seconds to wait for other processes after this one was interrupted, as long as they are busy; another Ctrl-C ends the
+#: wait.
 INTERRUPTED = 60.0
 
 
 class Watcher:
-    """Collects what the session sees, keeps it, shows progress, and says what was found.
+    """Collects and saves the session's records, prints progress, and reports findings.
 
-    Before the script imports torch there is no session: ``begin`` makes what has to be there from the start (the folder
-    of the run, what child processes are told), and ``attach`` the rest.
+    Before the script imports torch there is no session: ``begin`` prepares what is needed from the start (the run
+    folder, the configuration for child processes), and ``attach`` the rest.
     """
 
     def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
@@ -77,7 +79,7 @@ class Watcher:
         self._tracked: Tracked | None = None
         self._sinks = Telling([self.collector])
         self._me = identity(os.environ)
-        #: Of several that were started so: the folder of this process's part of the run, and that part.
+        #: If a launcher started several ranks: the folder of this process's part of the run, and that part.
         self._place: Path | None = None
         self._part: Part | None = None
         self._launch: ChildLaunch | None = None
@@ -87,17 +89,17 @@ class Watcher:
         self._stay: Callable[[], None] = lambda: None
         self.findings: list[Finding] = []
         self._alarmed: AlarmDispatcher | None = None
-        #: Watching ended before the script did, or could not begin.
+        #: Observation ended before the script did, or could not begin.
         self.stopped = False
         self._failure: Unseen | None = None
         self.folder: Path | None = None
-        #: Why the run could not be kept, if it should have been.
+        #: Why the run could not be saved, if it should have been.
         self._not_kept: list[Unseen] = []
         #: Why the file of ``--findings`` could not be written.
         self.unwritten: BackprobeError | None = None
         self._session: Session | None = None
         self._own = ""
-        #: How the script ended; a signal, if one ended it.
+        #: The exit code of the script, and whether a signal ended it.
         self._code, self._signal = 0, False
         self._begin = wall_clock.now() - (Moment.now().clock - options.began.clock)
         self._shown = wall_clock.now()
@@ -121,7 +123,7 @@ class Watcher:
         self._terminated.start()
         if self._is_part:
             self._stay = left_by(self._leaves)
-            self._save_seen(over=False)  # for one that is killed
+            self._save_seen(over=False)  # in case the process is killed
 
     def _told(self, folder: Path) -> ChildConfig:
         options = self.options
@@ -138,7 +140,7 @@ class Watcher:
 
     @property
     def _is_part(self) -> bool:
-        """Whether this process is one of several that were started so."""
+        """Whether a launcher started this process as one of several."""
         return self._place is not None
 
     def attach(self, own: tuple[str, ...], script_s: float) -> Session:
@@ -193,20 +195,20 @@ class Watcher:
 
     @property
     def _name(self) -> str:
-        """What the run is called in trackers."""
+        """The name of the run in trackers."""
         if self.folder is not None:
             return self.folder.name
         return f"{Path(self.options.script).stem}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self._begin))}"
 
     def _begin_tracking(self) -> None:
-        """Before the script's processes are told to be watched: those of trackers are none of them."""
+        """Start the trackers' processes before child processes are observed, so that trackers are not."""
         options = self.options
         folder = os.path.relpath(self.folder) if self.folder is not None else ""
         self._tracked = Tracked.of(options.log_to, options.metrics, options.script, folder, self._name)
         self._sinks.add(self._tracked)
 
     def _folders(self) -> Path | None:
-        """Where this process writes: the folder of the run, or its own in that of all ranks."""
+        """Return the folder that this process writes to: that of the run, or of its part of the run."""
         options, me = self.options, self._me
         out = Path(options.out).absolute() if options.out else None
         try:
@@ -232,7 +234,10 @@ class Watcher:
         self._sinks.add(self.keep)
 
     def _cannot_keep(self, error: BackprobeError) -> None:
-        """:raises BackprobeError: a person has named a folder that no run can be kept in."""
+        """Continue without saving the run.
+
+        :raises BackprobeError: the user has named a folder that cannot hold a run.
+        """
         self.folder = None
         if self.options.out and not isinstance(error, StorageError):
             raise error
@@ -266,7 +271,7 @@ class Watcher:
             self._progress(session)
 
     def _progress(self, session: Session) -> None:
-        """A line every ten seconds on a terminal, every minute in a log."""
+        """Print a line every ten seconds on a terminal, every minute in a log."""
         now = wall_clock.now()
         if now - self._shown < (10 if sys.stderr.isatty() else 60):
             return
@@ -276,7 +281,7 @@ class Watcher:
         say(f"backprobe: {self.collector.counted(session):,} steps in {seconds:.0f} s; {text}", sys.stderr)
 
     def _killed(self, main: bool) -> None:
-        """The process is ended by a signal. `main`: this is the main thread, where all can be undone."""
+        """Finish because a signal ends the process. `main`: this is the main thread, so everything can be undone."""
         self._signal = True
         self._stop(main)
         if self._session is not None:
@@ -284,7 +289,7 @@ class Watcher:
         self.finish(None, 0)
 
     def _leaves(self, code: int, frame: Any, main: bool) -> None:
-        """A rank leaves by ``os._exit``."""
+        """Finish just before a rank calls ``os._exit``."""
         session = self._session
         if session is not None and self._part is not None:
             self._part.left = session.frames.site(session.frames.spot(frame))
@@ -317,7 +322,7 @@ class Watcher:
                 self._terminated.stop()
 
     def _ending(self, error: BaseException | None) -> dict[str, Any]:
-        """What is known of the process at its end, as it is stored."""
+        """Return the data that is stored about a process at its end."""
         if self._session is not None:
             from ..observe.processes.part import ending
 
@@ -344,7 +349,7 @@ class Watcher:
         return Trace((), Facts(unseen=tuple(unseen), seen=self._launch.seen()), info)
 
     def _wait(self, error: BaseException | None, failed: bool) -> None:
-        """Give other processes of the run the time to come to their end."""
+        """Give other processes of the run time to finish."""
         if self._launch is None or self._signal:
             return
         with self._session.cost.elsewhere() if self._session is not None else nullcontext():
@@ -353,7 +358,7 @@ class Watcher:
     def _wait_for_others(self, launch: ChildLaunch, error: BaseException | None, failed: bool) -> None:
         waiting = self._session.scene.waiting if self._session is not None else None
         ranked = waiting is not None and waiting.rank is not None
-        if isinstance(error, KeyboardInterrupt):  # the others were interrupted too, most likely
+        if isinstance(error, KeyboardInterrupt):  # most likely the others were interrupted too
             with suppress(KeyboardInterrupt):
                 launch.wait(ranked, INTERRUPTED)
         elif not failed:
@@ -408,7 +413,7 @@ class Watcher:
         job.close()
 
     def _finish_part(self, error: BaseException | None, trace: Trace, info: dict[str, Any]) -> None:
-        """Of several: what is known of all of them is written by each that ends, and told by the last."""
+        """Finish one of several ranks: each rank that ends writes the data of all, and the last one reports it."""
         options, folder = self.options, self.folder
         assert folder is not None
         how = {name: info.get(name) for name in ("code", "signal")}
@@ -431,7 +436,7 @@ class Watcher:
                     with self._sinks.keeping():
                         write_findings(folder / "findings.json", job, options.source)
                 self._write_findings(job)
-        except (OSError, BackprobeError) as broken:  # the folder of the run is gone, or cannot be written to
+        except (OSError, BackprobeError) as broken:  # the folder of the run is gone or not writable
             with self._sinks.keeping():
                 raise broken
             self._write_findings(trace)
@@ -444,7 +449,7 @@ class Watcher:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _save_seen(self, over: bool, **how: Any) -> None:
-        """Say in the folder of this process's part how far it is, while it has not imported torch."""
+        """Write the progress of this process to its part of the run, while torch has not been imported."""
         me, place = self._me, self._place
         assert place is not None
         ticks = start_ticks(os.getpid())
@@ -463,7 +468,7 @@ class Watcher:
             write_seen(place, seen, self.options.source != "none")
 
     def _raised_at(self, error: BaseException | None) -> Site | None:
-        """The innermost line of the script's own folder in the traceback of `error`."""
+        """Return the innermost line of the script's own folder in the traceback of `error`."""
         found = None
         for frame, line in traceback.walk_tb(error.__traceback__ if error is not None else None):
             code = frame.f_code
@@ -473,7 +478,9 @@ class Watcher:
         return found
 
     def _took(self) -> dict[str, Any]:
-        """What the run and watching it took, as it is printed and kept: both have the numbers of the first call."""
+        """Return the times of the run and the overhead, for the report and for storage. Later calls return the same
+        numbers.
+        """
         if self._session is None:
             return {}
         took = self._session.cost.freeze()
@@ -485,7 +492,7 @@ class Watcher:
                 amend(self.folder, self._took())
 
     def _write_findings(self, trace: Trace) -> None:
-        """Write the file of ``--findings``; the script has ended, and what it ended with is told all the same."""
+        """Write the file of ``--findings``. An error is printed, since the script has already ended."""
         if self._findings_file is not None:
             try:
                 write_findings(self._findings_file, trace)
@@ -494,7 +501,7 @@ class Watcher:
                 say(f"backprobe: {error}", sys.stderr)
 
     def _parts(self, trace: Trace, numbers: Trace | None, kept: bool) -> Sequence[ReportPart]:
-        """The parts of the report. What the run took is measured when all others are there."""
+        """Return the parts of the report. The overhead is measured after all other parts are built."""
         own = trace.info.get("pid") == os.getpid()
         whole = kept and not self._sinks.lost
         return report(trace, self.folder if whole else None, numbers=numbers, took=self._took if own else None)
@@ -511,7 +518,7 @@ class Watcher:
                 say(line, sys.stderr)
 
     def _kept(self) -> Trace | None:
-        """The run as it was kept: memory has fewer of its steps."""
+        """Return the run as it was saved: memory has fewer of its steps."""
         try:
             return open_run(self.folder) if self.keep is not None and self.folder is not None else None
         except BackprobeError:

@@ -1,1 +1,1 @@
-"""Two recorded runs side by side: paired, and the first op that really differs named."""
+"""Comparison of two recorded runs: alignment of their ops, and the first op that really differs."""

@@ -1,9 +1,9 @@
-"""Which op of one run is which of another: an alignment of two sequences, fast where they are nearly the same.
+"""Alignment of the ops of two runs, fast if the sequences are nearly the same.
 
-Note [Aligning]: what two sequences begin and end with alike is paired; between that, ops whose key stands once on
-either side and in one order are pairs ("patience" of Bram Cohen's diff), and the stretches between those are looked
-at in the same way. A stretch without such ops is aligned by scores (Needleman and Wunsch) where it is short, and by
-coarser keys first where it is long.
+Note [Aligning]: common beginnings and ends are paired first. In between, ops whose key occurs once on either side and
+in the same order are pairs (the "patience" algorithm of Bram Cohen's diff), and the stretches between them are treated
+in the same way. A stretch without such ops is aligned by scores (Needleman and Wunsch) if it is short, and by coarser
+keys first if it is long.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from typing import Any
 
 from ..records import Tape, TapeOp
 
-#: Cells of a table of scores.
+#: Maximum number of cells in a table of scores.
 CELLS = 200_000
-#: The same, where no coarser key is left.
+#: The same, if no coarser key is left.
 _LAST = 4_000_000
 Key = Callable[[TapeOp], Any]
 Pair = tuple[int, int]
 
 
 class Names:
-    """Names of modules and parameters in the first run as the second has them, by a table of regular expressions."""
+    """Maps names of modules and parameters in the first run to those in the second, by a table of regular
+    expressions.
+    """
 
     def __init__(self, table: Sequence[tuple[str, str]] = ()) -> None:
         self._table = [(re.compile(old), new) for old, new in table]
@@ -40,7 +42,7 @@ class Names:
 
 
 class Aligner:
-    """Aligns two tapes; ``pairs`` are places in their ops, in order."""
+    """Aligns two tapes; ``pairs`` returns pairs of positions in their ops, in order."""
 
     def __init__(self, a: Tape, b: Tape, names: Names | None = None) -> None:
         self._a, self._b = a, b
@@ -101,7 +103,7 @@ class Aligner:
                 todo += [(alo, i, blo, j, level), (i, ahi, j, bhi, level)]
 
     def _scored(self, alo: int, ahi: int, blo: int, bhi: int) -> list[Pair]:
-        """The best alignment by scores."""
+        """Return the best alignment by scores."""
         n, m = ahi - alo, bhi - blo
         rows = [[0.0] * (m + 1)]
         for i in range(n):
@@ -127,11 +129,13 @@ class Aligner:
         return found
 
     def _elsewhere(self, one: str, two: str) -> bool:
-        """Whether modules are others that either run has, neither inside the other: their ops are no partners."""
+        """Return whether two modules are different and in both runs, neither inside the other: their ops cannot be
+        paired.
+        """
         return one != two and {one, two} <= self._both and not _within(one, two) and not _within(two, one)
 
     def _score(self, i: int, j: int) -> float:
-        """How much two ops have in common; 0 where they are not the same op."""
+        """Return the similarity of two ops; 0 if they are not the same op."""
         a, b = self._a.ops[i], self._b.ops[j]
         if a.phase != b.phase or _base(a.name) != _base(b.name):
             return 0.0
@@ -150,7 +154,9 @@ class Aligner:
 
 
 def in_order(a: Tape, b: Tape, pairs: Sequence[Pair]) -> Iterator[tuple[TapeOp | None, TapeOp | None]]:
-    """All ops of both, partners together; of what has none, that of the first run before that of the second."""
+    """Yield all ops of both runs, paired ops together; for unpaired ops, those of the first run before those of the
+    second.
+    """
     i = j = 0
     for m, n in [*pairs, (len(a.ops), len(b.ops))]:
         for op in a.ops[i:m]:
@@ -167,12 +173,12 @@ def _within(one: str, two: str) -> bool:
 
 
 def _ends(tape: Tape) -> list[int]:
-    """Where each step ends among the ops."""
+    """Return the index after the last op of each step."""
     return [i + 1 for i, op in enumerate(tape.ops) if i + 1 == len(tape.ops) or tape.ops[i + 1].step != op.step]
 
 
 def _anchors(ka: list[Any], kb: list[Any], alo: int, ahi: int, blo: int, bhi: int) -> list[Pair]:
-    """Keys that stand once on either side, as many as are in one order."""
+    """Return pairs of keys that occur once on either side, as many as are in one order."""
     ca, cb = Counter(ka[alo:ahi]), Counter(kb[blo:bhi])
     where = {kb[j]: j for j in range(blo, bhi) if cb[kb[j]] == 1}
     both = [(i, where[ka[i]]) for i in range(alo, ahi) if ka[i] is not None and ca[ka[i]] == 1 and ka[i] in where]
@@ -196,7 +202,7 @@ def _anchors(ka: list[Any], kb: list[Any], alo: int, ahi: int, blo: int, bhi: in
 
 
 def _made(tape: Tape, of: Callable[[str], str]) -> dict[int, str]:
-    """Values that weights have at the start, as far as one weight alone has them: which weight."""
+    """Return the values that exactly one weight has at the start, with the name of the weight."""
     names: dict[int, list[str]] = {}
     for name, value in tape.start.items():
         names.setdefault(value, []).append(of(name))
@@ -204,7 +210,7 @@ def _made(tape: Tape, of: Callable[[str], str]) -> dict[int, str]:
 
 
 def _weight(op: TapeOp, made: dict[int, str]) -> str:
-    """The weight that an op fills."""
+    """Return the name of the weight that an op initialises; empty for none."""
     if op.phase != "forward" or op.module or not op.outputs or op.outputs[0] is None:
         return ""
     return made.get(op.outputs[0], "")
@@ -215,7 +221,7 @@ def _and(key: Any, weight: str) -> Any:
 
 
 def _base(name: str) -> str:
-    """An op without its overload, and without the mark of one that writes in place."""
+    """Return the name of an op without its overload and its in-place mark."""
     return name.partition(".")[0].rstrip("_")
 
 

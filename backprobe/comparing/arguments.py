@@ -1,4 +1,4 @@
-"""Whether two ops were called with the same, but for tensors."""
+"""Comparison of the non-tensor arguments of two ops."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 from ..ops import overwrites
 from ..records import TapeOp
 
-#: Numbers that are this close are the same but for rounding.
+#: Relative difference below which numbers are equal except for rounding.
 CLOSE = 1e-6
 
 
 def reads(op: TapeOp, slot: int) -> bool:
-    """Whether an op reads what it was given there, and does not only write over it."""
+    """Return whether an op reads its input `slot`, rather than only overwriting it."""
     return slot != 0 or not overwrites(op.name)
 
 
 def same(one: Any, two: Any) -> bool:
-    """The same, with dtypes, devices and layouts aside."""
+    """Return whether arguments are equal, ignoring dtypes, devices and layouts."""
     return _walk(one, two, 0.0)
 
 
 def alike(one: Any, two: Any) -> bool:
-    """As ``same``, but for the rounding of numbers that were calculated."""
+    """Return whether arguments are equal as in ``same``, and numbers equal except for rounding."""
     return _walk(one, two, CLOSE)
 
 

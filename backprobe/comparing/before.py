@@ -1,4 +1,6 @@
-"""What already differs before any number is calculated: it explains the rest, so it is said first."""
+"""Differences that exist before any number is computed, such as versions and settings. They may explain the rest, so
+they are reported first.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,17 @@ from ..records import Tape
 from .align import Names
 from .estimate import Estimate, eps_of
 
-#: So many names are spelled out.
+#: Maximum number of names that are listed.
 MOST = 5
 
 
 @dataclass(frozen=True)
 class Early:
-    """A thing that differs before any number.
+    """A difference that exists before any number is computed.
 
-    :ivar what: all of it in words, where `a` and `b` are empty.
-    :ivar a, b: as either run has it.
-    :ivar of: the modules that it is of.
+    :ivar what: a description, complete if `a` and `b` are empty.
+    :ivar a, b: the value in each run.
+    :ivar of: the modules that it concerns.
     """
 
     what: str
@@ -29,13 +31,13 @@ class Early:
 
     @property
     def text(self) -> str:
-        """As a line."""
+        """The difference as a line of text."""
         values = f": {self.a} and {self.b}" if self.a or self.b else ""
         return f"{self.what}{values}{f', of {self.of}' if self.of else ''}"
 
 
 def before(a: Tape, b: Tape, names: Names) -> list[Early]:
-    """Each difference."""
+    """Return each difference."""
     found: list[Early] = []
     for kind in ("versions", "machine", "flags", "variables"):
         found += _keys(a.about.get(kind, {}), b.about.get(kind, {}), {"variables": "variable "}.get(kind, ""))
@@ -69,7 +71,9 @@ def _generators(a: Tape, b: Tape) -> list[Early]:
 
 
 def _drawn(tape: Tape) -> set[str]:
-    """Generators that a run draws from: others are of no account, and begin anywhere where nobody seeds them."""
+    """Return the generators from which a run draws; others do not matter, and have any state if they were not
+    seeded.
+    """
     states: dict[str, set[str]] = {}
     for step in tape.steps:
         for name, state in step.get("generators", {}).items():

@@ -1,10 +1,10 @@
-"""The first op that really differs: found from what differs in the end, back to where nothing that came in does.
+"""Finds the first op that really differs, by walking back from differing results to an op whose inputs agree.
 
-Note [Back from the end]: two runs may calculate one thing in two ways, and have values on the way that have no partner,
-or that look like partners and are not. What counts is what comes out: losses, gradients, weights. From one of these
-that differs we go back to the op that gave it; from there along each of what that was given that differs; until nothing
-that an op was given differs, or what it was given comes from somewhere else than in the other run. Of all such ops the
-first that ran is named.
+Note [Back from the end]: two runs may compute the same thing in two ways, with intermediate values that have no
+partner, or that look like partners and are not. What counts are the final results: losses, gradients, weights. From a
+result that differs the search goes to the op that produced it, and from there to each input that differs, until none of
+an op's inputs differ, or an input comes from another source than in the other run. Of all such ops the first that ran
+is reported.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from .align import in_order
 from .arguments import reads, same
 from .estimate import JUMP, Estimate, eps_of
 
-#: A constant that is rounded differs by no more steps of its type.
+#: Maximum difference of a rounded constant, in steps of its type.
 ROUNDED = 2.0
-#: An op whose result is off by as many times what its type explains is wrong, where the other run's is not: as torch
-#: itself has it where it checks what its compiler gives. Ops that are right are seen to be off by a fifth at most.
+#: An op is wrong if its error is this multiple of what its type explains, and the other run's is not. PyTorch uses the
+#: same limit to check its compiler's results. Correct ops were seen to reach at most a fifth of it.
 WRONG = 3.0
-#: The op by which a scaler looks for gradients that are not finite.
+#: The op with which a GradScaler looks for non-finite gradients.
 SCALER = "_amp_foreach_non_finite_check_and_unscale_"
-#: Norms of values that are the same in float64 differ by less.
+#: Relative difference below which norms of values that are equal in float64 are equal.
 SAME = 1e-9
 
 
 @dataclass(frozen=True)
 class Blame:
-    """Where two runs part.
+    """The place at which two runs diverge.
 
-    :ivar kind: ``arguments`` (one op, called differently), ``taken`` (one op, given another tensor), ``structure`` (ops
-        that the other run has not), ``kernel`` (one op of the same, calculated differently), ``missing`` (no gradient),
-        ``cut`` (an op that has no part in the graph in one run), ``random`` (other random numbers), ``outside``
-        (another tensor from outside), ``loses`` (one run has lost more by rounding: Note [Rounding that piles up]).
-    :ivar a, b: the op in each run; ``None`` where it has none.
-    :ivar slot: which of what it was given is another.
-    :ivar exact: it was calculated again in float64; else it is an estimate from fingerprints.
-    :ivar other: of ``loses``, how far the other run is off.
-    :ivar rounded: a constant that one run has in fewer digits explains as much.
+    :ivar kind: ``arguments`` (one op, other arguments), ``taken`` (one op, another input tensor), ``structure`` (ops
+        that the other run does not have), ``kernel`` (the same op on the same inputs, another result), ``missing`` (no
+        gradient), ``cut`` (an op that is not part of the graph in one run), ``random`` (other random numbers),
+        ``outside`` (another tensor from outside), ``loses`` (one run has lost more by rounding:
+        Note [Rounding that piles up]).
+    :ivar a, b: the op in each run; ``None`` if the run does not have it.
+    :ivar slot: index of the input that differs.
+    :ivar exact: the error was computed in float64; otherwise it is estimated from fingerprints.
+    :ivar other: for ``loses``, the error of the other run.
+    :ivar rounded: the error that a constant with fewer digits in one run explains.
     """
 
     kind: str
@@ -58,7 +59,7 @@ class Blame:
 
     @property
     def late(self) -> bool:
-        """Whether it shows after the forward."""
+        """Whether the difference appears after the forward."""
         return all(op is None or op.phase in ("backward", "sink") for op in (self.a, self.b))
 
     @property
@@ -68,17 +69,17 @@ class Blame:
 
 
 def taken_from(tape: Tape) -> set[int]:
-    """Ops that others take something from."""
+    """Return the ops whose results other ops use."""
     return {taken.last for op in tape.ops for taken in op.inputs if not (taken.outside and taken.writer is None)}
 
 
 def _roots(tape: Tape) -> set[int]:
-    """Ops that make the first gradient of a backward call, of the shape of its loss."""
+    """Return the ops that make the first gradient of a backward call, of the shape of its loss."""
     return {op.index for op, after in pairwise(tape.ops) if op.name == "ones_like" and after.phase == "backward"}
 
 
 def _near(one: tuple[float, float], among: list[tuple[float, float]]) -> bool:
-    """Whether two norms are among others, but for rounding in float64."""
+    """Return whether a pair of norms is in the list `among`, except for rounding in float64."""
     at = bisect_left(among, (one[0] * (1 - SAME), 0.0))
     while at < len(among) and among[at][0] <= one[0] * (1 + SAME):
         if abs(among[at][1] - one[1]) <= SAME * one[1]:
@@ -88,7 +89,7 @@ def _near(one: tuple[float, float], among: list[tuple[float, float]]) -> bool:
 
 
 class Blamer:
-    """Goes back from what differs in the end: Note [Back from the end]."""
+    """Walks back from final results that differ: Note [Back from the end]."""
 
     def __init__(self, a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], judged: Judged | None) -> None:
         self.a, self.b = a, b
@@ -100,18 +101,18 @@ class Blamer:
         self._judged = judged
         self._estimate = Estimate(a, b)
         self.found: list[Blame] = []
-        #: Of values of other shapes, that come from the same, or that the other run has too: they may be no partners,
-        #: and count where nothing else is found.
+        #: Blames that are uncertain: values of other shapes with the same origin, or values that the other run has
+        #: elsewhere. They count only if nothing else is found.
         self._weak: list[Blame] = []
         self._norms: list[list[tuple[float, float]]] = []
         self._seen: set[int] = set()
-        #: Values that could only be estimated.
+        #: Number of values that could only be estimated.
         self.estimated = 0
-        #: Ops that are off, and could not be looked at by themselves.
+        #: Number of ops with an error that could not be evaluated on their own.
         self.untold = 0
 
     def first(self) -> Blame | None:
-        """The first op that differs, and not only by rounding."""
+        """Return the first op that differs by more than rounding."""
         ends = self.ends()
         todo = [(x, y, slot) for x, y, slot in ends if self.slot(x, y, slot).differs]
         while todo:
@@ -124,8 +125,9 @@ class Blamer:
         return first
 
     def _cut(self, late: Blame) -> Blame | None:
-        """A difference that shows in the backward only, with gradients that the other run has not: an op of the forward
-        before it that is cut off from the graph in one run, in the same module if there is one."""
+        """Return the cause of a difference that appears only in the backward, as gradients that one run lacks: an
+        earlier forward op that is cut off from the graph in one run, preferably in the same module.
+        """
         step = next(op.step for op in (late.a, late.b) if op is not None)
         modules = {op.module for op in (late.a, late.b) if op is not None} | {late.name.rpartition(".")[0]}
         found: list[Blame] = []
@@ -141,8 +143,9 @@ class Blamer:
         return (near or found or [None])[0]  # type: ignore[list-item]
 
     def ends(self) -> list[tuple[TapeOp, TapeOp, int]]:
-        """What comes out of the runs: gradients, weights, numbers that were read, what backward calls began from. Where
-        there is none of that, what nothing takes."""
+        """Return the final results of the runs: gradients, weights, numbers that were read, roots of backward calls. If
+        there are none, results that no op uses.
+        """
         found = []
         roots = [_roots(tape) for tape in (self.a, self.b)]
         parts = len(roots[0]) != len(roots[1])  # of a batch: a loss of a part is another one
@@ -157,7 +160,7 @@ class Blamer:
         return [*found, *((x, y, -1) for x, y in last)]
 
     def _alike(self, x: TapeOp, y: TapeOp) -> bool:
-        """Whether two ops gave the same bits."""
+        """Return whether two ops gave the same bits."""
         mine, other = (
             [tape.prints[v].hash if v is not None else "" for v in op.outputs]
             for tape, op in ((self.a, x), (self.b, y))
@@ -167,7 +170,7 @@ class Blamer:
     # How far values are apart
 
     def slot(self, x: TapeOp, y: TapeOp, slot: int) -> Gap:
-        """Of what two ops were given; -1: of what they gave."""
+        """Return the difference of an input of two ops; of their outputs for -1."""
         if slot < 0:
             return self.output(x, y)
         if slot >= len(x.inputs) or slot >= len(y.inputs):
@@ -179,7 +182,7 @@ class Blamer:
         return self._estimate.gap(x.inputs[slot].value, y.inputs[slot].value)
 
     def output(self, x: TapeOp, y: TapeOp) -> Gap:
-        """Of what two ops gave: the worst."""
+        """Return the difference of the outputs of two ops: the worst of them."""
         worst = Gap(False, 0.0)
         for k in range(min(len(x.outputs), len(y.outputs))):
             gap = self._judged.outputs.get((x.index, k)) if self._judged is not None else None
@@ -191,14 +194,14 @@ class Blamer:
         return worst
 
     def _calculated(self, x: TapeOp) -> bool:
-        """Whether what an op gave was calculated again."""
+        """Return whether the outputs of an op were recomputed."""
         gaps = [self._judged.outputs.get((x.index, k)) for k in range(len(x.outputs))] if self._judged else []
         return any(gap is not None and gap.differs is not None for gap in gaps)
 
     # Back
 
     def _forward(self) -> None:
-        """Nothing was found on the way back: the first partners that are given the same, and give something else."""
+        """Search forward if the way back found nothing: the first pair with equal inputs and different outputs."""
         for x, y in self.pairs:
             if x.outputs and self._calculated(x) and self.output(x, y).differs:
                 self._at(x, y)
@@ -206,7 +209,7 @@ class Blamer:
                     return
 
     def _back(self, x: TapeOp, y: TapeOp, slot: int) -> list[tuple[TapeOp, TapeOp, int]]:
-        """Where what two ops were given comes from, as far as it differs there too."""
+        """Return the sources of two inputs, as far as they differ too."""
         if slot < 0:
             return self._at(x, y)
         gap = self.slot(x, y, slot)
@@ -225,8 +228,9 @@ class Blamer:
         return self._apart(x, y, slot, gap)
 
     def _earlier(self, x: TapeOp, y: TapeOp) -> list[tuple[TapeOp, TapeOp, int]]:
-        """Memory differs that two partners wrote to last, and what they wrote does not: it was other before. Along the
-        views that they wrote through."""
+        """Find an earlier difference in memory that two paired ops wrote to last, if what they wrote agrees. Follows
+        the views that they wrote through.
+        """
         todo, seen = [(x, y)], {x.index}
         while todo:
             x, y = todo.pop()
@@ -240,7 +244,7 @@ class Blamer:
         return []
 
     def _at(self, x: TapeOp, y: TapeOp) -> list[tuple[TapeOp, TapeOp, int]]:
-        """Two ops that are partners, and give different things."""
+        """Examine two paired ops with different results."""
         if x.index in self._seen:
             return []
         self._seen.add(x.index)
@@ -262,7 +266,9 @@ class Blamer:
         return []
 
     def _apart(self, x: TapeOp, y: TapeOp, slot: int, gap: Gap) -> list[tuple[TapeOp, TapeOp, int]]:
-        """Two ops were given what is not from partners: by ops that the other run has not, or by others."""
+        """Examine inputs that do not come from paired ops: from ops that the other run does not have, or from other
+        ops.
+        """
         mine, edge = self._cone(x.inputs[slot], self.a, self._ops_a, self.by_a)
         other, its = self._cone(y.inputs[slot], self.b, self._ops_b, self.by_b)
         before = {p[0].index: p for p in (*edge, *its) if self.output(*p).differs}
@@ -291,8 +297,9 @@ class Blamer:
     def _cone(
         self, taken: Taken, tape: Tape, ops: dict[int, TapeOp], paired: dict[int, tuple[TapeOp, TapeOp]]
     ) -> tuple[list[TapeOp], list[tuple[TapeOp, TapeOp]]]:
-        """Ops without a partner that `taken` was calculated by, from the weights of the start on, and the pairs that
-        those were given from."""
+        """Return the unpaired ops that computed `taken`, starting from the initial weights, and the pairs that gave
+        them inputs.
+        """
         alone: dict[int, TapeOp] = {}
         edge: dict[int, tuple[TapeOp, TapeOp]] = {}
         todo = [taken]
@@ -309,12 +316,12 @@ class Blamer:
         return list(alone.values()), list(edge.values())
 
     def _digits(self, tape: Tape, given: Sequence[Taken]) -> float:
-        """What constants from outside among `given` may be off by, since they have no more digits."""
+        """Return the possible error of constants from outside among `given`, due to their limited digits."""
         prints = [tape.prints[t.value] for t in given if t.outside and not t.name and t.value is not None]
         return ROUNDED * max((eps_of(one) for one in prints), default=0.0)
 
     def _add(self, blame: Blame, x: TapeOp, y: TapeOp) -> None:
-        """`x`, `y`: what gives, or is given, that which differs."""
+        """Add a blame. `x`, `y`: the ops that produce or receive the value that differs."""
         slot = blame.slot
         if blame.error is not None and blame.error <= blame.rounded:
             return
@@ -325,7 +332,7 @@ class Blamer:
         (self._weak if self._met(mine, 0) and self._met(other, 1) else self.found).append(blame)
 
     def _met(self, sources: list[tuple[int, int]], side: int) -> bool:
-        """Whether the other run has these values too, somewhere and in some order."""
+        """Return whether the other run has these values too, anywhere and in any order."""
         if self._judged is None:
             return False
         if not self._norms:
@@ -336,9 +343,10 @@ class Blamer:
     # Kernels
 
     def kernel(self, among: set[int] | None = None) -> Blame | None:
-        """The first op that is off by more than its type explains, where its partner is not or there is none.
+        """Return the first op whose error is larger than its type explains, if its partner's is not or there is no
+        partner.
 
-        :param among: numbers of ops of the first run; no other is asked for.
+        :param among: indices of ops of the first run to consider; default: all.
         """
         if self._judged is None:
             return None
@@ -368,8 +376,9 @@ class Blamer:
         return None
 
     def _ends_bad(self, tape: Tape) -> bool:
-        """Whether a loss, gradient or weight is not finite; where there is none, what nothing takes. Where a scaler
-        looks at gradients only weights count: it has left the step out."""
+        """Return whether a loss, gradient or weight is not finite; if there are none, a result that no op uses. In a
+        step in which a scaler checks gradients, only weights count: the scaler skips a bad step.
+        """
         roots = _roots(tape)
         ends = [op for op in tape.ops if op.phase == "sink" or op.index in roots]
         scaled = {op.step for op in tape.ops if op.name.partition(".")[0] == SCALER}
@@ -381,7 +390,7 @@ class Blamer:
         return any(v is not None and tape.prints[v].bad for v in values)
 
     def _unlike(self, x: TapeOp, y: TapeOp, k: int) -> bool:
-        """Whether two ops that could not be called again gave other things for the same bits."""
+        """Return whether two ops that could not be recomputed gave different results for the same bits."""
         if x.random or len(x.inputs) != len(y.inputs) or not same(x.arguments, y.arguments):
             return False
         given = [self._estimate.error(t.value, u.value) for t, u in zip(x.inputs, y.inputs, strict=True)]

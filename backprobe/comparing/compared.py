@@ -1,4 +1,4 @@
-"""Two tapes compared: what differs before, what has no partner, and the first op that differs."""
+"""The comparison of two tapes: differences before the first op, unpaired ops, and the first op that differs."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from .blame import Blame, Blamer
 from .drift import drift, loses
 from .estimate import Estimate
 
-#: Blames that stand on ops which the other run does not have.
+#: Kinds of blame that rest on ops which the other run does not have.
 _BY_STRUCTURE = ("structure", "cut", "taken", "missing")
 Judge = Callable[[Tape, Tape, Sequence[tuple[int, int]], Names], Judged]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What comparing two runs says.
+    """The result of comparing two runs.
 
-    :ivar verdict: ``identical`` (bit for bit), ``rounding`` (they calculate the same), ``differs``, ``unseen`` (results
-        differ, and one run has kernels of a compiler, which are not recorded: what is at fault cannot be told).
-    :ivar early: what differs before any number is calculated.
+    :ivar verdict: ``identical`` (bit for bit), ``rounding`` (they compute the same), ``differs``, ``unseen`` (results
+        differ, and one run has compiler kernels, which are not recorded: the cause is unknown).
+    :ivar early: differences that exist before any number is computed.
     :ivar blame: the first op that differs.
-    :ivar pairs, alone: ops with a partner, and those without of the first and the second run.
-    :ivar ends, different: what came out (gradients, weights, losses), and how many of those are not the same bits.
-    :ivar drift: how far both runs are apart, by module in the order of the forward.
-    :ivar notes: what could not be told.
-    :ivar partners: places of partners in the ops of both.
-    :ivar judged: what calculating both again said, where that was needed.
+    :ivar pairs, alone: number of paired ops, and the unpaired ops of the first and the second run.
+    :ivar ends, different: number of final results (gradients, weights, losses), and of those with different bits.
+    :ivar drift: distance of the runs by module, in forward order.
+    :ivar notes: what could not be determined.
+    :ivar partners: positions of paired ops in both runs.
+    :ivar judged: the result of recomputing both runs, if that was needed.
     :ivar given: whether other tensors from outside count as a difference: not between steps of one run.
-    :ivar loses: where all is rounding, the op by which one run has lost much more by it than the other.
+    :ivar loses: if all differences are rounding, the op by which one run has lost much more than the other.
     """
 
     verdict: str
@@ -53,20 +53,20 @@ class Compared:
 
     @property
     def suspect(self) -> Blame | None:
-        """The op to look at: that which differs, or that which loses most."""
+        """The op to inspect: the one that differs, or the one that loses most."""
         return self.blame if self.blame is not None else self.loses
 
     @property
     def before(self) -> list[str]:
-        """``early``, each as a line."""
+        """``early``, each as a line of text."""
         return [one.text for one in self.early]
 
 
 def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = None, given: bool = True) -> Compared:
-    """Compare two tapes. `judge` calculates both again in float64; without it estimates must do.
+    """Compare two tapes. `judge` recomputes both in float64; without it, errors are estimated.
 
-    :param given: whether other tensors from outside, and other random numbers, are a difference. Between steps of one
-        run they are not: there the question is whether the same is calculated.
+    :param given: whether other tensors from outside, and other random numbers, count as a difference. They do not
+        between steps of one run: there the question is whether the computation is the same.
     """
     names = names or Names()
     pairs = Aligner(a, b, names).pairs()
@@ -108,7 +108,7 @@ def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = 
         notes.append(f"{sum(judged.opaque.values())} ops could not be calculated again in float64: {few}")
     if judged is not None and blamer.estimated:
         notes.append(f"{blamer.estimated} values were estimated from fingerprints: their tensors were not kept")
-    if blamer.untold and given:  # of other tensors all results are off
+    if blamer.untold and given:  # with other input tensors, all results differ
         notes.append(
             f"{blamer.untold} results that are off were not looked at by themselves: give more with --max-record-mb"
         )
@@ -121,7 +121,7 @@ def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = 
 
 
 def _apart(a: Tape, b: Tape, ends: Sequence[tuple[TapeOp, TapeOp, int]]) -> list[tuple[str, float]]:
-    """How far results are apart, those that are farthest first."""
+    """Return the distances of final results, largest first."""
     estimate = Estimate(a, b)
     found: dict[str, float] = {}
     for x, y, slot in ends:
@@ -148,7 +148,7 @@ def _equal(a: Tape, b: Tape, x: TapeOp, y: TapeOp, slot: int) -> bool:
 
 
 def _outside(a: Tape, b: Tape, blamer: Blamer, judged: Judged | None) -> Blame | None:
-    """The first tensor from outside that has other values."""
+    """Return the first tensor from outside that has other values."""
     if judged is None:
         return None
     for (index, slot), error in sorted(judged.outside.items()):
@@ -160,7 +160,7 @@ def _outside(a: Tape, b: Tape, blamer: Blamer, judged: Judged | None) -> Blame |
 
 
 def _drawn(a: Tape, b: Tape, blamer: Blamer) -> Blame | None:
-    """The first random numbers that are others, drawn in the same way, and not written over before they are used."""
+    """Return the first random numbers that differ although they were drawn in the same way, and that are used."""
     counts = used(a, [x.index for x, _, _ in blamer.ends()])
     for x, y in blamer.pairs:
         if x.random and x.outputs and y.outputs and x.random != y.random and x.index in counts:
@@ -174,7 +174,7 @@ def _drawn(a: Tape, b: Tape, blamer: Blamer) -> Blame | None:
 
 
 def used(tape: Tape, ends: Iterable[int]) -> set[int]:
-    """Ops that those of `ends` are calculated by, and these."""
+    """Return the ops on which those of `ends` depend, and these."""
     ops = {op.index: op for op in tape.ops}
     found = set(ends)
     todo = list(found)
@@ -189,7 +189,7 @@ def used(tape: Tape, ends: Iterable[int]) -> set[int]:
 
 
 def as_dict(found: Compared) -> dict[str, Any]:
-    """As JSON has it."""
+    """Return a comparison as JSON data."""
     return {
         "verdict": found.verdict,
         "before": found.before,

@@ -1,9 +1,9 @@
-"""Two runs that calculate the same and round differently: how far they are apart, and where one loses more.
+"""The distance of two runs that compute the same with different rounding, and where one loses more digits.
 
 Note [Rounding that piles up]: no op may be to blame, and yet one of the runs adds up hundreds of terms in a dtype in
-which the last of them are nothing. What tells it is the other run: of the same dtypes, it is off by a third or less
-where this one is off by more steps than a few ops explain. That is said of the first forward: optimizers that divide by
-the size of a gradient magnify what is nothing but rounding.
+which the last ones vanish. The other run shows it: with the same dtypes, its error is a third or less, and the error of
+this run is more steps than a few ops explain. This is checked in the first forward only: optimizers that divide by the
+size of a gradient magnify mere rounding.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ..records import Judged, Taken, Tape, TapeOp
 from .blame import WRONG, Blame
 from .estimate import Estimate, eps_of
 
-#: What is off by no more steps of its dtype than that has lost nothing to speak of.
+#: Maximum error, in steps of the dtype, that counts as no loss.
 STEPS = 3.0
-#: Where a third of what is lost is lost it begins: a square loses twice what it is given.
+#: A loss begins where a third of it is lost: a square loses twice the error of its input.
 PART = 3.0
-#: Ops that put terms together which count by their size.
+#: Ops that combine terms in proportion to their size.
 _TERMS = frozenset(("add", "sub", "rsub", "cat", "stack"))
-#: Of fewer numbers one run may be close to float64 by chance.
+#: Minimum number of elements: with fewer, one run may be close to float64 by chance.
 FEW = 16
 
 
 def drift(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]]) -> list[tuple[str, float]]:
-    """How far the last value of each module is from its partner, in the order of the forward."""
+    """Return the distance of the last value of each module from its partner, in forward order."""
     found: dict[str, float] = {}
     estimate = Estimate(a, b)
     step = a.ops[0].step if a.ops else 0
@@ -43,8 +43,9 @@ def drift(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]]) -> list[tupl
 
 
 def loses(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]], judged: Judged) -> Blame | None:
-    """The first op of the first forward by which a third of the most is lost that one run loses more than the other:
-    Note [Rounding that piles up]."""
+    """Return the first op of the first forward in which one run loses at least a third of the maximum loss that exceeds
+    the other run's: Note [Rounding that piles up].
+    """
     step = a.ops[0].step if a.ops else 0
     first = [(x, y) for x, y in pairs if x.phase == "forward" and x.step == step]
     found = [one for x, y in first for one in _worse(a, b, x, y, judged)]
@@ -57,7 +58,9 @@ def loses(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]], judged: Judg
 
 
 def _worse(a: Tape, b: Tape, x: TapeOp, y: TapeOp, judged: Judged) -> Iterator[tuple[float, float, bool, TapeOp]]:
-    """Of what two partners give: how far the worse is off, how far the other, which that is, and its op."""
+    """Yield for each output of two paired ops in which one run is clearly worse: the larger error, the smaller one,
+    whether the second run is worse, and the op of the worse run.
+    """
     for k, (value, partner) in enumerate(zip(x.outputs, y.outputs, strict=False)):
         mine, its = (off.get((op.index, k)) for off, op in zip(judged.off, (x, y), strict=True))
         gap = judged.outputs.get((x.index, k))
@@ -65,13 +68,15 @@ def _worse(a: Tape, b: Tape, x: TapeOp, y: TapeOp, judged: Judged) -> Iterator[t
             continue
         (worse, step), (better, other) = max(mine, its), min(mine, its)
         if (step, a.prints[value].dtype) != (other, b.prints[partner].dtype):
-            continue  # in other dtypes other things are lost
+            continue  # other dtypes lose other digits
         if worse > STEPS * step and worse > WRONG * better and prod(a.prints[value].shape) >= FEW:
             yield worse, better, its > mine, y if its > mine else x
 
 
 def _begins(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], last: TapeOp, part: float) -> TapeOp:
-    """The op by which `part` of what is lost was lost: back from where it shows, along what is off by as much."""
+    """Return the op by which `part` of the loss was lost: back from the op that shows it, along inputs with as large an
+    error.
+    """
     ops = {op.index: op for op in tape.ops}
     at = last
     while True:
@@ -85,8 +90,7 @@ def _begins(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], last: T
 
 
 def _off(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], taken: Taken, size: float) -> float:
-    """How far a tensor is off that an op was given. Of a sum, which has the norm `size`, a small term is of little
-    account."""
+    """Return the error of an input of an op. In a sum of norm `size`, a small term counts little."""
     error = off.get(taken.source if taken.writer is None else (taken.writer, 0), (0.0, 0.0))[0]
     mine = tape.prints[taken.value].norm if taken.value is not None else None
     return error * min(1.0, mine / size) if mine is not None and size else error

@@ -1,4 +1,4 @@
-"""How far values are apart, from fingerprints alone: where tensors were not kept, or torch is not there."""
+"""Distances of values estimated from fingerprints, for tensors that were not saved, or without torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..records import Gap, Print, Taken, Tape
 
-#: The smallest relative step of floating types.
+#: Smallest relative step of floating-point types.
 EPS = {
     "float64": 2.2e-16,
     "float32": 1.2e-7,
@@ -15,7 +15,7 @@ EPS = {
     "complex64": 1.2e-7,
     "complex128": 2.2e-16,
 }
-#: How many times the error of what it was given, or the step of its type, an op's result may be off.
+#: Maximum error of an op's result, as a multiple of its inputs' error or its type's step.
 JUMP = 50.0
 
 
@@ -24,7 +24,7 @@ def eps_of(one: Print) -> float:
 
 
 def distance(x: Sequence[float], y: Sequence[float], one: float | None, two: float | None) -> float | None:
-    """How far two tensors are from each other, relative, as far as their sketches tell."""
+    """Return the relative distance of two tensors as far as their sketches tell; ``None`` if unknown."""
     if one is None or two is None:
         return None
     if not one or not two:
@@ -35,13 +35,13 @@ def distance(x: Sequence[float], y: Sequence[float], one: float | None, two: flo
 
 
 class Estimate:
-    """Distances between the values of two tapes."""
+    """Estimates distances between the values of two tapes."""
 
     def __init__(self, a: Tape, b: Tape) -> None:
         self._a, self._b = a, b
 
     def error(self, mine: int | None, other: int | None) -> float | None:
-        """Relative; ``None`` where it cannot be told."""
+        """Return the relative error; ``None`` if unknown."""
         if mine is None or other is None:
             return None
         x, y = self._a.prints[mine], self._b.prints[other]
@@ -50,7 +50,7 @@ class Estimate:
         return 0.0 if x.hash == y.hash else distance(x.sketch, y.sketch, x.norm, y.norm)
 
     def gap(self, mine: int | None, other: int | None) -> Gap:
-        """Of two values."""
+        """Return the difference of two values."""
         if mine is None or other is None:
             return Gap(None)
         x, y = self._a.prints[mine], self._b.prints[other]
@@ -64,6 +64,6 @@ class Estimate:
         return Gap(error > JUMP * max(eps_of(x), eps_of(y)), error)
 
     def came(self, mine: Sequence[Taken], other: Sequence[Taken]) -> float:
-        """The worst error among what two ops were given."""
+        """Return the largest error among the inputs of two ops."""
         errors = [self.error(x.value, y.value) for x, y in zip(mine, other, strict=False)]
         return max((e for e in errors if e is not None), default=0.0)

@@ -1,6 +1,6 @@
-"""How what was recorded for a comparison is kept: a folder with one file for each step, and tensors beside them.
+"""Storage of the data for a comparison: a folder with one file for each step, and tensors beside them.
 
-Steps are written when they are over: a killed run loses no finished one.
+Each step is written when it is over, so that a killed run loses no finished step.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..privacy import at_home, masked_source, without_home
 from ..records import Print, Site, Taken, Tape, TapeOp
 from ..untrusted import read_gzip, read_text
 
-#: The folder in that of a run.
+#: Name of the folder inside that of a run.
 FOLDER = "compare"
 FORMAT = 1
-#: Bytes of what is recorded of a step, unpacked: an op takes about half a kilobyte.
+#: Maximum size of a step's record, unpacked; an op takes about half a kilobyte.
 MAX_STEP_BYTES = 256 << 20
 _DAMAGE = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
@@ -31,9 +31,9 @@ _DAMAGE = (
 
 
 class TapeWriter:
-    """Writes to `folder`, made where it is not there.
+    """Writes to `folder`, which is created if necessary.
 
-    :raises OSError: it cannot be written.
+    :raises OSError: the folder cannot be written.
     :raises BackprobeError: a link of that name leads out of `folder`.
     """
 
@@ -50,7 +50,7 @@ class TapeWriter:
         replace_text(self.folder / "about.json", json.dumps({"format": FORMAT, **about}, default=str))
 
     def step(self, number: int, info: dict[str, Any], ops: list[TapeOp], prints: list[Print]) -> None:
-        """`prints`: those that are new since the step before."""
+        """Write one step. `prints`: the fingerprints that are new since the step before."""
         new: list[list[Any]] = []
 
         def site(of: Site | None) -> int | None:
@@ -84,14 +84,14 @@ class TapeWriter:
 
 
 def tape_folder(run: Path) -> Path:
-    """Where a run, or the folder itself, has what is compared."""
+    """Return the folder with the data for comparison, of a run or of the folder itself."""
     return run if (run / "about.json").is_file() else inside(run, FOLDER)
 
 
 def read_tape(run: Path) -> Tape:
-    """What a run recorded to be compared.
+    """Read the ops that a run recorded for comparison.
 
-    :raises BackprobeError: it recorded nothing, or it is damaged.
+    :raises BackprobeError: the run recorded none, or they are damaged.
     """
     folder = tape_folder(run)
     if not (folder / "about.json").is_file():

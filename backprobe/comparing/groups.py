@@ -1,4 +1,4 @@
-"""Of many runs, which agree."""
+"""Grouping of many runs by which of them agree."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Group:
-    """Runs that calculate the same.
+    """Runs that compute the same.
 
-    :ivar runs: their places among those given; the first is what the others were compared with.
+    :ivar runs: their indices; the others were compared with the first.
     :ivar bits: the same runs, in parts whose results have the same bits.
     """
 
@@ -19,9 +19,9 @@ class Group:
 
 
 def groups(count: int, verdict: Callable[[int, int], str]) -> list[Group]:
-    """Puts runs together: each is compared with the first of every group until it agrees with one.
+    """Group runs: each is compared with the first of every group until it agrees with one.
 
-    :param verdict: what comparing two of the runs says.
+    :param verdict: returns the verdict of comparing two of the runs.
     """
     found: list[Group] = []
     for run in range(count):
@@ -45,7 +45,7 @@ def groups(count: int, verdict: Callable[[int, int], str]) -> list[Group]:
 
 
 def told(found: Sequence[Group], names: Sequence[str]) -> list[str]:
-    """As lines of text."""
+    """Return the groups as lines of text."""
     lines = ["Which agree:"]
     for number, group in enumerate(found, 1):
         for k, part in enumerate(group.bits):

@@ -1,8 +1,8 @@
-"""One run against itself in float64: the first op where it departs from that.
+"""Comparison of one run with itself in float64: the first op at which it diverges.
 
-Where ``blame`` has two runs, the second is here what float64 gives: it is off nowhere. So an op is named that gives
-something else than its dtype explains, as there. Besides it is named where not a digit is left of a value
-(Note [What a dtype loses]), and where the backward of a custom function is not the derivative of its forward.
+Works as ``blame``, with the float64 results as the second run, whose error is zero. An op is reported if its result
+differs by more than its dtype explains, if no digit of a value is left (Note [What a dtype loses]), or if the backward
+of a custom function is not the derivative of its forward.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ..records import Applied, Judged, Tape, TapeOp
 from .blame import WRONG, Blamer, taken_from
 from .compared import used
 
-#: The least normal number of half precision.
+#: Smallest normal number of half precision.
 NORMAL = 2.0**-14
 
 
 @dataclass(frozen=True)
 class Departs:
-    """Where a run departs from float64.
+    """The place at which a run diverges from float64.
 
     :ivar kind: ``kernel``, ``overflow``, ``underflow``, ``lost`` or ``function``.
-    :ivar order: the number of the op that ran next, to tell what comes first.
-    :ivar error: relative, from what float64 gives from the start; of a function that of the gradient by itself.
-    :ivar function: the call of a custom function; `op` is then the first of its forward.
+    :ivar order: the index of the op that ran next, to find the first divergence.
+    :ivar error: relative error of the value computed from the start; for a function, of its gradient alone.
+    :ivar function: the call of a custom function; `op` is then the first op of its forward.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Departs:
 
     @property
     def what(self) -> str:
-        """In words."""
+        """A description in words."""
         if self.kind == "function":
             assert self.function is not None
             return f"the backward of {self.function.name} gives another gradient than the derivative of its forward"
@@ -54,16 +54,16 @@ class Departs:
 
 
 def nothing(tape: Tape) -> Tape:
-    """The other side where there is no other run."""
+    """Return an empty tape, as the other side if there is no other run."""
     return Tape(tape.about, tape.steps, {}, (), ())
 
 
 def departs(tape: Tape, judged: Judged, functions: Iterable[tuple[Applied, float, float]] = ()) -> Departs | None:
-    """The first, of what comes out is calculated by.
+    """Return the first divergence among the ops on which the final results depend.
 
     :param judged: of `tape` and ``nothing``.
-    :param functions: calls of custom functions, how far a gradient of theirs is off in units of what its type explains,
-        and how far relative to itself.
+    :param functions: calls of custom functions, the error of a gradient in units of what its type explains, and its
+        relative error.
     """
     blamer = Blamer(tape, nothing(tape), (), judged)
     ops = used(tape, [op.index for op in _ends(tape)])
@@ -93,14 +93,16 @@ def _dtype(tape: Tape, op: TapeOp, k: int) -> str:
 
 
 def _small(tape: Tape, op: TapeOp, k: int) -> bool:
-    """Whether a result is below the normal numbers of half precision."""
+    """Return whether a result is below the normal numbers of half precision."""
     value = op.outputs[k]
     seen = tape.prints[value] if value is not None else None
     return seen is not None and seen.dtype == "float16" and (seen.norm or 0.0) < NORMAL * prod(seen.shape) ** 0.5
 
 
 def _ends(tape: Tape) -> list[TapeOp]:
-    """What comes out: gradients, weights, numbers that were read; and what nothing takes, where there is none."""
+    """Return the ops with final results: gradients, weights, numbers that were read; if there are none, unused
+    results.
+    """
     ends = [op for op in tape.ops if op.phase == "sink" or not op.outputs]
     if any(op.inputs for op in ends):
         return ends

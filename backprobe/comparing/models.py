@@ -1,4 +1,6 @@
-"""Two models of one structure in one run: each a tape of its own, and the first op where they part."""
+"""Comparison of two models of equal structure in one run: each becomes a tape, and the first op that differs is
+found.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from .blame import Blame
 from .compared import Judge, compare
 from .steps import alone
 
-#: What counts between two models: other weights are looked at apart, other random numbers are none of theirs.
+#: Kinds of blame that count between two models: weights are compared separately, random numbers do not count.
 _KINDS = ("arguments", "taken", "structure", "missing", "cut")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Where two models part.
+    """The place at which two models diverge.
 
     :ivar module: the path of the module.
-    :ivar matching: the modules before it, in which all agrees.
+    :ivar matching: the modules before it, which agree completely.
     """
 
     blame: Blame
@@ -29,15 +31,15 @@ class Parts:
 
 
 def part(tape: Tape, ops: Sequence[TapeOp]) -> Tape:
-    """`ops` of `tape` as a tape of their own: `tape` has their fingerprints."""
+    """Return `ops` of `tape` as a tape of their own, with the fingerprints of `tape`."""
     step = ops[0].step if ops else 0
     return Tape(tape.about, ({"step": step},), {}, tuple(alone(ops, {})), tape.prints)
 
 
 def parts(a: Tape, b: Tape, judge: Judge, meant: bool) -> Parts | None:
-    """The first op where the models of `a` and `b` calculate other things of the same tensors.
+    """Return the first op at which the models of `a` and `b` compute different things from the same tensors.
 
-    :param meant: whether they are meant to have the same weights: then a weight that is another counts.
+    :param meant: whether they are meant to have the same weights: a weight that differs then counts.
     """
     found = compare(a, b, judge, given=False)
     blame = found.blame if found.blame is not None and found.blame.kind in _KINDS else found.loses
@@ -58,7 +60,7 @@ def parts(a: Tape, b: Tape, judge: Judge, meant: bool) -> Parts | None:
 
 
 def settings(one: dict[str, Any], two: dict[str, Any]) -> list[str]:
-    """Settings of two modules that differ."""
+    """Return the settings that differ between two modules."""
     return [
         f"{key}: {one[key]} and {two[key]}" for key in one if key in two and one[key] != two[key] and key != "training"
     ]

@@ -10,7 +10,10 @@ from ..records import Tape
 
 @dataclass(frozen=True)
 class Side:
-    """:ivar name: what a person calls it."""
+    """A run, or a step of one, in a comparison.
+
+    :ivar name: its display name.
+    """
 
     name: str
     folder: Path

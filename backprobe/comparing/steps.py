@@ -1,4 +1,4 @@
-"""One step of a recorded run as a run of its own: to compare two steps of one run."""
+"""Extraction of one step of a recorded run as a run of its own, to compare two steps of one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..records import Taken, Tape, TapeOp
 
 
 def only_step(tape: Tape, step: int) -> Tape:
-    """The ops of `step`. What they take from steps before it comes from outside, as weights and batches do.
+    """Return a tape with the ops of `step`. Inputs from earlier steps count as coming from outside, as weights and
+    batches do.
 
     :raises BackprobeError: the step was not recorded.
     """
@@ -29,7 +30,7 @@ def only_step(tape: Tape, step: int) -> Tape:
 
 
 def alone(ops: Sequence[TapeOp], start: dict[str, int]) -> list[TapeOp]:
-    """`ops` as a tape of their own: what they take from others comes from outside. `start`: weights at their start."""
+    """Return `ops` as a tape of their own: inputs from other ops come from outside. `start`: weights at their start."""
     sources = _Sources({op.index for op in ops}, start)
     return [
         replace(op, inputs=tuple(sources.outside(one, op, slot) for slot, one in enumerate(op.inputs))) for op in ops
@@ -37,10 +38,10 @@ def alone(ops: Sequence[TapeOp], start: dict[str, int]) -> list[TapeOp]:
 
 
 class _Sources:
-    """Where tensors come from, as far as a step knows.
+    """The origins of tensors, as far as one step knows them.
 
     :param here: the ops of the step.
-    :param start: weights that are made in the step: that is of no account to it.
+    :param start: weights that are made in the step, which does not matter to it.
     """
 
     def __init__(self, here: set[int], start: dict[str, int]) -> None:
@@ -48,8 +49,9 @@ class _Sources:
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
 
     def outside(self, taken: Taken, op: TapeOp, slot: int) -> Taken:
-        """`taken` as it is where nothing before the step is known. What was last written to before the step is one
-        tensor for all who take it, until it is written to again."""
+        """Return `taken` with everything before the step unknown. Memory last written before the step is one tensor for
+        all of its users, until it is written again.
+        """
         weight = bool(taken.name) and self._start.get(taken.name) == taken.value
         if taken.op in self._here and taken.source not in self._first and not weight:
             return replace(taken, writer=taken.writer if taken.writer in self._here else None)
@@ -59,8 +61,9 @@ class _Sources:
 
 
 def _steps(tape: Tape, numbers: list[int]) -> list[int]:
-    """The step of each op. A step is over when the next one is seen to begin, by its first module: what runs between
-    the last op of the optimizer and that, as the loading of a batch, is of the next."""
+    """Return the step of each op. A step is over when the first module of the next one begins: what runs between the
+    optimizer's last op and that, such as the loading of a batch, belongs to the next step.
+    """
     after = dict(pairwise(numbers))
     last: dict[int, int] = {}
     for phase in ("backward", "optimizer"):
@@ -74,7 +77,7 @@ def _steps(tape: Tape, numbers: list[int]) -> list[int]:
 
 
 def values_from_outside(tape: Tape) -> set[str]:
-    """Hashes of what a tape takes from outside, and of what was drawn at random: what nothing else tells of."""
+    """Return the hashes of inputs from outside and of random results: values that cannot be recomputed."""
     found = [t.value for op in tape.ops for t in op.inputs if t.outside and t.writer is None]
     found += [value for op in tape.ops if op.random for value in op.outputs]
     return {tape.prints[value].hash for value in found if value is not None}

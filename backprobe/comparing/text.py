@@ -1,4 +1,4 @@
-"""What a comparison says, for a person."""
+"""A comparison as text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KINDS = {
     "random": "other random numbers are drawn",
     "outside": "another tensor from outside",
 }
-#: Lines for ops without a partner, and for modules.
+#: Maximum number of lines for unpaired ops, and for modules.
 _MOST = 8
 
 
 def report(found: Compared, a: str, b: str) -> str:
-    """Lines of text."""
+    """Return the report as lines of text."""
     lines = [f"A: {a}", f"B: {b}", ""]
     if found.before:
         lines += ["Before any number (A and B):", *(f"  {line}" for line in found.before), ""]
@@ -50,7 +50,7 @@ def report(found: Compared, a: str, b: str) -> str:
 
 
 def result(found: Compared) -> str:
-    """What came out, in a sentence."""
+    """Return the overall result as a sentence."""
     off = f"{found.different} of {found.ends} results"
     if found.verdict == "identical":
         return f"Identical: all {found.ends} results have the same bits."
@@ -67,7 +67,7 @@ def result(found: Compared) -> str:
 
 
 def what(blame: Blame) -> str:
-    """The difference that was found, in a few words."""
+    """Return a short description of the difference."""
     if blame.kind == "loses":
         return f"one of the runs has lost more digits: it is off by {blame.error:.2g}, the other by {blame.other:.2g}"
     said = _KINDS[blame.kind]
@@ -109,7 +109,7 @@ def _at(op: TapeOp) -> str:
 
 
 def call(op: TapeOp) -> str:
-    """What an op was called with: tensors by their numbers."""
+    """Return the arguments of an op as text; tensors appear by their numbers."""
     args, kwargs = op.arguments
     told = [_value(one) for one in args] + [f"{key}={_value(one)}" for key, one in kwargs.items()]
     return "(" + ", ".join(told) + ")"

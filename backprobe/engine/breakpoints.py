@@ -20,7 +20,7 @@ FILE_AND_LINE = re.compile(r"^(?P<file>.*\.py[w]?|<[^>]*>):(?P<line>\d+)$")
 
 
 class Breakpoint:
-    """One breakpoint. All given options must hold for it to stop.
+    """A breakpoint: the backward stops if all given options hold.
 
     :param options: ``BreakpointOptions`` (``options.py``); ``None`` means not given.
     :ivar number: its number in lists and messages.

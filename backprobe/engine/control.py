@@ -48,7 +48,7 @@ Explain = Callable[[BaseException, Sequence[int]], Sequence[str]]
 
 
 def _gives_what_comes(name: str) -> bool:
-    """Whether a node of this name gives the gradient that comes in, in another shape at most."""
+    """Return whether a node of this name passes its incoming gradient on, at most in another shape."""
     row = info(name)
     return row.reshapes or row.name in ("add", "sub")
 
@@ -278,7 +278,7 @@ def run(
     :param begins: receives the call's graph; returns the training step.
     :param explain: explains an error, given the nodes that have run.
     """
-    if pilot.resume.kind == "finish" or private.compiles_backward():  # compiled with the hooks on its nodes
+    if pilot.resume.kind == "finish" or private.compiles_backward():  # compiled calls include the hooks on their nodes
         return proceed()
     graph = None
     try:
@@ -286,7 +286,7 @@ def run(
             graph = BackwardGraph(kind, args, kwargs, forward, len(pilot.calls) + 1, pilot.plans)
     except TypeError:
         pass
-    if graph is None:  # wrong use: torch says so, and nothing but that
+    if graph is None:  # wrong use: torch raises its own error
         return proceed()
     graph.step = begins(graph)
     control = Control(pilot, graph, explain)

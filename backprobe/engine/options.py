@@ -26,7 +26,7 @@ FORMS = (
 
 
 class BreakpointOptions(TypedDict, total=False):
-    """Where and when to stop; ``Debugger.break_at`` explains each option. ``None`` means not given."""
+    """Options that say where and when to stop; ``Debugger.break_at`` explains each. ``None`` means not given."""
 
     node: Selection
     module: Selection

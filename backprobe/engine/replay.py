@@ -322,20 +322,21 @@ def replay(
     model: nn.Module | None = None,
     trace: Any = None,
 ) -> Replay:
-    """Run a backward in Python, node by node, on a graph that is still there. Nothing is written to ``.grad``.
+    """Run a backward in Python, node by node, on an existing graph. Nothing is written to ``.grad``.
 
-    :param tensors: what the backward begins from, as in ``autograd.backward``: a tensor or several.
+    :param tensors: the roots of the backward, as in ``autograd.backward``: a tensor or several.
     :param grad_tensors: their gradients; a one for a scalar.
-    :param inputs: only the gradients of these tensors, as ``autograd.grad`` gives them; without it those of all leaves.
+    :param inputs: compute only the gradients of these tensors, as ``autograd.grad`` does; without it those of all
+        leaves.
     :param create_graph: make a graph of the gradients.
     :param rules: place -> rule (``backprobe.replay_rules``). The places are texts as in ``break_at``: a node type
         (``"ReluBackward0"``), ``"module encoder.*"``, ``"model.py:41"``.
-    :param dtype: ``torch.float64``: calculate the gradients in double precision, from the saved tensors as they are.
-        Nodes that cannot run so, and hooks, run in their own precision; ``notes`` says where that matters.
+    :param dtype: ``torch.float64``: compute the gradients in double precision, from the saved tensors as they are.
+        Nodes that cannot run in it, and hooks, run in their own precision; ``notes`` says where that matters.
     :param model: the outermost module, for the names of parameters.
-    :param trace: the ``backprobe.trace`` that watched the forward, where its block is over.
-    :raises BackprobeError: there is no graph, an argument is wrong, or a ``torch.func`` transform is going on. A graph
-        that a backward has freed is found when its nodes are to run.
+    :param trace: the ``backprobe.trace`` that watched the forward, if its block has ended.
+    :raises BackprobeError: there is no graph, an argument is wrong, or a ``torch.func`` transform is active. A graph
+        that a backward has freed is detected when its nodes are to run.
 
     >>> import torch, backprobe
     >>> x = torch.tensor([1.0, -2.0], requires_grad=True)

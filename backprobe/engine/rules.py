@@ -113,7 +113,7 @@ def apply(rule: Rule, place: str, info: NodeInfo, grads: Grads, call: NodeCall, 
 
 
 def guided(node: NodeInfo, grads: Grads, call: NodeCall) -> Grads:
-    """Guided backpropagation, for ``ReluBackward0`` and its like: only positive gradients go into the node.
+    """Apply guided backpropagation, for ``ReluBackward0`` and similar nodes: only positive gradients go into the node.
 
     Springenberg et al., Striving for Simplicity: The All Convolutional Net, 2015.
     """
@@ -121,7 +121,7 @@ def guided(node: NodeInfo, grads: Grads, call: NodeCall) -> Grads:
 
 
 def deconvnet(node: NodeInfo, grads: Grads, call: NodeCall) -> Grads:
-    """The deconvolutional network's rule for a ReLU: positive gradients pass, whatever the forward was.
+    """Apply the deconvolutional network's rule for a ReLU: positive gradients pass, whatever the forward was.
 
     Zeiler and Fergus, Visualizing and Understanding Convolutional Networks, 2014.
     """

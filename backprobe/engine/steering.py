@@ -40,7 +40,7 @@ class Steering(ABC):
         return list(self._pilot.breakpoints)
 
     def _repr_html_(self) -> str:
-        """Notebook representation: the current stop."""
+        """Return the current stop as HTML for a notebook."""
         stop = self.stop
         return html.text([[(repr(self), "")]]) if stop is None else stop._repr_html_()
 

@@ -45,7 +45,7 @@ class StopController:
         self.asking = False
         #: Runs before a node that may call backward itself; returns a callable to run after it.
         self.around_python: Callable[[], Callable[[], None]] | None = None
-        #: Returns further nodes that may call backward, besides those of Python functions.
+        #: Returns nodes that may call backward, in addition to those of Python functions.
         self.within: Callable[[list[int]], Iterable[int]] = lambda seqs: ()
         #: Receives the graph of each call that begins, to report breakpoints that match no node of it.
         self.on_begin: Callable[[BackwardGraph], None] | None = None
@@ -116,7 +116,7 @@ class StopController:
                 point.hits += 1
                 if point.hits < point.count:
                     continue
-            except Exception as error:  # of the condition's: a person has to know, and it would raise at every node
+            except Exception as error:  # the condition raised: report it, as it would raise at every node
                 point.disable()
                 raised = f"; its condition raised {type(error).__name__}: {error}; it is disabled now"
             text = f"breakpoint {point.number}: {point}{raised}"
@@ -152,5 +152,5 @@ class StopController:
                     "there are kept"
                 )
         except BaseException as error:
-            self.reported_error = error  # a person's, not the backward's: no stop for it
+            self.reported_error = error  # raised by the user's code at the stop, not by the backward: no stop for it
             raise

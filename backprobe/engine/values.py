@@ -32,7 +32,7 @@ def _values(tensor: Any) -> Any:
 
 
 def norm(tensors: Iterable[Any]) -> float:
-    """2-norm of all elements of `tensors` together, in double precision, so that no square overflows."""
+    """Return the 2-norm of all elements of `tensors` together, in double precision, so that no square overflows."""
     total = 0.0
     with looking():
         for tensor in tensors:

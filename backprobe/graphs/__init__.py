@@ -1,1 +1,1 @@
-"""The autograd graph as plain data: read it, ask it, draw it. Nothing in here imports torch."""
+"""The autograd graph as plain data: queries, comparison and drawings. Nothing in here imports torch."""

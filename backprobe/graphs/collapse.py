@@ -1,4 +1,4 @@
-"""From a graph to a drawing's worth of boxes: modules closed, repeated blocks folded, small change hidden."""
+"""Collapses a graph into a drawable number of boxes: closed modules, folded repetitions, hidden reshapes and casts."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from .words import names_of_run, number_of, plain_type, sizes
 if TYPE_CHECKING:
     from .graph import Graph
 
-#: Boxes that a drawing may have when nobody says how deep it is to go, and at most.
+#: Maximum number of boxes for the automatic choice of depth, and maximum of any drawing.
 READABLE, MOST = 60, 600
 _NUMBER = re.compile(r"\d+")
 
 
 def _is_quiet(name: str) -> bool:
-    """Whether a node of this name says nothing about what is computed."""
+    """Return whether a node of this name only reshapes or casts."""
     row = info(name)
     return row.reshapes or row.casts or row.name in ("expand", "split")
 
 
 @dataclass
 class Box:
-    """One thing in a drawing.
+    """A box in a drawing.
 
     :ivar kind: ``module``, ``op``, ``function``, ``compiled``, ``checkpoint``, ``parameter``, ``leaf``, ``root``, or
         ``repeat`` (a group that stands for several).
     :ivar opened: it is drawn around other boxes; ``parent`` is the number of the box around it, -1 for none.
-    :ivar times: how many of its like it stands for. Counts are those of one of them.
+    :ivar times: how many equal blocks it stands for. Counts are those of one block.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Box:
 
 @dataclass
 class Arrow:
-    """Values that go from one box to another in the forward; the gradient goes the other way. ``count`` tensors."""
+    """Values that pass from one box to another in the forward; the gradient goes the other way. ``count`` tensors."""
 
     source: int
     target: int
@@ -64,7 +64,7 @@ class Arrow:
 
 @dataclass
 class Diagram:
-    """Boxes, in the order of the forward, and arrows between those that are closed."""
+    """The boxes of a drawing, in forward order, and the arrows between closed boxes."""
 
     title: str
     boxes: list[Box] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Diagram:
     notes: tuple[str, ...] = ()
 
     def inside(self, number: int) -> list[Box]:
-        """The boxes directly in box `number`; -1 for the outermost."""
+        """Return the boxes directly in box `number`; -1 for the outermost."""
         return [box for box in self.boxes if box.parent == number]
 
 
@@ -85,16 +85,16 @@ def collapse(
     parameters: bool = False,
     views: bool = False,
 ) -> Diagram:
-    """Fold `graph` into boxes.
+    """Collapse `graph` into boxes.
 
     :param depth: levels of modules that are opened: 0 shows the outermost calls as boxes. Without it, as many as leave
         no more than 60 boxes.
-    :param open: modules that are opened besides, with all that is around them: a path, a glob, a compiled pattern, a
-        predicate of path and call, or several of these. They are not folded with their like.
-    :param fold: draw one of several blocks that are alike and follow each other.
+    :param open: additional modules to open, with the modules around them: a path, a glob, a compiled pattern, a
+        predicate of path and call, or several of these. They are not folded into repetitions.
+    :param fold: draw one of several consecutive equal blocks.
     :param parameters: draw a box for each parameter.
     :param views: draw nodes that only reshape.
-    :raises BackprobeError: `depth` is negative, or nothing fits `open`.
+    :raises BackprobeError: `depth` is negative, or nothing matches `open`.
     """
     if depth is not None and depth < 0:
         raise BackprobeError(f"depth={depth}: it is 0 or more")
@@ -113,7 +113,7 @@ def collapse(
 
 
 def _opened(graph: Graph, select: Selection) -> set[int]:
-    """The calls to open: those chosen and those around them."""
+    """Return the calls to open: those chosen and those around them."""
     if select is None:
         return set()
     wanted = Choice(select)
@@ -129,16 +129,16 @@ def _opened(graph: Graph, select: Selection) -> set[int]:
 
 
 class _Folder:
-    """Makes one diagram."""
+    """Builds one diagram."""
 
     def __init__(self, tree: Tree, depth: int, opened: set[int], fold: bool, parameters: bool, views: bool) -> None:
         self._tree, self._graph = tree, tree.graph
         self._depth, self._opened, self._fold = depth, opened, fold
         self._parameters, self._views = parameters, views
         self._made = Diagram(tree.graph.facts.model or "graph", notes=tree.graph.notes)
-        #: Box of each item that is drawn closed: level and item -> number.
+        #: (Level, item) of each item that is drawn closed -> number of its box.
         self._box: dict[tuple[int, int], int] = {}
-        #: Runs of the levels that are drawn, and the run and group of each item in them.
+        #: Runs of repeated items in each level that is drawn; run and group of each item.
         self._groups: dict[int, list[tuple[int, int]]] = {}
         self._runs: dict[int, list[Repeated]] = {}
 
@@ -157,10 +157,10 @@ class _Folder:
         if self._graph.calls[call].depth >= self._depth:
             return False
         shown = [item for item in self._tree.levels[call].items if self._shown(item)]
-        return len(shown) > 1 or any(item.call >= 0 for item in shown)  # a box around one op says no more than it
+        return len(shown) > 1 or any(item.call >= 0 for item in shown)  # a box around one op adds nothing
 
     def _level(self, call: int, parent: int) -> list[tuple[int, int]]:
-        """Boxes of one level; the levels to do next, with the boxes around them."""
+        """Add the boxes of one level. Returns the levels inside it that are to be drawn, with the boxes around them."""
         level = self._tree.levels[call]
         found = runs(level, self._labels(level)) if self._fold else [Repeated(i) for i in range(len(level.items))]
         self._runs[call] = found
@@ -190,7 +190,7 @@ class _Folder:
         return more
 
     def _labels(self, level: Level) -> list[object]:
-        """What has to be equal for items to be folded: their make, and their names but for numbers."""
+        """Return labels that are equal for items that may be folded: structure, and path except for numbers."""
         calls = self._graph.calls
         return [
             i
@@ -219,7 +219,7 @@ class _Folder:
     def _module(self, level: Level, item: Item, run: Repeated, parent: int, times: int, at: int) -> int:
         call = self._graph.calls[item.call]
         last = self._graph.calls[level.items[at + run.end - run.start - run.period].call]
-        stray = call.path == f"({call.class_name})"  # a module that the model does not hold
+        stray = call.path == f"({call.class_name})"  # a module that is not part of the model
         if not call.path or stray:
             label = call.class_name + (f":{call.call}" if call.call > 1 else "")
         elif times > 1:
@@ -272,7 +272,7 @@ class _Folder:
         return box.number
 
     def _in_order(self) -> None:
-        """Number the boxes as a walk of the drawing meets them: what is inside a box follows it."""
+        """Number the boxes in depth-first order: the contents of a box follow it."""
         boxes = self._made.boxes
         children: dict[int, list[int]] = {}
         for box in boxes:
@@ -290,7 +290,7 @@ class _Folder:
         self._box = {key: new[old] for key, old in self._box.items()}
 
     def _find(self, i: int) -> int | None:
-        """The box that shows node `i`, or the closed one that hides it; ``None``: it is not drawn."""
+        """Return the box that shows node `i`, or the closed box that hides it; ``None`` if the node is not drawn."""
         tree = self._tree
         at = tree.position[i]
         call = -1
@@ -305,7 +305,7 @@ class _Folder:
                 else:
                     high = middle
             n, group = self._groups[call][low]
-            if group:  # stand in for its like in the first group
+            if group:  # use the equal item in the first group
                 first = level.items[low - group * self._runs[call][n].period]
                 at += first.start - level.items[low].start
                 low -= group * self._runs[call][n].period
@@ -317,7 +317,9 @@ class _Folder:
             call = level.items[low].call
 
     def _through(self, i: int) -> list[int]:
-        """Boxes that stand for the maker `i`: its own, or where it is hidden, those of what it was made from."""
+        """Return the boxes for node `i` as a source of values: its own, or if it is not drawn, those of its inputs'
+        sources.
+        """
         c = self._graph.columns
         seen, stack, found = {i}, [i], []
         while stack:
@@ -339,7 +341,7 @@ class _Folder:
             for link in self._tree.levels[call].links:
                 (n, g), (m, h) = groups[link.user], groups[link.maker]
                 if n == m and (g or h):
-                    continue  # between, or inside, the blocks that the first one stands for
+                    continue  # between or inside the blocks that the first one represents
                 target = self._find(link.node)
                 if target is None:
                     continue

@@ -1,8 +1,7 @@
-"""What differs between two graphs: from step to step, eager to compiled, before to after a change of the code.
+"""The differences between two graphs, such as two steps, eager and compiled, or before and after a code change.
 
-Nodes are paired call by call: those of the same module call, by type, in the order of the forward; leaves by name.
-Within a call that is a comparison of two sequences; where one is very long, types that occur once on each side split
-it first.
+Nodes are paired within each module call, by type, in forward order; leaves are paired by name. Within a call this
+aligns two sequences; very long ones are first split at types that occur once on each side.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from .data import Node
 if TYPE_CHECKING:
     from .graph import Graph
 
-#: Sequences up to this long are compared element by element; what is longer is split, and paired by number at last.
+#: Maximum length of sequences that are compared element by element; longer ones are split, and finally paired greedily.
 SHORT = 400
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Change:
-    """A node that both graphs have, and what is not the same: each line says what it was and what it is now."""
+    """A node that both graphs have, and its differences: each line gives the value before and after."""
 
     before: Node
     after: Node
@@ -36,7 +35,7 @@ class Change:
 
 @dataclass(frozen=True)
 class GraphDiff:
-    """What differs. Empty, and false, where nothing does; ``str`` gives it as text."""
+    """The differences between two graphs. Empty, and false, if there are none; ``str`` gives it as text."""
 
     removed: tuple[Node, ...]
     added: tuple[Node, ...]
@@ -76,7 +75,7 @@ def _where(node: Node) -> str:
 
 
 def compare(a: Graph, b: Graph) -> GraphDiff:
-    """See ``Graph.compare``."""
+    """Compare two graphs; see ``Graph.compare``."""
     groups: dict[object, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, graph in ((0, a), (1, b)):
         for i in _forward(graph):
@@ -141,7 +140,7 @@ def _saved(node: Node) -> str:
 
 
 def align(a: Sequence[str], b: Sequence[str]) -> list[Pair]:
-    """Pairs of positions of equal labels, ascending on both sides."""
+    """Return pairs of positions with equal labels, ascending on both sides."""
     found: list[Pair] = []
     stack = [(0, len(a), 0, len(b))]
     while stack:
@@ -169,7 +168,9 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[Pair]:
 
 
 def _anchors(a: Sequence[str], b: Sequence[str], lo: int, hi: int, low: int, high: int) -> list[Pair]:
-    """Labels that occur once on each side, as the longest chain that ascends on both (patience diff)."""
+    """Return pairs of labels that occur once on each side, as the longest chain that ascends on both (patience
+    diff).
+    """
     once = {label for label, n in Counter(a[lo:hi]).items() if n == 1}
     once &= {label for label, n in Counter(b[low:high]).items() if n == 1}
     place = {b[k]: k for k in range(low, high) if b[k] in once}
@@ -196,7 +197,7 @@ def _anchors(a: Sequence[str], b: Sequence[str], lo: int, hi: int, low: int, hig
 
 
 def _in_order(a: Sequence[str], b: Sequence[str], lo: int, hi: int, low: int, high: int) -> list[Pair]:
-    """Greedy: each position of `a` with the next one of `b` that has its label, if that skips no more than a few."""
+    """Pair greedily: each position of `a` with the next position of `b`, at most 64 ahead, that has the same label."""
     found = []
     for i in range(lo, hi):
         for k in range(low, min(low + 64, high)):

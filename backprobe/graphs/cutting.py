@@ -1,4 +1,4 @@
-"""A part of a graph as a graph of its own."""
+"""Extraction of a part of a graph as a graph of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def subgraph(graph: Graph, nodes: Iterable[int]) -> Graph:
-    """The nodes given and the edges among them; see ``Graph.subgraph``."""
+    """Return the subgraph of `nodes` and the edges among them; see ``Graph.subgraph``."""
     from .graph import Graph
 
     old = graph.columns

@@ -1,7 +1,7 @@
-"""What a graph is made of as plain data: tensors' metadata, saved tensors, leaves, nodes, roots. No torch.
+"""Plain-data classes for a graph: tensor metadata, saved tensors, leaves, nodes, roots. No torch.
 
-Note [Graphs are columns]: A graph holds columns, not objects: what nodes have in common is in a table once, and a node
-    is a row of small numbers. ``Node`` and ``Saved`` are made when somebody asks for them.
+Note [Graphs are columns]: A graph stores columns, not objects: properties that nodes share are stored in a table once,
+and a node is a row of small numbers. ``Node`` and ``Saved`` objects are made on access.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..records import ModuleCall, Site
 from ..text import without_controls
 
-#: What a node is: an operation, a leaf's accumulator, a ``Function`` written in Python, a compiled region, a reentrant
+#: Kinds of nodes: an operation, a leaf's accumulator, a ``Function`` written in Python, a compiled region, a reentrant
 #: checkpoint.
 KINDS = ("op", "accumulate", "function", "compiled", "checkpoint")
 
@@ -32,7 +32,7 @@ class TensorMeta:
 
 @dataclass(frozen=True, slots=True)
 class SavedKind:
-    """What saved tensors have in common: a row of a graph's table."""
+    """Properties that several saved tensors share: a row of a graph's table."""
 
     name: str
     meta: TensorMeta | None
@@ -47,18 +47,18 @@ class SavedKind:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A tensor that a node keeps for its backward.
+    """A tensor that a node saves for its backward.
 
     :ivar name: torch's name for it (``self``, ``result``, ``mat1``); ``ctx.x`` for an attribute of a custom function.
     :ivar bytes: of the tensor itself; ``storage_bytes`` are those of the storage that it keeps alive.
-    :ivar storage: number of the storage within this graph: equal numbers share memory. ``None`` where there is none.
+    :ivar storage: number of the storage within this graph: equal numbers share memory. ``None`` if there is no storage.
     :ivar view: it is only a part of its storage, or a view of another tensor.
     :ivar role: ``result`` (a node of a graph made it), ``parameter``, ``leaf`` (another tensor that requires a
-        gradient), ``buffer``, ``constant`` (nothing that a gradient goes to), or ``hidden`` (behind a hook).
-    :ivar owner: name of the parameter or buffer whose storage it is.
-    :ivar made: index of the node that made it, where that node is in the graph.
+        gradient), ``buffer``, ``constant`` (no gradient goes to it), or ``hidden`` (behind a hook).
+    :ivar owner: name of the parameter or buffer that owns the storage.
+    :ivar made: index of the node that made it, if that node is in the graph.
     :ivar changed: it was written in place since it was saved: a backward would raise.
-    :ivar hook: the saved-tensor hook that holds it, by name; its tensor was not looked at, as that runs the hook.
+    :ivar hook: name of the saved-tensor hook that holds it; its tensor was not read, as that would run the hook.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Saved:
 class Leaf:
     """The tensor that an ``AccumulateGrad`` node belongs to.
 
-    :ivar name: the parameter's, of the model that was given or recorded; ``aliases``: its other names (tied weights).
+    :ivar name: the name of the parameter in the given or recorded model; ``aliases``: its other names (tied weights).
     :ivar parameter: it is a ``torch.nn.Parameter``.
     """
 
@@ -90,7 +90,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """An operation inside a compiled region: its backward's FX node. ``inputs`` are names of such nodes."""
+    """An operation inside a compiled region: a node of its backward's FX graph. ``inputs`` are names of such nodes."""
 
     name: str
     target: str
@@ -101,10 +101,11 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """Where a node was made: index of the module call in ``Graph.calls`` (-1: in none), source line, torch function.
+    """The origin of a node: index of the module call in ``Graph.calls`` (-1 for none), source line, torch function.
 
-    ``seen`` is false where no recording covers it: then nothing is known, rather than nothing being there. ``library``
-    are the lines of libraries between ``site`` and the function, each called by the one before it."""
+    ``seen`` is false if no recording covers the node: the origin is then unknown. ``library`` are the lines of
+    libraries between ``site`` and the function, each called by the one before it.
+    """
 
     call: int = -1
     site: Site | None = None
@@ -115,7 +116,7 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True)
 class GraphRoot:
-    """A tensor that the graph was asked for: node, number of that node's forward output, and name."""
+    """A tensor from which the graph was read: its node, the number of that node's forward output, and its name."""
 
     name: str
     node: int
@@ -125,7 +126,7 @@ class GraphRoot:
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """What nodes have in common: a row of a graph's table."""
+    """Properties that several nodes share: a row of a graph's table."""
 
     name: str
     kind: str
@@ -138,14 +139,14 @@ class Node:
 
     :ivar seq: torch's sequence number: higher is later in the forward. ``AccumulateGrad`` has 2**64 - 1.
     :ivar kind: one of ``KINDS``.
-    :ivar module: path of the innermost module call that it was made in, ``""`` for the model itself, ``None`` for none;
+    :ivar module: path of the innermost module call that made the node, ``""`` for the model itself, ``None`` for none;
         ``call`` is the number of that call among the module's calls in this graph, from 1.
     :ivar site: the user's line; ``op`` the torch function called there; ``library`` the lines of libraries between the
         two, each called by the one before it. ``seen``: whether a recording covers the node.
     :ivar parameter: name of the leaf, for an accumulator.
-    :ivar inputs: of the gradients that come in, which are the forward's outputs.
-    :ivar freed: a backward has freed what it saved; ``None`` where it saves nothing, so one cannot tell.
-    :ivar edges: for each gradient that goes out (each input of the forward) the node that gets it and that node's input
+    :ivar inputs: metadata of the incoming gradients, which correspond to the forward's outputs.
+    :ivar freed: whether a backward has freed its saved tensors; ``None`` if it saves nothing, so that this is unknown.
+    :ivar edges: for each outgoing gradient (each input of the forward) the node that gets it and that node's input
         number, or ``None``.
     """
 
@@ -186,7 +187,7 @@ class Columns:
     #: Node that an edge goes to, -1 for none, and that node's input number.
     targets: array[int] = field(default_factory=lambda: array("q"))
     numbers: array[int] = field(default_factory=lambda: array("q"))
-    #: 0: cannot tell, 1: not freed, 2: freed.
+    #: 0: unknown, 1: not freed, 2: freed.
     freed: bytearray = field(default_factory=bytearray)
     saved_starts: array[int] = field(default_factory=lambda: array("q", [0]))
     saved_kinds: list[SavedKind] = field(default_factory=list)
@@ -198,7 +199,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a graph knows besides its nodes."""
+    """Facts about a graph as a whole."""
 
     roots: tuple[GraphRoot, ...]
     leaves: Mapping[int, Leaf] = field(default_factory=dict)
@@ -208,5 +209,5 @@ class GraphFacts:
     inside: Mapping[int, tuple[Inside, ...]] = field(default_factory=dict)
     #: Class of the outermost module, for titles.
     model: str = ""
-    #: What the reader should know about what is missing.
+    #: Remarks on missing information, for the reader.
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Other people's formats: DOT, Mermaid, JSON, Model Explorer's JSON and the Chrome trace that Perfetto reads."""
+"""Export to other formats: DOT, Mermaid, JSON, Model Explorer's JSON and the Chrome trace that Perfetto reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 def _nested(diagram: Diagram) -> Iterator[tuple[Box, int, bool]]:
-    """Boxes as brackets: (box, depth, whether it ends here), closed ones once."""
+    """Yield boxes like brackets: (box, depth, whether it ends here); closed boxes once."""
     children: dict[int, list[Box]] = {}
     for box in diagram.boxes:
         children.setdefault(box.parent, []).append(box)
@@ -33,7 +33,7 @@ def _nested(diagram: Diagram) -> Iterator[tuple[Box, int, bool]]:
 
 
 def dot(diagram: Diagram) -> str:
-    """Graphviz's language; opened boxes are clusters."""
+    """Return `diagram` in Graphviz's language; opened boxes are clusters."""
 
     def quoted(*lines: str) -> str:
         # Graphviz reads entities in labels too.
@@ -55,7 +55,7 @@ def dot(diagram: Diagram) -> str:
 
 
 def mermaid(diagram: Diagram) -> str:
-    """Mermaid's language, for Markdown; opened boxes are subgraphs."""
+    """Return `diagram` as Mermaid, for Markdown; opened boxes are subgraphs."""
 
     def quoted(*lines: str) -> str:
         # Mermaid reads numbered entities inside quotes; with letters, signs and spaces alone nothing is markup.
@@ -81,7 +81,7 @@ def mermaid(diagram: Diagram) -> str:
 
 
 def to_json(graph: Graph) -> str:
-    """Everything that is known of a graph."""
+    """Return all data of a graph as JSON."""
     made: dict[str, Any] = {
         "format": FORMAT,
         "model": graph.facts.model,
@@ -97,7 +97,7 @@ def to_json(graph: Graph) -> str:
 
 
 def model_explorer(graph: Graph) -> str:
-    """Model Explorer's graph collection. Its edges go the way of the forward, its namespaces are module calls."""
+    """Return Model Explorer's graph collection as JSON. Edges go in forward direction, namespaces are module calls."""
     spaces: list[str] = []
     for call in graph.calls:  # a call's name below its parent's, which comes first
         parent = spaces[call.parent] if call.parent >= 0 else ""
@@ -138,7 +138,9 @@ def model_explorer(graph: Graph) -> str:
 
 
 def chrome_trace(graph: Graph) -> str:
-    """A trace whose time is the order of the forward, one microsecond a node: there are no real times in a graph."""
+    """Return a Chrome trace whose time axis is the forward order, one microsecond for each node: a graph has no real
+    times.
+    """
     own = sorted(
         (i for i in range(len(graph)) if graph.columns.seqs[i] != ACCUMULATE_SEQ), key=graph.columns.seqs.__getitem__
     )

@@ -1,4 +1,4 @@
-"""``Graph``: an autograd graph as plain data, and what can be asked of it. No torch."""
+"""``Graph``: an autograd graph as plain data, and queries on it. No torch."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _FREED = (None, False, True)
 class Graph(Sequence[Node]):
     """The nodes of an autograd graph, roots first. ``backprobe.graph(loss)`` makes one.
 
-    Edges go the way of the gradient: from a loss to the parameters. Wherever a `Place` is asked for, give a node or its
-    number, the name of a root, of a parameter, of a module, of a tensor named with ``tensors=``, a line
-    (``"train.py:12"``), a node's type, a glob or compiled pattern over parameters and modules, or a list of these.
+    Edges go in the direction of the gradient: from a loss to the parameters. A `Place` is a node or its number, the
+    name of a root, of a parameter, of a module, of a tensor named with ``tensors=``, a line (``"train.py:12"``), a
+    node's type, a glob or compiled pattern over parameters and modules, or a list of these.
 
-    :ivar notes: what the reader should know about what is missing.
+    :ivar notes: remarks on missing information, for the reader.
     """
 
     def __init__(self, columns: Columns, facts: GraphFacts) -> None:
@@ -59,22 +59,22 @@ class Graph(Sequence[Node]):
 
     @property
     def roots(self) -> tuple[GraphRoot, ...]:
-        """The tensors that the graph was asked for."""
+        """The tensors from which the graph was read."""
         return self.facts.roots
 
     @property
     def calls(self) -> tuple[ModuleCall, ...]:
-        """The module calls that made nodes, and those around them, in the order they began."""
+        """The module calls that made nodes, and those around them, in the order in which they began."""
         return self.facts.calls
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader should know about what is missing."""
+        """Remarks on missing information, for the reader."""
         return self.facts.notes
 
     @property
     def tensors(self) -> dict[str, tuple[int, int]]:
-        """Names given with ``tensors=``: node, and number of its forward output."""
+        """Names given with ``tensors=`` -> node, and number of its forward output."""
         return dict(self.facts.tensors)
 
     @property
@@ -84,7 +84,7 @@ class Graph(Sequence[Node]):
 
     @cached_property
     def parameters(self) -> dict[str, int]:
-        """Names of the leaves, aliases of tied ones too: node."""
+        """Names of the leaves, including aliases of tied ones -> node."""
         found = {}
         for i, leaf in self.facts.leaves.items():
             for name in (leaf.name, *leaf.aliases):
@@ -98,19 +98,21 @@ class Graph(Sequence[Node]):
         return sum(1 for to in self.columns.targets if to >= 0)
 
     def type(self, i: int) -> str:
-        """Name of node `i`, such as ``MulBackward0``."""
+        """Return the name of node `i`, such as ``MulBackward0``."""
         return self.columns.kinds[self.columns.kind[i]].name
 
     def call_of(self, i: int) -> int:
-        """Index in ``calls`` of the innermost module call that made node `i`; -1 for none."""
+        """Return the index in ``calls`` of the innermost module call that made node `i`; -1 for none."""
         return self.columns.places[self.columns.place[i]].call
 
     def inside(self, i: int) -> tuple[Inside, ...]:
-        """The operations of a compiled region's backward; empty for other nodes, or where torch no longer has them."""
+        """Return the operations of a compiled region's backward; empty for other nodes, or if torch no longer has
+        them.
+        """
         return self.facts.inside.get(i, ())
 
     def saved(self, i: int) -> tuple[Saved, ...]:
-        """What node `i` keeps for its backward."""
+        """Return the tensors that node `i` saves for its backward."""
         c = self.columns
         found = []
         for row in range(c.saved_starts[i], c.saved_starts[i + 1]):
@@ -125,7 +127,9 @@ class Graph(Sequence[Node]):
         return tuple(found)
 
     def saved_bytes(self, nodes: Iterable[int] | None = None) -> int:
-        """Bytes of the storages that `nodes` (all) keep, each once, those of parameters and buffers left out."""
+        """Return the bytes of the storages that `nodes` (default: all) keep, each once, without parameters and
+        buffers.
+        """
         c = self.columns
         seen: set[int] = set()
         total = 0
@@ -164,9 +168,9 @@ class Graph(Sequence[Node]):
     # Asking
 
     def at(self, place: Place) -> list[int]:
-        """The numbers of the nodes that `place` means.
+        """Return the numbers of the nodes that `place` refers to.
 
-        :raises BackprobeError: nothing fits; names that look alike are given.
+        :raises BackprobeError: nothing matches; the message suggests similar names.
         """
         return places.resolve(self, place)
 
@@ -179,11 +183,11 @@ class Graph(Sequence[Node]):
         kind: str | None = None,
         where: Callable[[Node], bool] | None = None,
     ) -> list[Node]:
-        """The nodes that fit all of what is given; none is no error.
+        """Return the nodes that match all given conditions; the list may be empty.
 
-        :param module: a path; what is inside it counts too. ``"block:2"`` is its second call.
-        :param line: ``"train.py:12"``, also one of a library that the op was called through; or the number of your line
-            alone.
+        :param module: a path; includes modules inside it. ``"block:2"`` is its second call.
+        :param line: ``"train.py:12"``, also a line of a library through which the op was called; or the number of your
+            line alone.
         :param type: a node's name, with or without the number at its end (``"MulBackward0"``, ``"MulBackward"``).
         :param kind: ``op``, ``accumulate``, ``function``, ``compiled`` or ``checkpoint``.
         """
@@ -204,34 +208,37 @@ class Graph(Sequence[Node]):
         return [node for node in nodes if where is None or where(node)]
 
     def path(self, a: Place, b: Place) -> list[Node]:
-        """A shortest way of the gradient from `a` to `b`; empty where there is none."""
+        """Return a shortest path of the gradient from `a` to `b`; empty if there is none."""
         c = self.columns
         return [self._node(i) for i in ways.shortest(c.starts, c.targets, self.at(a), self.at(b))]
 
     def paths(self, a: Place, b: Place, limit: int | None = 1000) -> list[list[Node]]:
-        """Ways of the gradient from `a` to `b`, the first `limit`: there may be more than there are atoms. Two edges
-        between the same nodes (``x * x``) are two ways."""
+        """Return the first `limit` paths of the gradient from `a` to `b`: their number may be astronomical. Two edges
+        between the same nodes (``x * x``) count as two paths.
+        """
         c = self.columns
         found = islice(ways.paths(c.starts, c.targets, self.at(a), self.at(b)), limit)
         return [[self._node(i) for i in way] for way in found]
 
     def count_paths(self, a: Place, b: Place) -> int:
-        """How many ways the gradient has from `a` to `b`, exactly."""
+        """Return the exact number of paths of the gradient from `a` to `b`."""
         return ways.count(self.columns.starts, self.columns.targets, self.at(a), self.at(b))
 
     def between(self, a: Place, b: Place) -> Graph:
-        """The subgraph of all ways from `a` to `b`."""
+        """Return the subgraph of all paths from `a` to `b`."""
         mask = ways.between(self.columns.starts, self.columns.targets, self.at(a), self.at(b))
         return self.subgraph(i for i in range(len(self)) if mask[i])
 
     def reached(self, root: Place | None = None) -> list[str]:
-        """Names of the parameters that a gradient from `root` (any root) can come to. ``leaf 17`` has no name."""
+        """Return the names of the parameters that a gradient from `root` (default: any root) can reach. ``leaf 17`` has
+        no name.
+        """
         begin = [r.node for r in self.roots] if root is None else self.at(root)
         seen = order.reach(self.columns.starts, self.columns.targets, begin)
         return [leaf.name or f"leaf {i}" for i, leaf in sorted(self.facts.leaves.items()) if seen[i]]
 
     def reached_by(self, place: Place) -> list[str]:
-        """Names of the roots from which a gradient comes to `place`."""
+        """Return the names of the roots whose gradient reaches `place`."""
         seen = order.reach(*self._back, self.at(place))
         return [root.name for root in self.roots if seen[root.node]]
 
@@ -240,14 +247,16 @@ class Graph(Sequence[Node]):
         return order.reverse(self.columns.starts, self.columns.targets)
 
     def dominators(self) -> list[int]:
-        """For each node the nearest other node that every gradient to it passes through; -1 where there is none."""
+        """Return for each node the nearest other node that every gradient to it passes through; -1 if there is none."""
         tree = ways.Dominators(self.columns.starts, self.columns.targets, [r.node for r in self.roots])
         return [parent if 0 <= parent < len(self) else -1 for parent in tree.parent[:-1]]
 
     def bottlenecks(self, a: Place | None = None, b: Place | None = None) -> list[Node]:
-        """The nodes that every gradient from `a` (all roots) to `b` (all leaves) passes through, in its order.
+        """Return the nodes that every gradient from `a` (default: all roots) to `b` (default: all leaves) passes
+        through, in order.
 
-        The nodes of `a` and `b` themselves are left out."""
+        The nodes of `a` and `b` themselves are left out.
+        """
         c = self.columns
         begin = [r.node for r in self.roots] if a is None else self.at(a)
         ends = list(self.facts.leaves) if b is None else self.at(b)
@@ -257,8 +266,8 @@ class Graph(Sequence[Node]):
         return [self._node(i) for i in tree.above(i for i in ends if mask[i]) if i not in given]
 
     def cut(self, a: Place, b: Place) -> list[Node]:
-        """The fewest nodes, outside `a` and `b`, that every gradient from `a` to `b` passes through; empty where no
-        gradient goes. Takes one walk of what lies between for each of them.
+        """Return the fewest nodes, outside `a` and `b`, that every gradient from `a` to `b` passes through; empty if no
+        gradient goes there. Takes one walk of the nodes in between for each node of the result.
 
         :raises BackprobeError: an edge leads from `a` into `b`, so that no nodes lie between.
         """
@@ -269,17 +278,19 @@ class Graph(Sequence[Node]):
 
     @cached_property
     def order(self) -> list[int]:
-        """Every node after all nodes that its gradients come from."""
+        """The nodes in topological order: each after all nodes that its gradients come from."""
         return order.topological(self.columns.starts, self.columns.targets)
 
     @property
     def depth(self) -> int:
-        """The number of nodes of the longest chain."""
+        """The number of nodes in the longest chain."""
         c = self.columns
         return int(max(order.longest(c.starts, c.targets, self.order), default=0))
 
     def longest_chain(self, weight: Callable[[Node], float] | None = None) -> list[Node]:
-        """The longest chain of nodes from a root on; with `weight`, the one of the highest sum (not negative each)."""
+        """Return the longest chain of nodes from a root; with `weight` (not negative), the chain with the highest
+        sum.
+        """
         c = self.columns
         weights = None if weight is None else [weight(self._node(i)) for i in range(len(self))]
         best = order.longest(c.starts, c.targets, self.order, weights)
@@ -291,13 +302,16 @@ class Graph(Sequence[Node]):
         return chain
 
     def subgraph(self, nodes: Iterable[int]) -> Graph:
-        """These nodes and the edges among them. Where no root is among them, the nodes that nothing leads to are."""
+        """Return the graph of these nodes and the edges among them. If no root is among them, nodes without incoming
+        edges become roots.
+        """
         from .cutting import subgraph
 
         return subgraph(self, nodes)
 
     def module(self, path: str) -> Graph:
-        """The subgraph of a module: what its calls made, and its parameters. ``"block:2"`` is its second call.
+        """Return the subgraph of a module: the nodes of its calls, and its parameters. ``"block:2"`` is its second
+        call.
 
         :raises BackprobeError: no call of such a module made nodes.
         """
@@ -309,7 +323,9 @@ class Graph(Sequence[Node]):
         return self.subgraph(found)
 
     def compare(self, other: Graph) -> GraphDiff:
-        """What `other` has that this graph has not, and the other way round: nodes, edges, shapes, saved tensors."""
+        """Return the differences from `other`: nodes, edges, shapes and saved tensors that only one of the graphs
+        has.
+        """
         from .compare import compare
 
         return compare(self, other)
@@ -317,11 +333,13 @@ class Graph(Sequence[Node]):
     # Showing
 
     def collapse(self, depth: int | None = None, **options: Any) -> Diagram:
-        """A drawing's worth of boxes: module calls folded to `depth`, repeated blocks folded. See ``Diagram``.
+        """Collapse the graph into boxes for a drawing: module calls closed below `depth`, repeated blocks folded. See
+        ``Diagram``.
 
         :param depth: levels of modules that are opened; by default as many as leave at most 60 boxes.
-        :param open: modules to open besides, by name, glob or pattern.
-        :param fold: fold repeated blocks (``x12``). :param parameters: draw a box for each parameter.
+        :param open: additional modules to open, by name, glob or pattern.
+        :param fold: fold repeated blocks (``x12``).
+        :param parameters: draw a box for each parameter.
         """
         from .collapse import collapse
 
@@ -337,49 +355,49 @@ class Graph(Sequence[Node]):
         )
 
     def text(self, depth: int | None = None, **options: Any) -> str:
-        """A tree of modules as text. Options are those of ``collapse``."""
+        """Return a tree of modules as text. Options are those of ``collapse``."""
         from .outline import text
 
         return text(self.collapse(depth, **options))
 
     def svg(self, depth: int | None = None, **options: Any) -> str:
-        """A drawing. Options are those of ``collapse``."""
+        """Return a drawing as SVG. Options are those of ``collapse``."""
         from .svg import svg
 
         return svg(self.collapse(depth, **options))
 
     def dot(self, depth: int | None = None, **options: Any) -> str:
-        """Graphviz's language. Options are those of ``collapse``."""
+        """Return the graph in Graphviz's language. Options are those of ``collapse``."""
         from .export import dot
 
         return dot(self.collapse(depth, **options))
 
     def mermaid(self, depth: int | None = None, **options: Any) -> str:
-        """Mermaid's language, for Markdown. Options are those of ``collapse``."""
+        """Return the graph as Mermaid, for Markdown. Options are those of ``collapse``."""
         from .export import mermaid
 
         return mermaid(self.collapse(depth, **options))
 
     def to_json(self) -> str:
-        """The whole graph as JSON: nodes with all that is known of them, calls, roots, notes."""
+        """Return the whole graph as JSON: nodes with all their data, calls, roots, notes."""
         from .export import to_json
 
         return to_json(self)
 
     def to_model_explorer(self) -> str:
-        """JSON that Model Explorer opens: all nodes, in the namespaces of their module calls."""
+        """Return JSON for Model Explorer: all nodes, in the namespaces of their module calls."""
         from .export import model_explorer
 
         return model_explorer(self)
 
     def to_chrome_trace(self) -> str:
-        """JSON that Perfetto and chrome://tracing open: nodes in their module calls, in the forward's order."""
+        """Return JSON for Perfetto and chrome://tracing: nodes in their module calls, in forward order."""
         from .export import chrome_trace
 
         return chrome_trace(self)
 
     def to_networkx(self) -> Any:
-        """A ``networkx.MultiDiGraph``; edges go the way of the gradient.
+        """Return a ``networkx.MultiDiGraph``; edges go in the direction of the gradient.
 
         :raises BackprobeError: networkx is not installed.
         """
@@ -388,7 +406,7 @@ class Graph(Sequence[Node]):
         return networkx_graph(self)
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame`` with a row for each node.
+        """Return a ``pandas.DataFrame`` with a row for each node.
 
         :raises BackprobeError: pandas is not installed.
         """

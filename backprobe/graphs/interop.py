@@ -1,4 +1,4 @@
-"""A graph as networkx or pandas objects, where those packages are installed."""
+"""Conversion of a graph to networkx or pandas objects, if those packages are installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def _needed(package: str, method: str) -> Any:
 
 
 def networkx_graph(graph: Graph) -> Any:
-    """A ``networkx.MultiDiGraph``: nodes by number with what a ``Node`` has, edges with ``output`` and ``input``."""
+    """Return a ``networkx.MultiDiGraph``: nodes by number with the data of ``Node``, edges with ``output`` and
+    ``input``.
+    """
     networkx = _needed("networkx", "Graph.to_networkx()")
     made = networkx.MultiDiGraph(model=graph.facts.model, roots=[root.node for root in graph.roots])
     for node in graph:
@@ -37,7 +39,9 @@ def networkx_graph(graph: Graph) -> Any:
 
 
 def data_frame(graph: Graph) -> Any:
-    """A ``pandas.DataFrame``: a row for each node. ``saved_bytes`` counts the tensors, not shared storages once."""
+    """Return a ``pandas.DataFrame`` with a row for each node. ``saved_bytes`` sums tensors, without merging shared
+    storages.
+    """
     pandas = _needed("pandas", "Graph.to_pandas()")
     rows = [
         {

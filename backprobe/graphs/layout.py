@@ -1,7 +1,7 @@
 """Layered layout of a diagram: ranks by longest path, barycentres against crossings, columns by isotonic regression.
 
-The layers of Sugiyama, Tagawa and Toda (1981), one opened box at a time from the inside out: an opened box is one thing
-to what is around it, and arrows that cross its border go through a port at its top or bottom. Nothing recurses.
+The layers of Sugiyama, Tagawa and Toda (1981), one opened box at a time from the inside out: an opened box is a single
+item in the box around it, and arrows that cross its border go through a port at its top or bottom. Nothing recurses.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from itertools import pairwise
 from .collapse import Box, Diagram
 
 GAP_X, GAP_Y, PAD, HEAD = 26.0, 34.0, 16.0, 30.0
-#: Stand-ins for the ports of an opened box.
+#: Item numbers of the ports of an opened box.
 IN, OUT = -1, -2
 Point = tuple[float, float]
 
 
 @dataclass
 class Placed:
-    """A box with its place: x and y of its upper left corner, and the x of its ports."""
+    """A box with its position: x and y of its upper left corner, and the x of its ports."""
 
     box: Box
     width: float
@@ -34,7 +34,7 @@ class Placed:
 
 @dataclass
 class DrawnEdge:
-    """A part of an arrow, through points from above to below; ``arrow`` whether it ends in an arrowhead."""
+    """A part of an arrow, as points from top to bottom; ``arrow``: whether it ends in an arrowhead."""
 
     points: list[Point]
     arrow: bool
@@ -43,7 +43,7 @@ class DrawnEdge:
 
 @dataclass
 class Drawing:
-    """Where everything is."""
+    """The positions of all boxes and arrows."""
 
     placed: dict[int, Placed] = field(default_factory=dict)
     lines: list[DrawnEdge] = field(default_factory=list)
@@ -53,13 +53,13 @@ class Drawing:
 
 @dataclass
 class _Slot:
-    """Something in a rank: a box, a port, or a place where a long arrow passes."""
+    """An item of a rank: a box, a port, or a position where a long arrow passes."""
 
     item: int | None
     rank: int
     width: float
     x: float = 0.0
-    #: Where arrows come in and go out, from the middle.
+    #: Offsets from the middle at which arrows come in and go out.
     off_in: float = 0.0
     off_out: float = 0.0
     up: list[int] = field(default_factory=list)
@@ -67,7 +67,9 @@ class _Slot:
 
 
 def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Drawing:
-    """Places for all boxes and arrows. `size` gives width and height of a closed box, or of an opened one's title."""
+    """Return positions for all boxes and arrows. `size` gives width and height of a closed box, or of an opened one's
+    title.
+    """
     made = Drawing()
     for box in diagram.boxes:
         width, height = size(box)
@@ -90,7 +92,7 @@ def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Draw
         inner[number] = [_moved(line, spare, 0.0) for line in lines]
         around.port_in, around.port_out = ports[0] + spare, ports[1] + spare
         around.width, around.height = max(around.width, width), height
-    for box in diagram.boxes:  # from places inside the box around to places in the drawing: parents come first
+    for box in diagram.boxes:  # from positions in the enclosing box to positions in the drawing: parents come first
         if box.parent >= 0:
             around = made.placed[box.parent]
             made.placed[box.number].x += around.x
@@ -106,7 +108,7 @@ def _moved(line: DrawnEdge, x: float, y: float) -> DrawnEdge:
 
 
 def _lifted(diagram: Diagram) -> dict[int, dict[tuple[int, int], str]]:
-    """The arrows as links within each opened box, between what is directly in it and its ports."""
+    """Return the arrows as links within each opened box, between the items directly in it and its ports."""
     links: dict[int, dict[tuple[int, int], str]] = defaultdict(dict)
 
     def chain(number: int) -> list[int]:
@@ -130,7 +132,9 @@ def _lifted(diagram: Diagram) -> dict[int, dict[tuple[int, int], str]]:
 def _arrange(
     items: Sequence[int], links: dict[tuple[int, int], str], placed: dict[int, Placed], framed: bool
 ) -> tuple[float, float, Point, list[DrawnEdge]]:
-    """Place `items` in a box of their own: its width and height, the x of its ports, the lines inside it."""
+    """Arrange `items` in a box of their own. Returns its width and height, the x of its ports, and the lines inside
+    it.
+    """
     order = {item: k for k, item in enumerate(items)}
     rank = _ranks(items, links, order)
     slots, of, chains = _slots(items, links, placed, rank, order)
@@ -166,7 +170,9 @@ def _arrange(
 
 
 def _ranks(items: Sequence[int], links: dict[tuple[int, int], str], order: dict[int, int]) -> dict[int, int]:
-    """Longest way from the top; then what only feeds one later thing comes down to it."""
+    """Return the rank of each item: the longest path from the top; items without inputs then move down to their first
+    user.
+    """
     rank = dict.fromkeys(items, 0)
     into: dict[int, list[int]] = defaultdict(list)
     out: dict[int, list[int]] = defaultdict(list)
@@ -191,7 +197,9 @@ def _slots(
     rank: dict[int, int],
     order: dict[int, int],
 ) -> tuple[list[_Slot], dict[int, int], dict[tuple[int, int], list[int]]]:
-    """Slots for items, ports and passing arrows; the slot of each item; the slots that each link goes through."""
+    """Return slots for items, ports and passing arrows; the slot of each item; the slots that each link goes
+    through.
+    """
     has_in, has_out = any(a == IN for a, _ in links), any(b == OUT for _, b in links)
     base = 1 if has_in else 0
     last = base + max(rank.values(), default=0) + 1
@@ -211,7 +219,7 @@ def _slots(
         top, end = (a, b) if slots[of[a]].rank <= slots[of[b]].rank else (b, a)
         way = [of[top]]
         for row in range(slots[of[top]].rank + 1, slots[of[end]].rank):
-            # Arrows of one source share their way down as long as they pass.
+            # Arrows of one source share passing slots as far as they go together.
             k = passing.get((top, row))
             if k is None:
                 k = passing[top, row] = len(slots)
@@ -227,7 +235,7 @@ def _slots(
 
 
 def _uncross(slots: list[_Slot], rows: list[list[int]], sweeps: int = 8) -> None:
-    """Order each row by the middle of its neighbours', back and forth; keep the order with the fewest crossings."""
+    """Order each row by the barycentre of its neighbours, back and forth; keep the order with the fewest crossings."""
     best = [list(row) for row in rows]
     fewest = _crossings(slots, rows)
     for sweep in range(sweeps):
@@ -248,7 +256,9 @@ def _uncross(slots: list[_Slot], rows: list[list[int]], sweeps: int = 8) -> None
 
 
 def _crossings(slots: list[_Slot], rows: list[list[int]]) -> int:
-    """Pairs of links between neighbouring rows that cross, as inversions, in a Fenwick tree."""
+    """Return the number of crossing pairs of links between neighbouring rows: inversions, counted with a Fenwick
+    tree.
+    """
     total = 0
     for upper, lower in pairwise(rows):
         place = {k: n for n, k in enumerate(lower)}
@@ -272,7 +282,7 @@ def _crossings(slots: list[_Slot], rows: list[list[int]]) -> int:
 
 
 def _columns(slots: list[_Slot], rows: list[list[int]], sweeps: int = 40) -> None:
-    """Give each slot an x near those above and below it, in the order of its row, with room between."""
+    """Give each slot an x near those above and below it, in the order of its row, with space between."""
     for row in rows:
         x = 0.0
         for k in row:
@@ -302,8 +312,9 @@ def _columns(slots: list[_Slot], rows: list[list[int]], sweeps: int = 40) -> Non
 
 
 def _pull(slots: list[_Slot], upper: int, lower: int, upwards: bool = False) -> tuple[float, float]:
-    """How strongly a link wants one end straight above the other, and the x that it wants for the lower one (or, with
-    `upwards`, for the upper one). Passing arrows are straight first of all, then chains."""
+    """Return how strongly a link pulls its ends into one column, and the x that it wants for the lower one (or, with
+    `upwards`, the upper one). Passing arrows pull most, then chains.
+    """
     a, b = slots[upper], slots[lower]
     weight = 8.0 if a.item is None and b.item is None else 4.0 if len(a.down) == 1 and len(b.up) == 1 else 1.0
     if upwards:
@@ -312,7 +323,7 @@ def _pull(slots: list[_Slot], upper: int, lower: int, upwards: bool = False) -> 
 
 
 def _isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The ascending numbers nearest to `values` in weighted squares (pool adjacent violators)."""
+    """Return the ascending numbers nearest to `values` in weighted squares (pool adjacent violators)."""
     blocks: list[list[float]] = []
     for value, weight in zip(values, weights, strict=True):
         blocks.append([value, weight, 1])
@@ -334,7 +345,9 @@ def _line(
     heights: list[float],
     bottom: float,
 ) -> DrawnEdge:
-    """The points of a link: out of the bottom of one thing, down through rows it passes, into the top of another."""
+    """Return the points of a link: out of the bottom of one item, down through the rows that it passes, into the top of
+    another.
+    """
 
     def port(item: int | None, slot: _Slot, leaving: bool) -> Point:
         if item == IN:

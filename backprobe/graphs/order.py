@@ -1,4 +1,4 @@
-"""Order, depth and reach on flat edge lists. Every walk is iterative and linear in nodes and edges.
+"""Order, depth and reachability on flat edge lists. Every walk is iterative and linear in nodes and edges.
 
 A graph is ``starts`` and ``targets``: the edges of node i go to ``targets[starts[i]:starts[i + 1]]``, -1 for none.
 """
@@ -12,7 +12,7 @@ Ints = Sequence[int]
 
 
 def reverse(starts: Ints, targets: Ints) -> tuple[array[int], array[int]]:
-    """The same edges the other way round, in the same form; those that go nowhere are left out."""
+    """Return the reversed edges in the same form, without edges that go nowhere."""
     n = len(starts) - 1
     counts = array("q", bytes(8 * (n + 1)))
     for to in targets:
@@ -31,7 +31,7 @@ def reverse(starts: Ints, targets: Ints) -> tuple[array[int], array[int]]:
 
 
 def topological(starts: Ints, targets: Ints) -> list[int]:
-    """Every node after all nodes that lead to it (roots first). Shorter than the graph if there is a cycle."""
+    """Return the nodes in topological order, roots first. Shorter than the graph if there is a cycle."""
     n = len(starts) - 1
     waiting = [0] * n
     for to in targets:
@@ -48,8 +48,9 @@ def topological(starts: Ints, targets: Ints) -> list[int]:
 
 
 def borders(starts: Ints, targets: Ints, width: int) -> list[tuple[int, int]]:
-    """Edges that lead from one band of depth into a deeper one, when bands are `width` deep. Depth is the longest way
-    from a node that nothing leads to."""
+    """Return the edges from one band of depth into a deeper one, for bands of depth `width`. Depth is the longest path
+    from a node without incoming edges.
+    """
     depth = [0] * (len(starts) - 1)
     found = []
     for i in topological(starts, targets):
@@ -66,7 +67,7 @@ def borders(starts: Ints, targets: Ints, width: int) -> list[tuple[int, int]]:
 
 
 def sources(starts: Ints, targets: Ints) -> list[int]:
-    """The nodes that nothing leads to."""
+    """Return the nodes without incoming edges."""
     led = bytearray(len(starts) - 1)
     for to in targets:
         if to >= 0:
@@ -75,7 +76,7 @@ def sources(starts: Ints, targets: Ints) -> list[int]:
 
 
 def reach(starts: Ints, targets: Ints, begin: Iterable[int], within: bytearray | None = None) -> bytearray:
-    """1 for each node that can be come to from `begin`, itself included, staying in `within`."""
+    """Return a mask of the nodes that can be reached from `begin`, including `begin`, staying in `within`."""
     seen = bytearray(len(starts) - 1)
     stack = []
     for i in begin:
@@ -92,7 +93,9 @@ def reach(starts: Ints, targets: Ints, begin: Iterable[int], within: bytearray |
 
 
 def longest(starts: Ints, targets: Ints, order: Ints, weights: Sequence[float] | None = None) -> list[float]:
-    """The heaviest chain that begins at each node: the sum of its nodes' weights (1 each where none are given)."""
+    """Return the weight of the heaviest chain that begins at each node: the sum of its nodes' weights (default: 1
+    each).
+    """
     best: list[float] = [0] * (len(starts) - 1)
     for i in reversed(order):
         top: float = 0
@@ -104,7 +107,7 @@ def longest(starts: Ints, targets: Ints, order: Ints, weights: Sequence[float] |
 
 
 def levels(starts: Ints, targets: Ints, order: Ints) -> list[int]:
-    """The number of edges of the longest way from a root to each node."""
+    """Return the number of edges of the longest path from a root to each node."""
     level = [0] * (len(starts) - 1)
     for i in order:
         below = level[i] + 1
@@ -115,11 +118,11 @@ def levels(starts: Ints, targets: Ints, order: Ints) -> list[int]:
 
 
 class ReadyQueue:
-    """Nodes that can run, the one with the highest key first.
+    """Nodes that can run, as a heap with the highest key first.
 
     Note [Order among equals]: All accumulators have the same sequence number, the highest there is. Among equals the
-    engine's order is what ``std::priority_queue`` makes of it, so the heap here moves its entries as libstdc++ does.
-    Where keys are all different, as by ``by_walk``, that does not matter.
+    engine's order is what ``std::priority_queue`` makes of it, so the heap here moves its entries as libstdc++ does. If
+    all keys differ, as with ``by_walk``, that does not matter.
     """
 
     def __init__(self, keys: Ints) -> None:
@@ -174,13 +177,13 @@ class ReadyQueue:
 
 
 class Schedule:
-    """Which node the engine runs next on one thread: of those whose producers have all run, the one with the highest
-    key. One backward, from its first node to its last.
+    """The order in which the engine runs nodes on one thread in one backward: of the nodes whose producers have all
+    run, the one with the highest key is next.
 
-    Note [Counting producers]: Producers are counted over all that the roots can reach, also over nodes that are not
-    needed, as in the engine.
+    Note [Counting producers]: Producers are counted over all nodes that the roots can reach, including nodes that are
+    not needed, as in the engine.
 
-    :param keys: sequence numbers, for the engine's own order; ``by_walk`` of them where equals go as in the walk.
+    :param keys: sequence numbers, for the engine's own order; ``by_walk`` of them to order equals as in the walk.
     :param roots: nodes that the backward begins with, once for each gradient that it begins with there.
     :param inside: the nodes that run; ``None``: all.
     """
@@ -201,16 +204,16 @@ class Schedule:
 
     @property
     def next(self) -> int | None:
-        """The node that is to run; ``None`` when all have."""
+        """The node to run next; ``None`` if all have run."""
         ready = self._queue.nodes
         return ready[0] if ready else None
 
     def best(self, among: Callable[[int], bool]) -> int | None:
-        """The first of the nodes that are ready and `among` them."""
+        """Return the first of the ready nodes that satisfy `among`."""
         return max(filter(among, self._queue.nodes), key=self._keys.__getitem__, default=None)
 
     def ran(self, i: int) -> None:
-        """A node that is ready has run, the next one or another."""
+        """Note that a ready node, the next one or another, has run."""
         self._queue.remove(i)
         self._reached(self._targets[self._starts[i] : self._starts[i + 1]])
 
@@ -224,7 +227,7 @@ class Schedule:
 
 
 def by_walk(seqs: Ints) -> list[int]:
-    """Keys by which equals go in the order of the walk."""
+    """Return keys that order equal sequence numbers as in the walk."""
     rank = [0] * len(seqs)
     for at, i in enumerate(sorted(range(len(seqs) - 1, -1, -1), key=seqs.__getitem__)):
         rank[i] = at

@@ -1,4 +1,4 @@
-"""A diagram as a tree in the terminal."""
+"""A diagram as a text tree for the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .words import count_of
 
 
 def text(diagram: Diagram) -> str:
-    """One line a box, in the order of the forward; what is inside a box is below it."""
+    """Return one line for each box, in forward order; the contents of a box are below it."""
     rows: list[tuple[str, str]] = []
     children: dict[int, list[Box]] = {}
     for box in diagram.boxes:
@@ -28,7 +28,7 @@ def text(diagram: Diagram) -> str:
 
 
 def name(box: Box) -> str:
-    """The box's label with its class and how often."""
+    """Return the box's label with its class and how many blocks it stands for."""
     parts = [plain(box.label)]
     if box.class_name:
         parts.append(plain(box.class_name))
@@ -38,7 +38,7 @@ def name(box: Box) -> str:
 
 
 def facts(box: Box) -> str:
-    """Counts and details, those of one where the box stands for several."""
+    """Return counts and details of a box, per block if it stands for several."""
     parts = []
     if box.kind in ("module", "repeat"):
         parts.append(counted(box.nodes, "node"))
@@ -51,5 +51,5 @@ def facts(box: Box) -> str:
 
 
 def plain(text: str) -> str:
-    """Without what would move the cursor or colour the terminal."""
+    """Return `text` without characters that move the cursor or colour the terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)

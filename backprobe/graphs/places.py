@@ -1,4 +1,4 @@
-"""What a person means by a place in a graph: a root, a tensor, a parameter, a module, a line, a type, a node."""
+"""Resolution of a place in a graph: a root, a tensor, a parameter, a module, a line, a type or a node."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CALL = re.compile(r"^(.*):(\d+)$")
 
 
 def resolve(graph: Graph, place: Place) -> list[int]:
-    """The nodes that `place` means, in the graph's order.
+    """Return the nodes that `place` refers to, in the graph's order.
 
-    A text is, in this order: a root's name, a name given in ``tensors=``, a parameter, a module's path (with ``:2`` its
-    second call only), ``file.py:12``, a node's type, a glob over parameters and modules.
+    A text is looked up, in this order, as: a root's name, a name given in ``tensors=``, a parameter, a module's path
+    (with ``:2`` its second call only), ``file.py:12``, a node's type, a glob over parameters and modules.
 
-    :raises BackprobeError: nothing in the graph fits.
+    :raises BackprobeError: nothing in the graph matches.
     """
     if isinstance(place, Node):
         place = place.index
@@ -76,8 +76,9 @@ def _by_pattern(graph: Graph, pattern: Any) -> list[int]:
 
 
 def in_module(graph: Graph, path: str) -> list[int]:
-    """Nodes made in calls of the module at `path` or of what is inside it, and their parameters. A path that is only a
-    container (``layers``) stands for what it holds. ``path:2`` is the second call alone."""
+    """Return the nodes made in calls of the module at `path` or of modules inside it, and their parameters. A container
+    that is not called itself (``layers``) stands for its contents. ``path:2`` is the second call alone.
+    """
     match = _CALL.match(path)
     number = int(match[2]) if match else None
     base = match[1] if match else path
@@ -94,9 +95,10 @@ def in_module(graph: Graph, path: str) -> list[int]:
 
 
 def at_line(graph: Graph, line: str | int) -> list[int]:
-    """Nodes made at a line: ``"train.py:12"``, the end of a path, or a number where there is one file.
+    """Return the nodes made at a line: ``"train.py:12"``, the end of a path, or a number if there is one file.
 
-    A line of a library has the nodes that were made through it."""
+    A line of a library has the nodes that were made through it.
+    """
     rows = set()
     for row, place in enumerate(graph.columns.places):
         site = place.site

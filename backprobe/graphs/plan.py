@@ -1,7 +1,7 @@
-"""The structure of an autograd graph as flat lists, and what follows from structure alone. No torch.
+"""The structure of an autograd graph as flat lists, and what can be derived from it. No torch.
 
-Note [Nodes that are hooked]: Only nodes that compute are hooked. What a node that only reshapes gives out has the
-    values that came in, and when it and the accumulators ran follows from the engine's rule (``engine_order``).
+Note [Nodes that are hooked]: Only nodes that compute are hooked. A node that only reshapes gives out the values that
+came in, and the engine's rule (``engine_order``) tells when such a node and the accumulators ran.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
 class Plan:
-    """What follows from a graph's structure alone, shared by the steps that build the same graph."""
+    """Data derived from a graph's structure alone, shared by the steps that build the same graph."""
 
     __slots__ = (
         "_borders",
@@ -40,19 +40,21 @@ class Plan:
         seen: dict[tuple[int, int], int] = {}
         for edge in zip(targets, numbers, strict=True):
             seen[edge] = seen.get(edge, 0) + 1
-        #: Nodes where several gradients meet: the engine's sum is measured there.
+        #: Nodes that receive several gradients: the engine's sum is measured there.
         self.met = frozenset(i for (i, _), count in seen.items() if count > 1 and i >= 0)
         self.hooked = [i for i, name in enumerate(names) if name != ACCUMULATE and not info(name).reshapes]
         self.leaves = [i for i, name in enumerate(names) if name == ACCUMULATE]
         alone = set(self.leaves) - self.met
-        #: Nodes that are the only ones to give a gradient to an accumulator: it may become ``.grad``, and is not held.
+        #: Nodes that are the only producer for an accumulator: their gradient may become ``.grad``, so it is not held.
         self.to_leaf = frozenset(i for i in self.hooked if any(t in alone for t in targets[starts[i] : starts[i + 1]]))
 
         self._borders: list[tuple[int, int]] | None = None
         self._normalising: list[int] | None = None
 
     def borders(self, width: int) -> list[tuple[int, int]]:
-        """Edges into a deeper band of depth; see ``order.borders``. The same `width` every time."""
+        """Return the edges into a deeper band of depth; see ``order.borders``. Call it with the same `width` every
+        time.
+        """
         if self._borders is None:
             self._borders = borders(self.starts, self.targets, width)
         return self._borders
@@ -74,9 +76,9 @@ class Plan:
 
 
 def needed_for(plan: Plan, inputs: Iterable[int], accumulate: bool) -> set[int]:
-    """The nodes that the engine runs when only the gradients of `inputs` are asked for.
+    """Return the nodes that the engine runs if only the gradients of `inputs` are asked for.
 
-    :param accumulate: the inputs' own nodes run too (``backward(inputs=)``), else their gradients are captured.
+    :param accumulate: the inputs' own nodes run too (``backward(inputs=)``); otherwise their gradients are captured.
     """
     into: dict[int, list[int]] = {}
     for i in range(len(plan.names)):
@@ -97,10 +99,10 @@ def needed_for(plan: Plan, inputs: Iterable[int], accumulate: bool) -> set[int]:
 
 
 def engine_order(plan: Plan, seqs: Sequence[int], needed: Set[int] | None = None) -> list[int]:
-    """The order in which the engine runs the nodes on one thread.
+    """Return the order in which the engine runs the nodes on one thread.
 
     Of the nodes whose producers have all run it takes the one with the highest sequence number. Accumulators have the
-    highest there is; among equals the order is not determined, and we give the order of the walk.
+    highest there is; among equals the order is not determined, and this function uses the order of the walk.
     """
     schedule = Schedule(plan.starts, plan.targets, by_walk(seqs), sources(plan.starts, plan.targets), needed)
     order = []
@@ -113,11 +115,10 @@ def engine_order(plan: Plan, seqs: Sequence[int], needed: Set[int] | None = None
 def running_node(
     plan: Plan, seqs: Sequence[int], finished: Sequence[int], needed: Set[int] | None
 ) -> tuple[int | None, bool]:
-    """The node that was running when the engine raised, and whether that is certain.
+    """Return the node that was running when the engine raised, and whether that is certain.
 
-    `finished` are the hooked nodes that ended; see Note [Nodes that are hooked]. Those without a hook that stand before
-    the first hooked one that did not end are taken to have run: a reshape or an accumulator does not raise, unless a
-    hook on it does.
+    `finished` are the hooked nodes that ended; see Note [Nodes that are hooked]. Nodes without a hook before the first
+    unfinished hooked one are assumed to have run: a reshape or an accumulator does not raise, unless a hook on it does.
     """
     done = set(finished)
     hooked = set(plan.hooked)

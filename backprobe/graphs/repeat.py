@@ -1,4 +1,4 @@
-"""Repeated blocks: runs of items that are alike and hang together alike, one after the other."""
+"""Detection of repeated blocks: consecutive groups of items with equal structure and connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tree import Item, Level, Link
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """`times` groups of `period` items, from item `start` on. A single group stands for itself."""
+    """A repetition: `times` groups of `period` items, from item `start` on. ``times`` is 1 for a single group."""
 
     start: int
     period: int = 1
@@ -23,10 +23,10 @@ class Repeated:
 
 
 def runs(level: Level, labels: Sequence[object], longest: int = 64) -> list[Repeated]:
-    """The items of `level` as runs, as few as a greedy pass finds.
+    """Split the items of `level` into runs, as few as a greedy pass finds.
 
     :param labels: of the items: equal for those that may be folded.
-    :param longest: the longest group that is looked for.
+    :param longest: the maximum length of a group.
     """
     items = level.items
     made: dict[int, list[Link]] = defaultdict(list)
@@ -59,16 +59,16 @@ def runs(level: Level, labels: Sequence[object], longest: int = 64) -> list[Repe
 
 
 def _worth(items: list[Item], at: int, period: int, times: int) -> bool:
-    """Two single nodes side by side are no block."""
+    """Return whether a run is worth folding: two adjacent single nodes are not."""
     calls = any(item.call >= 0 for item in items[at : at + period])
     return calls or times > 2
 
 
 def _alike(made: dict[int, list[Link]], outside: dict[int, list[int]], at: int, period: int, times: int) -> int:
-    """How many of the groups hang together alike, counted from the first.
+    """Return how many of the groups, counted from the first, are connected in the same way.
 
-    The first may take its inputs from anywhere outside, so that only the links inside it are held against the second;
-    the others are held against the second, where inputs from before the run may be any.
+    The first group may take its inputs from anywhere outside, so only its inner links are compared with the second
+    group; the other groups are compared with the second, ignoring which items before the run inputs come from.
     """
 
     def shape(group: int, since: int) -> list[tuple[int, int, int, int]]:
@@ -81,7 +81,7 @@ def _alike(made: dict[int, list[Link]], outside: dict[int, list[int]], at: int, 
         return sorted(rows)
 
     def ends(group: int) -> list[tuple[int, int]]:
-        """Where inputs come in that no item of the group makes, or all of them: the same places in each group."""
+        """Return the positions of inputs that no item of the group makes, or of all inputs: equal in each group."""
         base = at + group * period
         rows = [(k, link.user_at) for k in range(period) for link in made[base + k]]
         return sorted(rows + [(k, position) for k in range(period) for position in outside[base + k]])

@@ -1,4 +1,4 @@
-"""A diagram as SVG, drawn by ourselves, and a graph as HTML for notebooks. Whatever comes from the user is escaped."""
+"""A diagram as SVG, and a graph as HTML for notebooks, without other packages. All text from the user is escaped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STYLE = (
 
 
 def svg(diagram: Diagram) -> str:
-    """The drawing as one ``<svg>`` element that needs nothing else.
+    """Return the drawing as one self-contained ``<svg>`` element.
 
     :raises BackprobeError: there are more than 600 boxes.
     """
@@ -75,7 +75,7 @@ def svg(diagram: Diagram) -> str:
 
 
 def html(graph: Graph) -> str:
-    """What a notebook shows: the drawing, or the tree as text where the drawing is too large; notes below."""
+    """Return HTML for a notebook: the drawing, or the tree as text if the drawing is too large; notes below."""
     diagram = graph.collapse()
     try:
         shown = svg(diagram)
@@ -93,7 +93,7 @@ def _caption(diagram: Diagram) -> list[str]:
 
 
 def _rows(box: Box) -> list[tuple[str, str]]:
-    """(style, text) of the lines in a box."""
+    """Return (style, text) of the lines in a box."""
     rows = [("b", _short(box.label))]
     if box.class_name:
         rows.append(("d", _short(box.class_name)))
@@ -105,7 +105,7 @@ def _rows(box: Box) -> list[tuple[str, str]]:
 
 
 def _head(box: Box) -> str:
-    """The title line of an opened box."""
+    """Return the title line of an opened box."""
     label = _short(box.label) + (f"  {_short(box.class_name)}" if box.class_name else "")
     return label
 
@@ -154,7 +154,7 @@ def _box(one: Placed) -> str:
 
 
 def _heading(one: Placed) -> str:
-    """The title of an opened box, over the lines that pass."""
+    """Return the title of an opened box, drawn over lines that pass."""
     box, x, y = one.box, one.x, one.y
     shown = (
         f'<text class="h" x="{x + 12:.1f}" y="{y + 19:.1f}"><tspan class="b">{_escape(_short(box.label))}</tspan> '
@@ -171,7 +171,7 @@ def _lines(placed: Drawing) -> list[str]:
 
 
 def _path(line: DrawnEdge) -> str:
-    """Straight where an arrow passes a row, a curve between rows."""
+    """Return the path of a line: straight within a row, a curve between rows."""
     (x, y), *rest = line.points
     parts = [f"M{x:.1f} {y:.1f}"]
     for to_x, to_y in rest:
@@ -194,5 +194,5 @@ def _short(words: str) -> str:
 
 
 def _escape(words: str) -> str:
-    """For text in SVG and HTML; characters that XML does not allow become a question mark."""
+    """Escape text for SVG and HTML; characters that XML does not allow become a question mark."""
     return escape("".join(c if c.isprintable() else "?" for c in words))

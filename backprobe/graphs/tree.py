@@ -1,10 +1,11 @@
-"""The module calls of a graph as a tree, its items in the order of the forward, and what is alike in it.
+"""The module calls of a graph as a tree, with its items in forward order and digests that are equal for equal parts.
 
 Note [Items of a level]: An item of a level is a node made directly in that call, or a call inside it. Every node has a
-    position in one walk of the tree, so that an item is a range of positions, and two items that are alike match
-    position by position.
+position in one walk of the tree, so that an item is a range of positions, and two equal items match position by
+position.
+
 Note [Edges of a level]: An edge belongs to the level where its two ends are in different items. A level's digest is
-    made of its items' digests and its own edges, so every edge is looked at once.
+made of its items' digests and its own edges, so every edge is visited once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 class Link(NamedTuple):
     """An edge at its level: from item `user` (forward's consumer) to item `maker`, by position inside each, and the
-    nodes themselves."""
+    nodes themselves.
+    """
 
     user: int
     user_at: int
@@ -44,7 +46,7 @@ class Item:
 
 @dataclass
 class Level:
-    """What is directly in a call, in the order of the forward, and the edges among that."""
+    """The items directly in a call, in forward order, and the edges among them."""
 
     items: list[Item] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
@@ -79,7 +81,7 @@ class Tree:
         return self.graph.calls[call].depth if call >= 0 else -1
 
     def _around(self, a: int, b: int) -> int:
-        """The innermost call around both."""
+        """Return the innermost call around both."""
         while a != b:
             if self._depth(a) >= self._depth(b):
                 a = self._parent(a)
@@ -99,11 +101,11 @@ class Tree:
                 if to in leaves:
                     home[to] = self._around(home[to], self.call[i]) if to in home else self.call[i]
                     self._first[to] = min(self._first.get(to, c.seqs[i]), c.seqs[i])
-        for leaf, call in home.items():  # what no model owns came in from outside
+        for leaf, call in home.items():  # leaves that no model owns came in from outside
             self.call[leaf] = call if leaves[leaf].parameter or leaves[leaf].name else -1
 
     def _place(self) -> None:
-        """Items in order of the first node in them, and positions."""
+        """Order items by their first node, and assign positions."""
         graph, seqs = self.graph, self.graph.columns.seqs
         depth_first = {i: k for k, i in enumerate(reversed(graph.order))}
 
@@ -146,7 +148,7 @@ class Tree:
                 self.at.append(item.node)
 
     def _item(self, i: int, level: int) -> int:
-        """Number of the item of `level` that node `i` is in."""
+        """Return the number of the item of `level` that contains node `i`."""
         call, inner = self.call[i], -1
         while call != level:
             inner, call = call, self._parent(call)
@@ -191,5 +193,5 @@ class Tree:
                 mine.digest = made.digest()
 
     def nodes(self, items: Iterable[Item]) -> list[int]:
-        """All nodes in `items`."""
+        """Return all nodes in `items`."""
         return [node for item in items for node in self.at[item.start : item.start + item.size]]

@@ -9,23 +9,23 @@ from .order import Ints, reach, reverse, topological
 
 
 def following(starts: Ints, targets: Ints, i: int) -> list[int]:
-    """The nodes that `i` leads to, each once."""
+    """Return the nodes that `i` leads to, each once."""
     return [to for to in dict.fromkeys(targets[starts[i] : starts[i + 1]]) if to >= 0]
 
 
 def _edges(starts: Ints, targets: Ints, i: int) -> list[int]:
-    """Where the edges of `i` lead: a node twice where two do (``x * x``)."""
+    """Return the targets of the edges of `i`: a node twice if two edges lead there (``x * x``)."""
     return [to for to in targets[starts[i] : starts[i + 1]] if to >= 0]
 
 
 def between(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> bytearray:
-    """1 for each node on any way from a node of `a` to a node of `b`."""
+    """Return a mask of the nodes on any path from a node of `a` to a node of `b`."""
     down = reach(starts, targets, a)
     return reach(*reverse(starts, targets), b, down)
 
 
 def shortest(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> list[int]:
-    """A way from a node of `a` to one of `b` with the fewest edges; empty where there is none."""
+    """Return a path from a node of `a` to one of `b` with the fewest edges; empty if there is none."""
     goals = set(b)
     came = dict.fromkeys(a, -1)
     queue = deque(came)
@@ -44,14 +44,15 @@ def shortest(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) ->
 
 
 def paths(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> Iterator[list[int]]:
-    """Every way from `a` to `b` that touches each of the two at its end only. Two edges between the same nodes
-    are two ways. Work per way is linear in its length."""
+    """Yield every path from `a` to `b` that touches `a` and `b` only at its ends. Two edges between the same nodes
+    count as two paths. The work for each path is linear in its length.
+    """
     ends, goals = set(a), set(b)
     both = ends & goals
     for i in sorted(both):
         yield [i]
     ends, goals = ends - both, goals - both
-    # A way may not touch `a` again, so what leads on is found from the goals without passing through `a` or `b`.
+    # A path may not touch `a` again, so the nodes that lead on are found from the goals without passing `a` or `b`.
     leads = bytearray(len(starts) - 1)
     back_starts, back = reverse(starts, targets)
     stack = list(goals)
@@ -82,7 +83,7 @@ def paths(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> It
 
 
 def count(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> int:
-    """How many ways ``paths`` would give, exactly, without walking them."""
+    """Return the exact number of paths that ``paths`` would yield, without walking them."""
     ends, goals = set(a), set(b)
     both = ends & goals
     ends, goals = ends - both, goals - both
@@ -147,7 +148,7 @@ class Dominators:
         return a
 
     def above(self, ends: Iterable[int]) -> list[int]:
-        """The nodes that every way to each of `ends` passes through, first to last; `ends` themselves may be in it."""
+        """Return the nodes that every path to each of `ends` passes through, first to last; may include `ends`."""
         meet = -1
         for i in ends:
             if self.parent[i] >= 0:
@@ -161,10 +162,10 @@ class Dominators:
 
 
 def smallest_cut(starts: Ints, targets: Ints, a: Sequence[int], b: Sequence[int]) -> list[int] | None:
-    """The fewest nodes outside `a` and `b` that every way from `a` to `b` passes through; ``None`` where an edge goes
-    from `a` to `b`, or they share a node, so that no such nodes cut them.
+    """Return the fewest nodes outside `a` and `b` that every path from `a` to `b` passes through; ``None`` if an edge
+    goes from `a` to `b` or they share a node, so that no such nodes exist.
 
-    By Menger's theorem their number is that of disjoint ways. Each way found costs one walk of what lies between.
+    By Menger's theorem their number is that of disjoint paths. Each path found costs one walk of the nodes in between.
     """
     ends, goals = set(a), set(b)
     mask = between(starts, targets, ends, goals)

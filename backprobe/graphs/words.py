@@ -1,4 +1,4 @@
-"""Numbers and names as people write them."""
+"""Numbers and names formatted for people."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _END = re.compile(r"^(.*?)(\d+)$")
 
 
 def plain_type(name: str) -> str:
-    """``MulBackward0`` as ``Mul``."""
+    """Return ``MulBackward0`` as ``Mul``."""
     return _BACKWARD.sub("", name.rpartition("::")[2]) or name
 
 
 def sizes(of: Sequence[int]) -> str:
-    """A shape: ``2 x 16 x 64``, or ``scalar``."""
+    """Return a shape as text: ``2 x 16 x 64``, or ``scalar``."""
     return shape(of, " x ")
 
 
 def number_of(of: Sequence[int]) -> int:
-    """Elements of a shape."""
+    """Return the number of elements of a shape."""
     return prod(of)
 
 
 def count_of(number: int) -> str:
-    """``1,234``, ``12.3k``, ``4.5M``."""
+    """Return a count as text: ``1,234``, ``12.3k``, ``4.5M``."""
     for limit, unit in ((10**9, "B"), (10**6, "M"), (10**4, "k")):
         if number >= limit:
             return f"{number / (limit if unit != 'k' else 1000):.1f}{unit}"
@@ -36,7 +36,7 @@ def count_of(number: int) -> str:
 
 
 def names_of_run(first: str, last: str) -> str:
-    """``blocks.0`` to ``blocks.11`` as ``blocks.0 … 11``."""
+    """Return a range of names: ``blocks.0`` to ``blocks.11`` as ``blocks.0 … 11``."""
     if first == last:
         return first
     a, b = first.split("."), last.split(".")

@@ -1,1 +1,1 @@
-"""Producers: attach to torch, emit records, undo everything. The only code here that imports torch."""
+"""Instrumentation: attaches to torch, produces records, and undoes all changes at the end."""

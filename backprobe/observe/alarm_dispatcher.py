@@ -1,9 +1,9 @@
-"""Alarms as they come: each is said, heeded by the session, and told to a function of the user's.
+"""Dispatch of alarms: to a printer, the session's trackers, and a function of the user.
 
-Note [When a function is told]: an alarm is known inside a hook of ours, where the script's modes are off and our clock
-runs. The function is called from a hook of its own when an optimizer has stepped, after all others: it may save a
-checkpoint or change a learning rate as the script itself could there. What it raises is contained, but for what is
-meant to end a script.
+Note [When a function is told]: an alarm arises inside a hook of backprobe, where the script's modes are off and the
+time counts as overhead. The user's function is therefore called from a separate hook after an optimizer has stepped,
+after all other hooks: it may save a checkpoint or change a learning rate as the script itself could there. Exceptions
+that it raises are contained, except those that are meant to end a script.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .session import Session
 
 
 class AlarmDispatcher(Tracker):
-    """Looks for alarms in what a session measures: a sink of it, and attached to it.
+    """Looks for alarms in the statistics of a session. It is a sink of the session and a tracker in it.
 
-    :param say: told of each alarm at once, inside a hook of ours.
-    :param call: told of the finding of each when an optimizer has stepped.
+    :param say: called with each alarm at once, inside a hook of backprobe.
+    :param call: called with the finding of each alarm after an optimizer has stepped.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class AlarmDispatcher(Tracker):
         self._failed: str | None = None
 
     def begin(self, session: Session) -> None:
-        """What `session` measures is looked at."""
+        """Look for alarms in the statistics of `session` from now on."""
         self._session = session
         session.attach(self)
 
@@ -60,13 +60,13 @@ class AlarmDispatcher(Tracker):
             self._handle = None
 
     def backward(self, recorded: PendingCallRecord) -> None:
-        """Nothing is asked of single calls."""
+        """Ignore single backward calls."""
 
     def step(self, step: Step, session: Session) -> None:
-        """Nor of steps."""
+        """Ignore steps."""
 
     def measured(self, measured: Measured) -> None:
-        """Look for alarms in it."""
+        """Look for alarms in `measured`, and dispatch them."""
         found = self._monitor.add(measured)
         if self._session is None:
             return
@@ -78,7 +78,7 @@ class AlarmDispatcher(Tracker):
                 self._waiting.append(finding_of(alarm, (), self._sites(self._session)))
 
     def _sites(self, session: Session) -> tuple[FindingSite, ...]:
-        """Where the first optimizer was made, as findings have it."""
+        """Return the line that made the first optimizer, as a location of findings."""
         scene = session.scene
         made = (scene.frames.site(one.spot) for one in scene.steps.optimizers.values() if one.spot is not None)
         return tuple(FindingSite("optimizer", site) for site in made if site is not None)[:1]
@@ -101,7 +101,7 @@ class AlarmDispatcher(Tracker):
                 say(f"backprobe: what alarms are told to failed, and is told no more: {self._failed}", sys.stderr)
 
     def end(self) -> None:
-        """The training came to its end: what was noticed last is told."""
+        """Call the user's function with the findings that still wait, at the end of the training."""
         if os.getpid() == self._pid:
             self._tell()
 

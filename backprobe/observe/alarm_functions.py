@@ -1,4 +1,4 @@
-"""The function that is told of alarms, by its name. No torch."""
+"""The user's function for alarms, given by name. No torch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from ..records import Finding
 
 
 def named(text: str) -> Callable[[Finding], object]:
-    """The function that ``MODULE:FUNCTION`` names. Its module is imported when it is called for the first time: what
-    that does, such as drawing random numbers, is no part of a run without alarms.
+    """Return a function that calls ``MODULE:FUNCTION``.
 
-    :raises BackprobeError: there is no such module, as far as can be told without importing it.
+    The module is imported at the first call only: its side effects, such as drawing random numbers, do not happen in a
+    run without alarms.
+
+    :raises BackprobeError: the top-level package does not exist, as far as can be told without importing it.
     """
     name = text.partition(":")[0]
     top = name.partition(".")[0]
@@ -26,7 +28,7 @@ def named(text: str) -> Callable[[Finding], object]:
 
 
 def by_name(text: str) -> Callable[[Finding], object]:
-    """That function. Calling it raises where there is none."""
+    """Return a function that imports and calls ``MODULE:FUNCTION``. The call raises if there is no such function."""
     name, _, function = text.partition(":")
 
     def call(finding: Finding) -> object:

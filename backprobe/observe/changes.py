@@ -1,4 +1,4 @@
-"""What ``--override`` may be, looked at before the script starts. No torch."""
+"""Validation of ``--override`` before the script starts. No torch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ KINDS = ("dtype", "compiled", "device", "seed", "threads")
 
 
 def check(given: Sequence[str]) -> None:
-    """Whether these are changes, each ``KIND=VALUE``.
+    """Check that each of `given` is a valid override, ``KIND=VALUE``.
 
-    :raises BackprobeError: one is not, as far as can be told without torch.
+    :raises BackprobeError: one is invalid, as far as can be told without torch.
     """
     for one in given:
         kind, _, value = one.partition("=")

@@ -314,7 +314,7 @@ class _Failed:
 
 
 class Events:
-    """One tuple of listeners for each event; see Note [Events]."""
+    """The listeners of each event, as one tuple for each, and the dispatch to them; see Note [Events]."""
 
     if TYPE_CHECKING:
 

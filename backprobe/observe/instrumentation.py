@@ -1,9 +1,9 @@
-"""What is attached to torch: everything while a step is recorded, otherwise only an interceptor of engine calls.
+"""Attaches to torch: everything while a step is recorded, otherwise only an interceptor of engine calls.
 
 Note [Not from inside the eye]: while the handler of a function mode runs, torch has taken the mode off the stack, and
 puts it back afterwards whatever was done in between. A switch that is requested inside the handler of the recorder (the
 eye) therefore waits until a module is called, or until a step begins elsewhere. Scripts without modules have no such
-place: when a backward call is over, the recorder is told to stay off the stack.
+place: when a backward call is over, the recorder is marked to stay off the stack.
 
 Note [Held in a test]: torch's own ``TestCase`` compares the length of the stack of function modes before and after each
 test, and removes modes that were added meanwhile. So while a test runs that began after us, the recorder stays on the
@@ -113,7 +113,7 @@ class Instrumentation:
             self._calls.left_to_engine, self._calls.noted_from = True, NONE_RECORDED
 
     def may_record(self) -> bool:
-        """Whether the next step can be recorded: Note [Held in a test]."""
+        """Return whether the next step can be recorded: Note [Held in a test]."""
         return self.on or self._eye.idle or not self._is_held()
 
     def _is_held(self) -> bool:

@@ -1,4 +1,4 @@
-"""Run a script as Python itself would, and watch it from its import of torch on. No torch before that."""
+"""Runs a script as Python itself would, and observes it from its import of torch on. No torch before that."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ if TYPE_CHECKING:
 
 
 class Watching(Protocol):
-    """What watches a script."""
+    """The interface between ``launch`` and the observer of a script."""
 
     def begin(self, program: Program) -> None:
-        """The script is about to start. Torch is not imported here.
+        """Prepare before the script starts. Torch is not imported here.
 
-        :raises BackprobeError: it is not to start.
+        :raises BackprobeError: the script must not start.
         """
         ...
 
     def attach(self, own: tuple[str, ...], script_s: float) -> Session:
-        """Torch has just been imported: the session, started.
+        """Start a session, and return it. Torch has just been imported.
 
-        :param own: folders whose code is the user's though it may be installed.
-        :param script_s: seconds that the script has run until now, its import of torch among them.
-        :raises BackprobeError: this torch cannot be watched.
+        :param own: folders whose code counts as the user's even if it is installed.
+        :param script_s: seconds that the script has run until now, including its import of torch.
+        :raises BackprobeError: this version of torch cannot be observed.
         """
         ...
 
     def forked(self) -> None:
-        """Torch has just been imported in a process that the script forked before."""
+        """Begin in a process that the script forked earlier and that has just imported torch."""
         ...
 
     def failed(self, error: Exception) -> None:
-        """``attach`` failed, and the script goes on as it would alone."""
+        """Note that ``attach`` failed. The script goes on unobserved."""
         ...
 
     def finish(self, error: BaseException | None, code: int) -> None:
-        """The script has ended, with that uncaught error or exit code."""
+        """Report, after the script has ended with that uncaught error or exit code."""
         ...
 
     def abandon(self) -> None:
-        """The script could not begin, or what was asked for cannot be done. Undo, and say nothing."""
+        """Undo everything and print nothing: the script could not begin, or the request cannot be met."""
         ...
 
 
 class _Refused(BaseException):
-    """Ends the script: what was asked for cannot be done. No ``except Exception`` of the script catches it."""
+    """Raised to end the script if the request cannot be met. No ``except Exception`` of the script catches it."""
 
 
 def launch(script: Script, watching: Watching) -> int:
-    """Run `script` as ``__main__``; return its exit code.
+    """Run `script` as ``__main__``, and return its exit code.
 
-    :raises BackprobeError: what was asked for cannot be done.
+    :raises BackprobeError: the request cannot be met.
     :raises CannotStart: Python does not start such a script.
     """
     program = Program(script)
@@ -97,26 +97,26 @@ def launch(script: Script, watching: Watching) -> int:
     if exits is not None and not program.has_begun:
         watching.abandon()
         return code
-    if os.getpid() == process:  # not in a child that was forked and ran to its end: that is not ours to report
+    if os.getpid() == process:  # a forked child that ran to its end reports nothing here
         with program.shadows.ours():
             watching.finish(failed, code)
     if failed is None:
         if exits is None:
             program.leave()
         return code
-    sys.last_value = failed  # as Python has it: what watches a forked child reads it at the end
+    sys.last_value = failed  # as Python sets it; the observer of a forked child reads it at exit
     code = _uncaught(failed)
     program.leave()
     return code
 
 
 class _Attaching:
-    """Has a session attached when torch has been imported, by whomever, and stops it.
+    """Attaches a session once torch has been imported, and stops it at the end.
 
     Note [The thread that is watched]: a session watches the thread that it is started in. That is the main thread,
-    where scripts train, also if another one imports torch to have it ready: then the session is started in the main
-    thread, as soon as that runs. If the main thread waits for another (``join``, a queue, a future), the one that
-    imports torch is the one that works, and is watched itself.
+    where scripts train, even if another thread imports torch in advance: the session is then started in the main thread
+    as soon as that runs. If the main thread waits for another (``join``, a queue, a future), the importing thread does
+    the work, and is watched itself.
     """
 
     def __init__(self, watching: Watching, program: Program) -> None:
@@ -127,9 +127,9 @@ class _Attaching:
         self._imported = TorchImport(self._torch_is_there)
         self._is_over = False
         self._script_began = Moment.now()
-        #: Why the script was ended by us.
+        #: Why backprobe ended the script.
         self.refused: BackprobeError | None = None
-        #: Keeps the callback that the interpreter is to call.
+        #: Keeps the callback alive until the interpreter calls it.
         self._pending: Any = None
 
     def start(self) -> None:
@@ -137,7 +137,7 @@ class _Attaching:
         self._script_began = Moment.now()
 
     def stop(self, error: BaseException | None) -> None:
-        """Nothing is attached from now on; what is attached is taken off. `error`: what ended the script."""
+        """Stop the session, and attach none from now on. `error`: the exception that ended the script."""
         self._imported.stop()
         self._is_over = True
         if self._session is not None:
@@ -172,19 +172,19 @@ class _Attaching:
                 if os.getpid() != self._process:
                     self._watching.forked()
                     return
-                with warnings.catch_warnings():  # of what our modules import; the script may have made them errors
+                with warnings.catch_warnings():  # warnings of our imports, which the script may have turned into errors
                     warnings.simplefilter("ignore")
                     load("observe.session")
                 self._session = self._watching.attach(self._own, script_s)
         except BackprobeError as error:
             self.refused = error
             raise _Refused from None
-        except Exception as error:  # the script runs as it would alone, whatever is wrong with ours
+        except Exception as error:  # an internal error must not disturb the script
             self._watching.failed(error)
 
 
 def _waits(frame: FrameType | None) -> bool:
-    """Whether a thread at that frame waits for another thread."""
+    """Return whether a thread at `frame` waits for another thread."""
     while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename == threading.__file__
@@ -192,8 +192,9 @@ def _waits(frame: FrameType | None) -> bool:
 
 @contextmanager
 def _once(error: BaseException | None) -> Iterator[None]:
-    """A script that was interrupted is not interrupted again inside: a second Ctrl-C comes from a hasty person, or a
-    launcher that passes the first one on, and would take the report from the run."""
+    """Ignore further interrupts in the block if Ctrl-C has ended the script: an impatient user, or a launcher that
+    forwards the signal, would otherwise prevent the report.
+    """
     alone = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if alone and isinstance(error, KeyboardInterrupt) else None
     if before is not signal.default_int_handler:
@@ -212,7 +213,7 @@ def _exit_code(stop: SystemExit) -> int:
         return 0
     if isinstance(stop.code, int):
         return stop.code
-    with suppress(Exception):  # what has no text, or nowhere to go, is left out
+    with suppress(Exception):  # the value may have no text, and stderr may be closed
         if sys.stderr is not None:
             sys.stderr.write(str(stop.code))
         else:
@@ -226,9 +227,9 @@ def _exit_code(stop: SystemExit) -> int:
 
 
 def _uncaught(error: BaseException) -> int:
-    """What Python does with an error that nobody catches, for the script alone: without frames of ours. The exit code.
+    """Handle an uncaught error as Python does, without backprobe's frames in the traceback. Returns the exit code.
 
-    :raises KeyboardInterrupt: where that is the error: the interpreter then dies by the signal, as it would.
+    :raises KeyboardInterrupt: `error` is one: the interpreter then dies by the signal, as it would alone.
     """
     strip(error)
     sys.last_type, sys.last_traceback = type(error), error.__traceback__

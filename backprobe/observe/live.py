@@ -86,7 +86,7 @@ class LiveTrace(Trace):
         assert session is not None
         session.scene.raised = error
         session.stop()
-        session.scene.raised = None  # what it ended is this block, and no script
+        session.scene.raised = None  # the error ended this block, not the script
         if self._alarmed is not None and error is None:
             self._alarmed.end()
         seconds = wall_clock.now() - self._begin
@@ -113,7 +113,7 @@ class LiveTrace(Trace):
 
     @property
     def session(self) -> Session | None:
-        """What watches, or watched, the block; ``None`` before it is entered."""
+        """The session of the block; ``None`` before the block is entered."""
         return self._session
 
     def save(self, path: str | Path) -> Path:
@@ -205,19 +205,19 @@ def trace(
 def diagnose(
     model: nn.Module | None, loss: Any, *, checks: tuple[str, ...] = (), retain_graph: bool = True
 ) -> list[Finding]:
-    """What is wrong with the backward pass of one loss, and where. Leaves ``.grad`` as it was.
+    """Return findings about the backward pass of one loss, with their source lines. Leaves ``.grad`` as it was.
 
-    :param model: the outermost module, so that paths begin there; ``None`` where there is none.
-    :param loss: a function of no arguments that computes the loss, which is what tells most: its forward is watched, so
-        findings name source lines. Or a loss that is there already (a tensor of one element with a graph): then only
-        what an earlier recording knows of its lines can be told, and its graph is kept.
+    :param model: the outermost module, so that paths begin there; ``None`` if there is none.
+    :param loss: a function without arguments that computes the loss. This gives the most precise findings: its forward
+        is observed, so findings name source lines. Or an existing loss, a tensor of one element with a graph: then only
+        source lines of an earlier recording are known, and the graph is kept.
     :param checks: opt-in checks to run: ``"functions"``, ``"checkpoints"``, ``"memory"``.
-    :param retain_graph: keep the graph of a loss that was given.
-    :return: findings, the most important first; none where nothing is wrong. An error that the forward or backward
-        raises is explained, not raised, where there is a finding for it.
-    :raises BackprobeError: ``loss`` is neither, or a topic is unknown.
+    :param retain_graph: keep the graph of a loss that was given as a tensor.
+    :return: findings, the most important first; empty if nothing is wrong. An error that the forward or backward raises
+        is explained by a finding if possible, and raised otherwise.
+    :raises BackprobeError: ``loss`` is neither a function nor a tensor, or a check is unknown.
 
-    The backward is a real one: hooks on parameters are called, those that accumulate too.
+    The backward is a real one: hooks on parameters are called, including those of gradient accumulation.
 
     >>> import torch, backprobe
     >>> model = torch.nn.Linear(3, 1)

@@ -1,4 +1,4 @@
-"""What watching costs on a script of the user's: the same run, each step under a tool chosen by lot."""
+"""Measurement of the overhead on a user's script: one run, in which each step uses a randomly chosen tool."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.optim import optimizer as optim
 
 from .session import Session, Settings
 
-#: Steps at the start that are not counted: warming up, and the close look that backprobe takes at the first ones.
+#: Steps at the start that are not timed: warm-up, and backprobe's thorough inspection of the first steps.
 WARM = 12
 
 
 class Alternate:
-    """Switches the tool at the end of each optimizer step, and takes the times between.
+    """Switches the tool at the end of each optimizer step, and times the steps.
 
-    A step belongs to the optimizer that ends it: where several take turns, each has its own times.
+    A step belongs to the optimizer that ends it: if several optimizers alternate, each has its own times.
     """
 
     def __init__(self, tools: list[str]) -> None:
@@ -50,7 +50,7 @@ class Alternate:
         if self.steps > WARM * len(self.tools):
             self.times[self._tool].setdefault(id(optimizer), []).append(now - self._last)
         self.steps += 1
-        # A generator of our own: the script's random numbers are not touched.
+        # A separate generator, so that the script's random numbers do not change.
         self._state = (1103515245 * self._state + 12345) % 2**31
         self._switch(self.tools[(self._state >> 16) % len(self.tools)])
         self._last = time.perf_counter()

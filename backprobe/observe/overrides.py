@@ -1,7 +1,6 @@
-"""``--override``: a script run as it is but for one thing, to be compared with itself.
+"""``--override``: run a script with one change, to compare it with the unchanged run.
 
-Here something of torch's is replaced, since that is what was asked for: how outermost modules are called, and what sets
-seeds.
+The override replaces functions of torch: the call of outermost modules, and the functions that set seeds.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from .changes import check, no_dtype
 
 
 def change(given: list[str]) -> Callable[[], None]:
-    """Make these changes, each ``KIND=VALUE``; what is returned undoes them.
+    """Apply the overrides, each ``KIND=VALUE``, and return a function that undoes them.
 
-    :raises BackprobeError: there is no such change.
+    :raises BackprobeError: there is no such override.
     """
     check(given)
     undo: list[Callable[[], None]] = []
@@ -60,7 +59,7 @@ def _threads(number: int) -> Callable[[], None]:
 
 
 def _seeded(seed: int) -> Callable[[], None]:
-    """Whatever seed the script sets, it is this one."""
+    """Make every ``torch.manual_seed`` use `seed`, and seed the generators now."""
     before = torch.manual_seed
 
     @wraps(before)
@@ -82,8 +81,9 @@ def _seeded(seed: int) -> Callable[[], None]:
 def _called(
     dtype: torch.dtype | None = None, device: torch.device | None = None, compiled: str = ""
 ) -> Callable[[], None]:
-    """Outermost modules are moved, or compiled, when they are called first; what they are given is moved, and what they
-    give is moved back."""
+    """Move or compile outermost modules at their first call. Inputs of each call are moved too, and results are moved
+    back.
+    """
     before = nn.Module.__call__
     depth = [0]
     known: set[int] = set()

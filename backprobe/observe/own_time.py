@@ -1,12 +1,13 @@
-"""Seconds of our own work, told from the script's.
+"""Measures the time that backprobe itself takes, separately from the script's.
 
-Note [What watching takes]: what happens a few times a step is measured with a clock, from a mark. What
-happens thousands of times is measured in some of its times (``Often``), each of which stands for those since the last
-one. What torch spends on calling us is seen by no clock of ours: it is measured on trivial calls (``overheads``) and
-added for each call. Nothing is counted twice: what is clocked inside something that is clocked, or that happens often,
-is taken off there. What others use the processor for is nobody's: where a clock of ours went on while this thread
-stood, that is noted apart (``stood``), and taken off as far as the thread waited for a processor then (``Cost``): what
-it stood for otherwise, as for a disk, is ours. What is so short that it is hardly ever interrupted needs no such look.
+Note [What watching takes]: work that happens a few times in a step is timed with a clock, from a mark. Work that
+happens thousands of times is timed in a sample (``Often``); each sample represents the occurrences since the last one.
+The time that torch takes to call backprobe cannot be clocked here: it is measured on trivial calls (``overheads``) and
+added for each call. Nothing is counted twice: a timed or frequent piece of work inside another is subtracted from the
+outer one. Time in which other programs used the processor does not count: if the clock went on while this thread did
+not run, the difference is noted separately (``stood``), and subtracted as far as the thread waited for a processor
+(``Cost``). If the thread waited for something else, such as a disk, the time counts as backprobe's. Very short work is
+hardly ever interrupted and needs no such correction.
 """
 
 from __future__ import annotations
@@ -15,22 +16,24 @@ import time
 from collections.abc import Sequence
 
 _clock, _ran = time.perf_counter, time.thread_time
-#: A moment, and the seconds clocked until then.
+#: A time, and the seconds clocked until then.
 Mark = tuple[float, float]
-#: The same, the seconds that this thread had run, and those that it had stood in what was clocked.
+#: The same, the seconds that this thread had run, and the seconds that it had not run during clocked work.
 Begin = tuple[float, float, float, float]
-#: Seconds: who stands no longer has hardly waited for a processor. It is handed on for longer.
+#: Seconds: a thread that did not run for less than this has hardly waited for a processor; the scheduler's slice is
+#: longer.
 BRIEF = 2e-4
 
 
 class Often:
-    """Something of ours that happens often: each of its times is measured while steps are looked at closely, else some,
-    at intervals that fit no period of the script's.
+    """Frequent work of backprobe: each occurrence is timed while steps are inspected closely, otherwise a sample.
 
-    :ivar left: times until the next that is measured.
+    The intervals between samples are random, so that they match no period of the script.
+
+    :ivar left: occurrences until the next timed one.
     """
 
-    #: A time that takes so many times the mean was interrupted: it counts as that much.
+    #: The most that one sample counts, as a multiple of the mean: a longer one was interrupted.
     MOST = 30.0
 
     def __init__(self) -> None:
@@ -40,7 +43,7 @@ class Often:
         self._state = 12345
 
     def add(self, seconds: float, close: bool) -> None:
-        """One of the times since the last that was measured took `seconds`."""
+        """Add a sample of `seconds`. It represents the occurrences since the last sample."""
         since = self._gap - self.left
         if close:
             self._seconds += seconds + (since - 1) * self._mean
@@ -55,7 +58,7 @@ class Often:
 
     @property
     def seconds(self) -> float:
-        """All times so far, those since the last that was measured at the mean."""
+        """Seconds of all occurrences so far; those since the last sample count as the mean."""
         return self._seconds + (self._gap - self.left) * self._mean
 
 
@@ -63,27 +66,27 @@ class OwnTime:
     """Adds up the seconds of a session's own work."""
 
     def __init__(self) -> None:
-        #: Calls of torch's functions, as the eye sees them; calls of modules, on the way in and out.
+        #: Calls of torch functions that the recorder sees; entries into and exits from calls of modules.
         self.ops, self.enters, self.leaves = Often(), Often(), Often()
-        #: Backward calls of steps that pass.
+        #: Backward calls of fast-path steps.
         self.passes = Often()
-        #: What was measured with a clock.
+        #: Seconds measured with a clock.
         self.clocked = 0.0
-        #: Of that, seconds in which the thread stood.
+        #: Of these, seconds in which the thread did not run.
         self.stood = 0.0
-        #: Nodes that ran with a hook, and the seconds that each took longer for it.
+        #: Nodes that ran with a hook, and the extra seconds of each.
         self.nodes, self.per_node = 0, 0.0
 
     def mark(self) -> Mark:
-        """Something of ours begins that happens often: its end is told with ``often``."""
+        """Begin a piece of frequent work; ``often`` ends it."""
         return _clock(), self.clocked
 
     def begin(self) -> Begin:
-        """Our work begins: its end is told with ``since``."""
+        """Begin a piece of backprobe's work; ``since`` ends it."""
         return _clock(), self.clocked, _ran(), self.stood
 
     def since(self, begin: Begin) -> float:
-        """All since `begin` was ours, also what was clocked in it: the seconds."""
+        """End the work that began at `begin`, including work clocked inside it. Returns its seconds."""
         seconds = _clock() - begin[0]
         stood = seconds - (_ran() - begin[2])
         self.clocked = begin[1] + seconds
@@ -91,10 +94,10 @@ class OwnTime:
         return seconds
 
     def ran(self, nodes: int, seconds: float, times: Sequence[float] = (), stood: float = 0.0) -> None:
-        """Hooks on `nodes` nodes took `seconds`.
+        """Account for hooks on `nodes` nodes that took `seconds`.
 
-        :param times: when one was entered and left, in turn; the first is the start.
-        :param stood: seconds that the thread stood meanwhile, in hooks or between them: in those that took long.
+        :param times: when hooks were entered and left, in turn; the first is the start.
+        :param stood: seconds that the thread did not run meanwhile, in long hooks or between them.
         """
         self.nodes += nodes
         self.clocked += seconds
@@ -106,16 +109,18 @@ class OwnTime:
             self.stood += min(ours, stood * ours / (ours + between)) if ours else 0.0
 
     def often(self, often: Often, mark: Mark, elsewhere: float, close: bool) -> None:
-        """One time of `often` began at `mark`; `elsewhere`: seconds since then that were not ours, less those that no
-        clock sees. What was clocked in it stays what it is."""
+        """End a piece of frequent work that began at `mark`. Work clocked inside it is subtracted.
+
+        :param elsewhere: seconds since `mark` that were the script's, less the overhead that no clock sees.
+        """
         often.add(max(_clock() - mark[0] - (self.clocked - mark[1]) - elsewhere, 0.0), close)
 
     @property
     def sampled(self) -> float:
-        """Seconds of what happens often, so far, as they were measured: what was waited in them is in them."""
+        """Seconds of frequent work so far, as sampled; they include waiting."""
         return self.ops.seconds + self.enters.seconds + self.leaves.seconds + self.passes.seconds
 
     @property
     def counted(self) -> float:
-        """The same, and what nodes took longer for their hooks."""
+        """The same, plus the extra time of nodes with hooks."""
         return self.sampled + self.nodes * self.per_node

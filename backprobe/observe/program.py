@@ -1,6 +1,7 @@
-"""What Python runs as ``__main__``: a file, a module, a text, or standard input, as ``python`` with the same arguments.
+"""The program that Python runs as ``__main__``: a file, a module, code or standard input, exactly as ``python`` runs
+it.
 
-No torch. The oracle is the interpreter: ``tests/test_as_python.py`` compares the two.
+No torch. ``tests/test_as_python.py`` compares this with the interpreter.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from typing import Any, Literal
 from ..errors import BackprobeError
 from .shadows import Shadows
 
-#: How a script is named: by its file, as ``-m``, as ``-c``, or as ``-``.
+#: How a script is given: as a file, with ``-m``, with ``-c``, or as ``-``.
 How = Literal["file", "module", "code", "stdin"]
 
 
 class CannotStart(BackprobeError):
-    """Python itself does not start this script.
+    """Raised if Python itself would not start this script.
 
-    :ivar text: what it writes to standard error.
-    :ivar code: with which it exits.
+    :ivar text: what Python would write to standard error.
+    :ivar code: the exit code.
     """
 
     def __init__(self, text: str, code: int) -> None:
@@ -42,7 +43,7 @@ class CannotStart(BackprobeError):
 
 @dataclass(frozen=True)
 class Script:
-    """A script as a person names it on the command line, and its arguments."""
+    """A script as given on the command line, and its arguments."""
 
     how: How
     name: str
@@ -50,7 +51,7 @@ class Script:
 
     @property
     def arguments(self) -> list[str]:
-        """``sys.argv`` as the script finds it first."""
+        """``sys.argv`` at the start of the script."""
         first = {"file": self.name, "module": "-m", "code": "-c", "stdin": "-"}[self.how]
         return [first, *self.args]
 
@@ -58,8 +59,9 @@ class Script:
 class Program:
     """A script that is about to run.
 
-    Note [The script's world]: the module stays ``__main__`` when the script has ended, as it does under Python itself.
-    What runs later (atexit handlers, threads that go on, ``__del__`` of its globals) finds it and can pickle from it.
+    Note [The script's world]: the module stays ``__main__`` after the script has ended, as it does under Python itself.
+    Code that runs later (atexit handlers, remaining threads, ``__del__`` of its globals) finds the module and can
+    pickle from it.
 
     :raises CannotStart: there is no such file, or it cannot be read.
     """
@@ -67,7 +69,7 @@ class Program:
     def __init__(self, script: Script) -> None:
         self.script = script
         self._file, self._text = "", b""
-        #: A folder or an archive with a ``__main__`` in it.
+        #: Whether the script is a folder or an archive that contains ``__main__``.
         self._is_package = False
         if script.how == "file":
             self._file = _absolute(script.name)
@@ -77,7 +79,7 @@ class Program:
 
     @property
     def folder(self) -> str:
-        """The folder whose code is the user's though it may be installed. Call it after ``enter``."""
+        """The folder whose code counts as the user's even if it is installed. Call it after ``enter``."""
         if self.script.how == "module":
             return _folder_of_module(self.script.name) or os.getcwd()
         if self.script.how == "file":
@@ -88,7 +90,7 @@ class Program:
         """Make ``sys.argv``, ``sys.path`` and ``__main__`` those of the script."""
         safe = getattr(sys.flags, "safe_path", bool(sys.flags.isolated))
         if not safe and sys.path[:1] == [os.path.dirname(os.path.realpath(sys.argv[0]))]:
-            del sys.path[0]  # what Python put there for our command; ``__main__.py`` has taken it out itself
+            del sys.path[0]  # the entry that Python added for our command; ``__main__.py`` has removed its own
         if self._is_package:
             sys.path.insert(0, self._file)
         elif not safe:
@@ -108,7 +110,7 @@ class Program:
         return os.path.dirname(os.path.realpath(self._file)) if self.script.how == "file" else ""
 
     def run(self) -> None:
-        """Run it to its end. Raises what it raises."""
+        """Run the program to its end. Its exceptions are raised."""
         if self.script.how == "module":
             runpy._run_module_as_main(self.script.name)  # type: ignore[attr-defined]
         elif self._is_package:
@@ -139,18 +141,18 @@ class Program:
             exec(code, main)
         finally:
             for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # closed, or put in its place by the script
+                with contextlib.suppress(Exception):  # closed, or replaced by the script
                     stream.flush()
 
     @property
     def has_begun(self) -> bool:
-        """Whether Python has found what is to run."""
+        """Whether Python has found the code to run."""
         if self.script.how == "module":
             return sys.argv[:1] != ["-m"]
         return not self._is_package or "__file__" in sys.modules["__main__"].__dict__
 
     def leave(self) -> None:
-        """It has come to its end, or an error of it has been shown: Python takes back what it had put there for it."""
+        """Remove ``__file__`` and ``__cached__`` from ``__main__`` after the script has ended, as Python does."""
         if self.script.how in ("file", "stdin") and not self._is_package:
             main = sys.modules.get("__main__")
             for name in ("__file__", "__cached__"):
@@ -158,22 +160,22 @@ class Program:
 
 
 def compiled_file(text: bytes, file: str) -> CodeType:
-    """The code of a file with that text; errors are those that Python has for a script.
+    """Return the code of a file with that text, or raise the error that Python has for such a script.
 
-    Those of ``compile`` differ where the text is not what its encoding says, or has bytes of value 0.
+    The errors of ``compile`` differ if the text does not match its encoding, or contains null bytes.
     """
     try:
         return compile(text, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         failed = error
-    _parse_as_script(text, file)  # outside of the handler: its error has no other as context
+    _parse_as_script(text, file)  # outside of the handler, so that its error has no context
     raise failed
 
 
 def _parse_as_script(text: bytes, file: str) -> None:
-    """Have the interpreter parse a script from a file, as it does with one on its command line.
+    """Have the interpreter parse the text as a script on its command line.
 
-    :raises SyntaxError: with its own text and place.
+    :raises SyntaxError: with the interpreter's message and position.
     """
     try:
         import ctypes
@@ -209,7 +211,7 @@ def _compiled_text(text: str) -> CodeType:
 
 
 def _absolute(name: str) -> str:
-    """`name` as Python makes it absolute: nothing is taken out of it."""
+    """Return `name` as Python makes it absolute, without normalising it."""
     return name if os.path.isabs(name) else os.getcwd() + os.sep + name
 
 
@@ -225,12 +227,12 @@ def _read(file: str) -> bytes:
 
 
 def python() -> str:
-    """The interpreter as it was called."""
+    """Return the interpreter as it was called."""
     return sys.orig_argv[0] if sys.orig_argv else sys.executable
 
 
 def _folder_of_module(name: str) -> str | None:
-    """The folder that the file of a module is in, found without importing its packages."""
+    """Return the folder of a module's file, without importing its packages."""
     top, *rest = name.split(".")
     try:
         spec: Any = importlib.util.find_spec(top)

@@ -322,7 +322,8 @@ class Session:
     def _look_for_new_lines(self, step: int, seconds: float, mark: Any) -> None:
         """Scan for lines that ran for the first time, after an unrecorded step.
 
-        :param step: the step that is over. :param seconds: how long it took.
+        :param step: the step that is over.
+        :param seconds: how long it took.
         """
         found = self._new_lines()
         if found:
@@ -335,7 +336,7 @@ class Session:
         self._next_look = step + 1 + min(int(SCAN_INTERVAL_RATIO * spent / max(seconds, 1e-6)), 8 + 2 * step)
 
     def _tells(self) -> bool:
-        """Whether records are made of fast-path steps (Note [Brief steps])."""
+        """Return whether records are made of fast-path steps (Note [Brief steps])."""
         return not self.settings.record_ops and bool(self._steps.losses.plain) and self.budget.tells()
 
     def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
@@ -463,7 +464,7 @@ class Session:
         return self._cost
 
     def origins(self) -> Origins:
-        """The places where the nodes of a graph were made, as far as they were recorded."""
+        """Return the places where the nodes of a graph were made, as far as they were recorded."""
         return Origins(self.eye.log, self.modules, self.frames)
 
     def sources(self, seen: Any = ()) -> dict[str, str]:
@@ -473,7 +474,7 @@ class Session:
         return sources(self.names.frames, seen, self.settings.source)
 
     def facts(self) -> Facts:
-        """Facts about the run as a whole, so far."""
+        """Return facts about the run as a whole, so far."""
         self.leaves.whole = self.budget.share is None or self.budget.recorded >= self.budget.steps
         parameters = self.leaves.parameters(self._steps.listed, self._steps.present, self._steps.goes_on)
         seen = tuple(record for records in self._ask("records") for record in records)
@@ -481,7 +482,7 @@ class Session:
         return Facts(parameters, self.unseen(), tuple(sorted(self.settings.checks)), (*seen, self.watched()))
 
     def watched(self) -> Watched:
-        """The record of how much of the run was observed so far."""
+        """Return the record of how much of the run was observed so far."""
         settings, steps = self.settings, self._steps.index
         first, last = (0, steps - 1) if steps else (None, None)
         asked = settings.level, settings.first, settings.last, settings.every
@@ -490,7 +491,7 @@ class Session:
         return Watched(first, last, *asked, self.stopped, settings.budget, *counts)
 
     def unseen(self) -> tuple[Unseen, ...]:
-        """Counts of what was not observed."""
+        """Return counts of what was not observed."""
         found = tuple(one for unseen in self._ask("unseen") for one in unseen)
         return (*self.events.faults.unseen(), *missing(bool(self.calls)), *found)
 
@@ -508,8 +509,9 @@ class Session:
 
 
 class _Handing:
-    """Hands what was seen to a sink. Steps of which an accelerator has yet to tell something wait for it, and those
-    after them: Note [Nothing waits]."""
+    """Passes records to a sink. A step with numbers that are still on an accelerator waits for them, and so do the
+    steps after it: Note [Nothing waits].
+    """
 
     #: The session ends if this part keeps failing.
     vital = True
@@ -517,13 +519,13 @@ class _Handing:
     def __init__(self, sink: Sink, session: Session) -> None:
         self._sink, self._session = sink, session
         self._steps: deque[Step] = deque()
-        #: By step, how much of it is not known yet.
+        #: Step -> how many numbers of it are not known yet.
         self._missing: dict[int, int] = {}
         self.later = Later()
         self._losses = Losses() if session.settings.layer_stats else None
 
     def waits(self, step: Step, losses: list[Any], norms: Sequence[Away] = ()) -> None:
-        """`step` is over; these are parts of its loss, and norms of its parameters."""
+        """Make `step`, which is over, wait for parts of its loss and for norms of its parameters."""
         if losses or norms:
             self._missing[step.index] = bool(losses) + len(norms)
         if losses:

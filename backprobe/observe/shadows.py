@@ -1,8 +1,8 @@
-"""Modules of the user's with names of others: a script imports its own ``statistics.py``. No torch.
+"""Separation of equally named modules: a script may import its own ``statistics.py``. No torch.
 
-Python looks for a module in the script's folder first, and in those of ``PYTHONPATH``. A module of the standard library
-that we have loaded before is taken out of ``sys.modules`` if one of them has a module of the same name, and is there
-again while our own modules are loaded.
+Python looks for a module in the script's folder first, and in those of ``PYTHONPATH``. If one of them has a module of
+the same name as a standard-library module that backprobe has loaded, the latter is removed from ``sys.modules``, and is
+put back while backprobe's own modules are loaded.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from collections.abc import Iterator
 from importlib.machinery import all_suffixes
 from types import ModuleType
 
-#: What Python itself loads before a script: a script's own module of such a name is not found without us either.
+#: Modules that Python itself loads before a script: a script's own module of such a name is not found without backprobe
+#: either.
 _AT_START = frozenset(
     {"sys", "builtins", "_frozen_importlib", "_frozen_importlib_external", "_imp", "_thread", "_warnings", "_weakref"}
     | {"_io", "marshal", "posix", "time", "zipimport", "_codecs", "codecs", "encodings", "_signal", "_abc", "abc", "io"}
     | {"_stat", "stat", "_collections_abc", "genericpath", "posixpath", "os", "_sitebuiltins", "site"}
 )
-#: Packages that we use, and those that they use.
+#: Packages that backprobe uses, and their dependencies.
 _REQUIRED = frozenset({"rich", "safetensors", "pygments", "markdown_it", "mdurl"})
 _STANDARD = os.path.dirname(os.__file__)
 
 
 class Shadows:
-    """Keeps modules of ours and of a script apart that have the same name."""
+    """Separates backprobe's modules from the script's modules of the same name."""
 
     def __init__(self) -> None:
         own = [one for one in sys.path[: _standard_at(sys.path)] if not one.startswith(_STANDARD)]
         offered = set().union(*map(_offered, own))
         self._names = offered & (sys.stdlib_module_names | _REQUIRED) - _AT_START
-        #: Modules that we use, while the script runs.
+        #: Modules that backprobe uses, while the script runs.
         self._ours = self._taken()
 
     def _taken(self) -> dict[str, ModuleType]:
@@ -42,7 +43,7 @@ class Shadows:
 
     @contextlib.contextmanager
     def ours(self) -> Iterator[None]:
-        """What is imported within is what we would import."""
+        """Make imports in the block find backprobe's modules rather than the script's."""
         if not self._names:
             yield
             return
@@ -58,12 +59,12 @@ class Shadows:
 
 
 def _standard_at(path: list[str]) -> int:
-    """Where the standard library is in it."""
+    """Return the position of the standard library in `path`."""
     return next((at for at, one in enumerate(path) if one == _STANDARD), len(path))
 
 
 def _offered(folder: str) -> set[str]:
-    """The top-level modules in a folder."""
+    """Return the names of the top-level modules in a folder."""
     found = set()
     with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
         for entry in entries:

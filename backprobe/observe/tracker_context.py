@@ -35,18 +35,21 @@ STEPS_AFTER_ALARM = 3
 class TrackerContext:
     """The parts of a session that trackers use.
 
-    :ivar origins: gives the places where the nodes of graphs were made, as far as they were recorded until now. :ivar
-    whole: the session observes a script from its start to its end, and not a block of code. :ivar raised: the exception
-    that ended the script, if one did. :ivar code: the exit code of a script that ended; ``signal``: the signal that
-    ended it. :ivar waiting: the watcher of waits for other processes, if there is one. :ivar record_to: the folder of
-    the run, for trackers that write files of their own into it. :ivar look_closely: requests a close inspection of the
-    steps before a number. :ivar hand_on: passes statistics of a step to the sink. :ivar look_again: requests the next
-    statistics soon: the last ones are an alarm if they persist. :ivar next_look: no step from this one on takes the
-    fast path until the number is set again: its loss is needed. :ivar may_pass: functions that are given a step, and
-    whether records are made of fast-path steps (Note [Brief steps]). Each returns how many steps from that one on may
-    take the fast path. :ivar batches: by step, the saved batches of a run without a folder to write them to. :ivar
-    put_back: functions that remove our hooks from the process when observing pauses, also if the listener that should
-    have done so has failed. Each may be called twice.
+    :ivar origins: gives the places where the nodes of graphs were made, as far as they were recorded until now.
+    :ivar whole: the session observes a script from its start to its end, and not a block of code.
+    :ivar raised: the exception that ended the script, if one did.
+    :ivar code: the exit code of a script that ended; ``signal``: the signal that ended it.
+    :ivar waiting: the watcher of waits for other processes, if there is one.
+    :ivar record_to: the folder of the run, for trackers that write files of their own into it.
+    :ivar look_closely: requests a close inspection of the steps before a number.
+    :ivar hand_on: passes statistics of a step to the sink.
+    :ivar look_again: requests the next statistics soon: the last ones are an alarm if they persist.
+    :ivar next_look: no step from this one on takes the fast path until the number is set again: its loss is needed.
+    :ivar may_pass: functions that are given a step, and whether records are made of fast-path steps
+        (Note [Brief steps]). Each returns how many steps from that one on may take the fast path.
+    :ivar batches: by step, the saved batches of a run without a folder to write them to.
+    :ivar put_back: functions that remove our hooks from the process when observing pauses, also if the listener that
+        should have done so has failed. Each may be called twice.
     """
 
     settings: Settings

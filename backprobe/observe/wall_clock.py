@@ -1,7 +1,8 @@
-"""The time of day, for records that are compared with those of other processes, and that durations are taken from.
+"""Wall-clock time for records that are compared with those of other processes, and for durations.
 
-Note [A clock that goes forward]: the system clock is set back and forth (NTP, a person, a virtual machine that wakes).
-What is measured with it comes out negative, or as hours. So it is read once, and the monotonic clock tells the rest.
+Note [A clock that goes forward]: the system clock may be set back or forward (NTP, a user, a virtual machine that wakes
+up). Durations measured with it can be negative, or hours too long. So the system clock is read once, and the monotonic
+clock gives the time since then.
 """
 
 from __future__ import annotations
@@ -12,5 +13,5 @@ _OFFSET = time.time() - time.monotonic()
 
 
 def now() -> float:
-    """Seconds since 1970, by the system's clock as it was when this process began: it never goes back."""
+    """Return the seconds since 1970. Based on the system clock at the start of this process; never goes back."""
     return _OFFSET + time.monotonic()

@@ -1,1 +1,1 @@
-"""A run as one HTML page: the document that it shows, and how it gets to a reader. Never imports torch."""
+"""A run as one HTML page: its data document, and how the page reaches a reader. Never imports torch."""

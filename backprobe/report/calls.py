@@ -1,4 +1,4 @@
-"""Backward calls as columns: which of a run the page shows, their graphs, what their nodes got and gave."""
+"""Backward calls as columns: the choice of calls for the page, their graphs, and the gradients of their nodes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ..traces import TracedStep, numbers_of
 from .columns import clean, column, norms
 from .tables import Modules, Parameters, Sites
 
-#: Nodes and calls that a page holds.
+#: Maximum number of nodes and of calls in a page.
 NODES, CALLS = 300_000, 24
 
 
 class LayoutTable:
-    """Graphs, each once."""
+    """Graph layouts, each stored once."""
 
     def __init__(self, modules: Modules, parameters: Parameters, sites: Sites) -> None:
         self._modules, self._parameters, self._sites = modules, parameters, sites
@@ -57,7 +57,7 @@ class LayoutTable:
         names = [strings.setdefault(n.name, len(strings)) for n in plain]
         ops = [strings.setdefault(n.op or "", len(strings)) for n in plain]
         stacks: dict[tuple[Site, ...], int] = {}
-        same: dict[int, int] = {}  # most nodes share the very tuple
+        same: dict[int, int] = {}  # most nodes share the same tuple object
         for node in plain:
             if id(node.library) not in same:
                 same[id(node.library)] = stacks.setdefault(node.library, len(stacks))
@@ -78,8 +78,9 @@ class LayoutTable:
 
 
 def chosen(steps: Sequence[TracedStep], findings: Iterable[Finding]) -> list[int]:
-    """Positions of the steps whose calls a page shows: those of findings, the first and the last two, and some between
-    at multiples of a power of two, so that most stay as they are while a run grows."""
+    """Return the positions of the steps whose calls a page shows: those of findings, the first and the last two, and
+    some in between at multiples of a power of two, so that most stay the same while a run grows.
+    """
     by_index = {int(i): at for at, i in enumerate(numbers_of(steps))}
     wanted = [by_index[f.step] for f in findings if f.step in by_index]
     last = len(steps) - 1
@@ -89,7 +90,7 @@ def chosen(steps: Sequence[TracedStep], findings: Iterable[Finding]) -> list[int
 
 
 def select(steps: Sequence[TracedStep], positions: Sequence[int]) -> list[BackwardCall]:
-    """Calls of these steps while there is room, oldest first. The first one is taken whatever its size."""
+    """Return calls of these steps as far as they fit, oldest first. The first call is taken whatever its size."""
     found: dict[int, BackwardCall] = {}
     room = NODES
     for position in positions:
@@ -103,7 +104,7 @@ def select(steps: Sequence[TracedStep], positions: Sequence[int]) -> list[Backwa
 
 
 def document(call: BackwardCall, layouts: LayoutTable, sites: Sites) -> dict[str, Any]:
-    """One call as the page reads it."""
+    """Return one call as a document for the page."""
     runs = call.nodes
     words: dict[str, int] = {}
     shapes = []
@@ -145,7 +146,7 @@ def _by_edge(run: NodeRun) -> list[GradStat | None]:
 
 
 def _together(stats: Sequence[GradStat | None]) -> float | None:
-    """Norm of several gradients as one."""
+    """Return the norm of several gradients taken as one vector."""
     known = [g.norm for g in stats if g is not None and g.norm is not None]
     return together(known) if known else None
 
@@ -170,10 +171,10 @@ def _marks(call: BackwardCall) -> list[int]:
 
 
 def _harmful(call: BackwardCall) -> list[BadOp]:
-    """The forward results that were not finite, but for infinities that something took in and gave a finite result
-    for, as softmax does with a mask of -inf.
+    """Return the forward results that were not finite and did harm.
 
-    What was made of a result is found by the edges: views of it are it.
+    Infinities that another op took in and turned into a finite result are left out, as softmax does with a mask of
+    -inf. Users of a result are found along edges, through views.
     """
     wrong = {i: op for op in call.bad_ops for i in _nodes_of(call, op)}
     users: dict[int, list[int]] = {}
@@ -183,7 +184,7 @@ def _harmful(call: BackwardCall) -> list[BadOp]:
                 users.setdefault(edge[0], []).append(i)
     roots = {r.node for r in call.roots}
     harmful = {id(op) for op in call.bad_ops if op.output.nan}
-    # From what was made last backwards: an op is harmful where one that used it is, or nothing did.
+    # From the last op backwards: an op is harmful if one that used its result is, or if no op used it.
     for op in sorted(call.bad_ops, key=lambda op: -op.seq):
         nodes = _nodes_of(call, op)
         stack, seen, used = [*nodes], set(nodes), False
@@ -207,7 +208,7 @@ def _harmful(call: BackwardCall) -> list[BadOp]:
 
 
 def _nodes_of(call: BackwardCall, op: BadOp) -> list[int]:
-    """The nodes that an op made: those with its sequence numbers."""
+    """Return the nodes that an op made: those with its sequence numbers."""
     return [i for i, r in enumerate(call.nodes) if op.first <= r.node.seq <= op.seq]
 
 
@@ -246,8 +247,9 @@ def _about_tensor(role: str, stat: TensorStat) -> str:
 def with_means(
     rows: list[dict[str, Any]], calls: Sequence[BackwardCall], layouts: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """`rows` of layouts with the mean time of each node over those of `calls` that have it, and in how many of
-    them nodes were timed."""
+    """Add to `rows` of layouts the mean time of each node over those of `calls` with that layout, and the number of
+    calls with times.
+    """
     for number, row in enumerate(rows):
         mine = [call for call, layout in zip(calls, layouts, strict=True) if layout == number]
         times = [[r.seconds for r in by if r.seconds is not None] for by in zip(*(c.nodes for c in mine), strict=True)]
@@ -257,7 +259,7 @@ def with_means(
 
 
 def node_of(calls: Sequence[BackwardCall], finding: Finding) -> tuple[int, int] | None:
-    """Where a finding's node is: number of the call among `calls`, and of the node in it."""
+    """Return the position of a finding's node: index of the call among `calls`, and of the node in it."""
     for number, call in enumerate(calls):
         if finding.step is not None and call.step != finding.step:
             continue

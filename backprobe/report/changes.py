@@ -1,12 +1,13 @@
-"""What has to be sent of a document to somebody who has an earlier one. ``page/src/data/merge.ts`` puts it in.
+"""The difference between two versions of a document, sent to a page that has the earlier one.
+``page/src/data/merge.ts`` applies it.
 
-A change is a list, and begins with what is to be done:
+A change is a list, and begins with the operation:
 
-    ["set", value]                 it is another value now
-    ["in", {key: change, ...}]     an object with the same keys: those whose values changed
-    ["list", [part, ...]]          a list made anew; a part is [i, j], the old items from i to j (not included),
+    ["set", value]                 replace by this value
+    ["in", {key: change, ...}]     an object with the same keys: changes of some values
+    ["list", [part, ...]]          a new list; a part is [i, j], the old items from i to j (not included),
                                    [i, change], a changed one of them, or [value], a new one
-    ["more", count, column]        a column: so many of the old numbers, and then these
+    ["more", count, column]        a column: the first `count` old numbers, followed by these
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Change = list[Any]
 
 
 def change(old: Any, new: Any) -> Change | None:
-    """What makes `new`, a part of a document, of `old`; ``None`` where they are the same."""
+    """Return the change that turns `old`, a part of a document, into `new`; ``None`` if they are equal."""
     kind = type(new)
     if type(old) is kind is Column and old["t"] == new["t"]:
         return _column(old, new)
@@ -39,7 +40,7 @@ def _column(old: Column, new: Column) -> Change | None:
     was, now = base64.b64decode(old["b"]), base64.b64decode(new["b"])
     size = array(CODES[new["t"]]).itemsize
     low, high = 0, min(len(was), len(now))
-    while low < high:  # the first `low` bytes are the same, and not all of the first `high` + 1
+    while low < high:  # invariant: the first `low` bytes are equal, the first `high` + 1 are not
         middle = (low + high + 1) // 2
         if was[low:middle] == now[low:middle]:
             low = middle
@@ -58,7 +59,7 @@ def _list(old: list[Any], new: list[Any]) -> Change | None:
         places.setdefault(one, i)
     stays = set(now)
     parts: list[list[Any]] = []
-    end = -1  # of the stretch of old items that the last part is
+    end = -1  # the end, among the old items, of the last part
     for i, one in enumerate(now):
         if 0 <= end < len(was) and was[end] == one:
             end += 1

@@ -1,4 +1,4 @@
-"""Numbers as the page reads them: a type and the base64 of little-endian bytes. See ``page/src/data/document.ts``."""
+"""Numeric columns for the page: a type and the base64 of little-endian bytes. See ``page/src/data/document.ts``."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 
 from ..privacy import private_values
 
-#: A norm that was not measured.
+#: Stands for a norm that was not measured.
 MISSING = -1.0
 _TYPES = {"f": "f32", "d": "f64", "i": "i32", "B": "u8"}
-#: The code of ``array`` by the type of a column.
+#: Type of a column -> type code of ``array``.
 CODES = {name: code for code, name in _TYPES.items()}
-#: What single precision has all its digits for.
+#: Range in which single precision has full accuracy.
 _LEAST, _MOST = 1.2e-38, 3.4e38
 
 
 class Column(dict[str, str]):
-    """A packed column: its type and its bytes. A class of its own tells it from what users wrote."""
+    """A packed column: its type and its bytes. The class distinguishes a column from a dict of the user."""
 
 
 def column(code: str, values: Iterable[Any]) -> Column:
-    """`values` packed; `code` is that of ``array``: f, d, i or B."""
+    """Pack `values`; `code` is a type code of ``array``: f, d, i or B."""
     made = values if isinstance(values, array) and values.typecode == code else array(code, values)
     if sys.byteorder == "big":
         made = array(code, made)
@@ -35,23 +35,25 @@ def column(code: str, values: Iterable[Any]) -> Column:
 
 
 def norms(values: Iterable[float | None]) -> Column:
-    """Norms in single precision, in double where one of them is out of its range: 0 means 0, infinite infinite."""
+    """Pack norms in single precision, or in double if one is out of range, so that 0 and infinity keep their
+    meaning.
+    """
     return reals([MISSING if v is None else v for v in values])
 
 
 def reals(values: Sequence[float]) -> Column:
-    """The same for numbers of either sign."""
+    """Pack numbers of either sign, in single or double precision as ``norms`` does."""
     wide = any(0.0 < abs(v) < _LEAST or _MOST < abs(v) < math.inf for v in values)
     return column("d" if wide else "f", values)
 
 
 def text(value: Any) -> str:
-    """JSON of `value`, a part of a document, as short as it can be."""
+    """Return `value`, a part of a document, as compact JSON."""
     return json.dumps(private_values(value, Column), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def clean(value: Any) -> Any:
-    """`value` as JSON knows it: numbers that are not finite as text, what is unknown as its text."""
+    """Return `value` in a form that JSON can hold: non-finite numbers and unknown objects become text."""
     if isinstance(value, float):
         if math.isfinite(value):
             return value

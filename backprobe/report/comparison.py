@@ -1,4 +1,4 @@
-"""Compared runs as the document of a page: plain JSON. Its shape is in ``page/src/compare/document.ts``."""
+"""Compared runs as the document of a page: plain JSON. Its format is in ``page/src/compare/document.ts``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .tables import Sites
 
 #: Version of the document; the page reads no other.
 FORMAT = 1
-#: Rows of ops on a page, and of one comparison at most.
+#: Maximum number of op rows in a page, and in one comparison.
 ROOM, MOST = 200_000, 50_000
-#: Lines before and after the one that an op is on, points of a curve, findings, letters of a setting.
+#: Lines before and after the line of an op; maximum points of a curve, findings, and characters of a setting.
 AROUND, POINTS, FINDINGS, LETTERS = 7, 2_000, 200, 300
 
 
@@ -47,10 +47,11 @@ def document(
     groups: Sequence[Group] = (),
     traces: Sequence[Trace | None] = (),
 ) -> dict[str, Any]:
-    """What the page shows.
+    """Return the document of a comparison.
 
-    :param sides: the runs; each after the first was compared with the first, and `found` has what that said.
-    :param traces: of each run what else was recorded, where there is something.
+    :param sides: the runs; each after the first was compared with the first.
+    :param found: the results of these comparisons.
+    :param traces: for each run, its other recorded data, if any.
     """
     seen = list(traces) or [None] * len(sides)
     most = min(MOST, max(2_000, ROOM // max(1, len(found))))
@@ -68,7 +69,7 @@ def document(
 
 
 class _Pair:
-    """One comparison."""
+    """The document of one comparison."""
 
     def __init__(
         self, sides: tuple[Side, Side], found: Compared, traces: tuple[Trace | None, Trace | None], most: int
@@ -133,14 +134,14 @@ class _Pair:
         }
 
     def _lines(self, blame: Blame) -> list[dict[str, Any]]:
-        """The source around the suspect in both runs, lines that are the same beside each other."""
+        """Return the source around the suspect op in both runs, with equal lines side by side."""
         places = [op.place if op is not None else None for op in (blame.a, blame.b)]
         parts = [_around(place, kept) for place, kept in zip(places, self._sources, strict=True)]
         return side_by_side(*parts)
 
 
 def side_by_side(a: Sequence[tuple[int, str]], b: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
-    """Numbered lines of two files in rows: ``same``, ``changed``, or there on one side (``a``, ``b``)."""
+    """Align numbered lines of two files in rows: ``same``, ``changed``, or on one side only (``a``, ``b``)."""
     rows: list[dict[str, Any]] = []
     match = difflib.SequenceMatcher(None, [text.rstrip() for _, text in a], [text.rstrip() for _, text in b], False)
     for tag, i, i2, j, j2 in match.get_opcodes():
@@ -153,7 +154,7 @@ def side_by_side(a: Sequence[tuple[int, str]], b: Sequence[tuple[int, str]]) -> 
 
 
 def _around(place: Site | None, kept: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Numbered lines around one; that line alone where the run has not kept those around it."""
+    """Return numbered lines around `place`; only that line if the run has not stored its surroundings."""
     if place is None:
         return []
     lines = kept.get(place.file, "").splitlines()
@@ -165,7 +166,7 @@ def _around(place: Site | None, kept: Mapping[str, str]) -> list[tuple[int, str]
 
 
 def _caller(op: TapeOp, sites: Sites) -> str:
-    """The user's line where the op is in a library that it calls."""
+    """Return the user's line that called the library code in which the op is."""
     if op.inner is None or op.site is None:
         return ""
     return f"{sites.short(op.site.file)}:{op.site.line} {op.site.text}"
@@ -176,7 +177,7 @@ def _early(one: Early) -> dict[str, str]:
 
 
 def _surroundings(a: Tape, b: Tape) -> list[list[str]]:
-    """What is the same around both: kind, name, value."""
+    """Return what is equal in both environments: kind, name, value."""
     rows = []
     for kind in ("versions", "machine", "flags", "variables"):
         one, two = a.about.get(kind, {}), b.about.get(kind, {})
@@ -206,7 +207,7 @@ def _thinned(points: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
 
 
 def _findings(a: Trace | None, b: Trace | None) -> list[dict[str, Any]]:
-    """What was found in the runs: those that both have once. What is in one run only comes first."""
+    """Return the findings of both runs, each once; those in one run only come first."""
     rows: dict[tuple[str, str | None, str], dict[str, Any]] = {}
     for which, trace in (("a", a), ("b", b)):
         for one in trace.findings if trace is not None else ():
@@ -225,7 +226,9 @@ def _line(one: Finding) -> str:
 
 
 def _trace(folder: Path) -> Trace | None:
-    """What else was recorded of a run; nothing of what ``backprobe.trace(record_ops=...)`` wrote."""
+    """Return the trace recorded beside the ops; ``None`` for a folder that ``backprobe.trace(record_ops=...)``
+    wrote.
+    """
     try:
         return load_run(folder) if is_run(folder) else None
     except BackprobeError:

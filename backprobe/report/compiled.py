@@ -1,4 +1,4 @@
-"""What was compiled, as the page reads it: a row for each function, those that took longest first."""
+"""Compiled functions as rows of the page, longest compile time first."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..records import Site
 from ..traces import Trace
 from ..view import compiled as text
 
-#: Functions, and breaks and recompilations of one, that are shown.
+#: Maximum number of functions that are shown, and of graph breaks and recompilations for each.
 MOST, EACH = 200, 20
 
 
 def compiled(trace: Trace, site_of: Callable[[Site | None], int]) -> list[dict[str, Any]]:
-    """Rows; lines are places in the document's list."""
+    """Return the rows; lines are indices into the document's list of sites."""
     return [
         {
             "name": text.name(one),

@@ -1,4 +1,4 @@
-"""A trace as the document of a page: plain JSON, gzipped. Its shape is in ``page/src/data/document.ts``."""
+"""A trace as the document of a page: plain JSON, gzipped. Its format is in ``page/src/data/document.ts``."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ FORMAT = 2
 
 
 def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
-    """What the page shows of `trace`.
+    """Return the document of `trace`.
 
-    :param name: what to call the run.
-    :param version: changes when the run has gone on.
+    :param name: display name of the run.
+    :param version: changes if the run has progressed.
     """
     steps, findings = trace.steps, trace.findings
     script = str(trace.info.get("script", ""))
@@ -80,12 +80,12 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
 
 
 def packed(document: Mapping[str, Any]) -> bytes:
-    """The document as bytes: gzip of its JSON."""
+    """Return the document as bytes: gzip of its JSON."""
     return gzip.compress(text(document).encode("utf-8", "surrogatepass"), 6, mtime=0)
 
 
 def _trails(steps: Sequence[TracedStep], shown: Sequence[int]) -> list[Sequence[ModuleCall]]:
-    """Module calls of the shown steps, oldest first; those that repeat an earlier step's word for word are left out."""
+    """Return the module calls of the shown steps, oldest first, without exact repetitions of an earlier step."""
     found: list[Sequence[ModuleCall]] = []
     for position in sorted(set(shown)):
         calls = steps[position].module_calls
@@ -106,7 +106,7 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
         "cut": not trace.over,
         "thinned": int(info.get("thinned", 0) or 0) + int(info.get("skipped", 0) or 0),
     }
-    shown = ending(trace.processes[0])  # by a sign of its own
+    shown = ending(trace.processes[0])  # the page shows this with an icon
     row["gaps"] = [gap for gap in trace.coverage.gaps if gap != shown]
     row["took"] = "; ".join(text for text in (overhead(info), trace.coverage.summary) if text)
     for key in ("started", "ended", "seconds", "error"):

@@ -1,4 +1,4 @@
-"""The page with a document in it: one file that opens anywhere."""
+"""The page with an embedded document: one file that opens anywhere."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..traces import Trace
 from .columns import text
 from .document import document, packed
 
-#: Where the built page has its data: the text of this element.
+#: The element of the built page whose text holds the data.
 _DATA = '<script id="data" type="text/plain"></script>'
 _TITLE = "<title>backprobe</title>"
 
 
 def page() -> str:
-    """The page as it was built, without data.
+    """Return the page as it was built, without data.
 
-    :raises BackprobeError: it is not there: a checkout whose page was never built.
+    :raises BackprobeError: the page is missing: this is a checkout in which it was never built.
     """
     try:
         return files(__package__).joinpath("page.html").read_text(encoding="utf-8")
@@ -35,14 +35,14 @@ def page() -> str:
 
 
 def filled(made: Mapping[str, Any], title: str = "") -> str:
-    """The page with `made`, a document, in it. Nothing of it is HTML: it is base64."""
+    """Return the page with the document `made` embedded as base64, so that it cannot contain HTML."""
     data = base64.b64encode(packed(made)).decode()
     whole = page().replace(_DATA, f'<script id="data" type="text/plain">{data}</script>', 1)
     return whole.replace(_TITLE, f"<title>{html.escape(title)}: backprobe</title>", 1) if title else whole
 
 
 def served(token: str) -> str:
-    """The page without data: it asks the server that it came from, with `token`."""
+    """Return the page without data: it requests its data from the server, with `token`."""
     meta = f'<meta name="backprobe-live" content="{html.escape(token, quote=True)}">'
     return page().replace(_TITLE, f"{_TITLE}\n    {meta}", 1)
 
@@ -69,9 +69,9 @@ def save(made: Mapping[str, Any], target: Path, title: str) -> Path:
 
 
 def contents(made: Mapping[str, Any], machine: str = "") -> str:
-    """What the page of a document contains that somebody may want to keep to themselves, as a sentence.
+    """Return a sentence that lists the content of a page that a user may not want to share.
 
-    :param machine: the host name of the run, which the page may have or not.
+    :param machine: the host name of the run, which the page may contain.
     """
     run, sources = made["run"], made["sources"]
     kept = [sum(line != NOT_KEPT for line in one["lines"]) for one in sources if not one["library"]]
@@ -85,7 +85,7 @@ def contents(made: Mapping[str, Any], machine: str = "") -> str:
 
 
 def frame(trace: Trace) -> str:
-    """The page inside a notebook's cell."""
+    """Return the page for a notebook's cell, in an iframe."""
     made = document(trace)
     page = html.escape(filled(made, made["run"]["name"]), quote=True)
     style = "width:100%;height:720px;border:1px solid #8886;border-radius:6px"

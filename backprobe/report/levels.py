@@ -1,4 +1,4 @@
-"""Statistics by layer as columns: each quantity a picture of layers against steps, with bounds and alarms."""
+"""Layer statistics as columns: for each quantity an image of layers against steps, with bounds and alarms."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from ..view.outliers import LEAST, WORDS, alarm_text, words
 from .columns import clean, column
 from .tables import Modules, Parameters
 
-#: Columns of a picture, and numbers of all pictures together; with more, neighbouring looks are put together.
+#: Maximum number of columns in an image, and of values in all images together; above it, neighbouring measurements
+#: share a column.
 MOST, ROOM = 200, 600_000
-#: What is not known. A level may be below zero, as a logit.
+#: Stands for an unknown value: levels, such as logits, may be negative.
 UNKNOWN = -math.inf
 
 
 def levels(trace: Trace, modules: Modules, parameters: Parameters) -> dict[str, Any] | None:
-    """As the page reads it; ``None`` where nothing was measured. A picture's numbers come look by look, so that a run
-    that goes on adds to the end."""
+    """Return the layer statistics as a document; ``None`` if nothing was measured. Values of an image come measurement
+    by measurement, so that a growing run appends at the end.
+    """
     looks = trace.measured()
     if not looks:
         return None
@@ -60,12 +62,14 @@ def levels(trace: Trace, modules: Modules, parameters: Parameters) -> dict[str, 
 
 
 def _width(looks: int, names: int) -> int:
-    """Looks in a column: a power of two, so that columns stay as they are while a run grows."""
+    """Return the number of measurements in a column: a power of two, so that columns stay the same while a run
+    grows.
+    """
     return 1 << max(0, math.ceil(math.log2(max(looks / MOST, looks * names / ROOM, 1))))
 
 
 def _by_quantity(names: Mapping[str, None], modules: Modules, parameters: Parameters) -> Mapping[str, Sequence[str]]:
-    """By quantity, the layers that it was measured of, in forward order where that is known."""
+    """Return for each quantity the layers for which it was measured, in forward order if that is known."""
     found: dict[str, list[str]] = {}
     for key in names:
         quantity, _, name = key.partition(OF)
@@ -80,7 +84,9 @@ def _by_quantity(names: Mapping[str, None], modules: Modules, parameters: Parame
 
 
 def _pictures(rows: Sequence[Sequence[float]], width: int, least: bool) -> array[float]:
-    """Rows of `width` neighbouring looks put together: NaN, or else the greatest, or the least, that is known."""
+    """Merge rows of `width` neighbouring measurements: NaN if there is one, otherwise the largest (or smallest) known
+    value.
+    """
     made = array("d")
     for begin in range(0, len(rows), width):
         part = rows[begin : begin + width]
@@ -98,7 +104,7 @@ def _worst(values: Sequence[float], least: bool) -> float:
 def _bounds(
     quantity: str, looks: Sequence[Measured], rows: Sequence[Sequence[float]], bounded: Sequence[bool]
 ) -> list[float]:
-    """By layer, beyond what its level is an alarm, in several looks in a row."""
+    """Return for each layer the level beyond which several measurements in a row raise an alarm."""
     first: list[list[float]] = [[] for _ in bounded]
     for look, row in zip(looks, rows, strict=True):
         if look.step >= FIRST_STEP:
@@ -112,7 +118,7 @@ def _bounds(
 
 
 def _alarms(looks: Sequence[Measured], findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """In the order in which they came. ``finding``: that of the findings which tells it, or -1."""
+    """Return the alarms in order. ``finding``: index of the finding that reports the alarm, or -1."""
     kinds = [finding.kind for finding in findings]
     return [
         {

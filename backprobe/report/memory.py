@@ -1,4 +1,4 @@
-"""What autograd kept for backward, as rows of the page."""
+"""Memory that autograd saved for backward, as rows of the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..traces import Trace
 from .columns import column
 from .tables import Modules, Sites
 
-#: Modules, or groups that are alike, of which the page says what a checkpoint would save.
+#: Maximum number of modules, or groups of equal ones, for which the page estimates the saving of a checkpoint.
 MODULES = 5
 _HELD = {
     "parameter": "parameters hold anyway",
@@ -22,7 +22,9 @@ _HELD = {
 
 
 def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, Any] | None:
-    """Bytes kept for backward in one step that nothing else holds, where the run was asked for them."""
+    """Return the bytes saved for backward in one step that nothing else holds; ``None`` if the run did not measure
+    them.
+    """
     kept = [r for r in trace.facts.of(SavedBytes) if not r.holder]
     seen = trace.facts.one(SavedMemory)
     if not kept:
@@ -69,7 +71,7 @@ def _notes(seen: SavedMemory) -> list[str]:
 
 
 def _curve(seen: SavedMemory) -> list[float]:
-    """Bytes still kept before the first node, and after each one."""
+    """Return the bytes still held before the first node, and after each node."""
     kept = {moment.order: float(moment.nbytes) for moment in seen.curve}  # before the first node: -1
     values, now = [], 0.0
     for order in range(-1, max(kept) + 1):

@@ -1,4 +1,4 @@
-"""The ops of two recorded runs side by side, as columns: what each took and gave, and how far both are apart."""
+"""The ops of two recorded runs side by side, as columns: inputs and outputs of each op, and their differences."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..records import Gap, Print, Tape, TapeOp
 from .columns import column, norms
 from .tables import Sites
 
-#: States of what two runs have: the same bits; other bits, and float64 says that they agree; float64 says that they do
-#: not; there in one run only; other bits, and not calculated again; nothing to compare.
+#: States of a pair: same bits; other bits, but equal according to float64; different according to float64; in one run
+#: only (A or B); other bits, not recomputed; nothing to compare.
 SAME, AGREES, DIFFERS, ONLY_A, ONLY_B, BITS, NOTHING = range(7)
 PHASES = ("forward", "backward", "optimizer", "sink")
-#: Letters of what an op was called with.
+#: Maximum number of characters for the arguments of an op.
 _CALL = 400
-#: A state, how far two values are apart, and how far float64 says that they are.
+#: A state, the difference of two values, and the difference according to float64.
 _State = tuple[int, float | None, float | None]
 Row = tuple[TapeOp | None, TapeOp | None]
 
 
 class Strings:
-    """Texts, each once."""
+    """Texts, each stored once."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -40,9 +40,9 @@ class Strings:
 
 
 class Paired:
-    """The rows of a comparison: partners together, in the order in which they ran.
+    """The rows of a comparison: paired ops in one row, in the order in which they ran.
 
-    :param most: rows that are kept: of more than that, those that differ and the suspect come before others.
+    :param most: maximum number of rows: the suspect and rows that differ have priority.
     """
 
     def __init__(self, a: Tape, b: Tape, found: Compared, sites: tuple[Sites, Sites], most: int) -> None:
@@ -62,11 +62,11 @@ class Paired:
 
     @property
     def suspect(self) -> int:
-        """The row of the op that is named, or -1."""
+        """The row of the suspect op, or -1."""
         return next((n for n, row in enumerate(self.rows) if self._is_suspect(row)), -1)
 
     def document(self) -> dict[str, Any]:
-        """As the page reads it."""
+        """Return the document for the page."""
         numbers = {name: array("i") for name in ("start", "phase", "state")}
         sides = [
             {name: array("i") for name in ("name", "module", "call", "step", "site", "inner", "node", "arguments")}
@@ -98,7 +98,7 @@ class Paired:
         }
 
     def losses(self) -> list[dict[str, Any]]:
-        """By step, what backward calls began from: their sum in either run, ``None`` where it is not known."""
+        """Return by step the sum of the values from which backward calls began, in each run; ``None`` if unknown."""
         found = []
         for one, two in zip(self.a.steps, self.b.steps, strict=False):
             loss = [_loss(tape, step["step"]) for tape, step in ((self.a, one), (self.b, two))]
@@ -125,7 +125,7 @@ class Paired:
         }
 
     def _tensors(self, x: TapeOp | None, y: TapeOp | None, tensors: _Tensors) -> None:
-        """What two partners took, then what they gave."""
+        """Add the inputs of two paired ops, then their outputs."""
         given = [op.inputs if op is not None else () for op in (x, y)]
         for slot in range(max(map(len, given))):
             one, two = (side[slot] if slot < len(side) else None for side in given)
@@ -155,8 +155,9 @@ class Paired:
         return gaps.get((x.index, number))
 
     def _apart(self, x: TapeOp | None, y: TapeOp | None) -> _State:
-        """The state of a row, how far what both gave is apart, and how far float64 says it is: the worst of its
-        results. What a sink takes, or an op that gives no tensor, is its result."""
+        """Return the state of a row, the difference of the outputs, and their difference according to float64: the
+        worst over all outputs. For a sink, or an op without outputs, its inputs count.
+        """
         if x is None or y is None:
             return (ONLY_B if x is None else ONLY_A), None, None
         if x.outputs or y.outputs:
@@ -199,7 +200,7 @@ class Paired:
         )
 
     def _flow(self) -> dict[str, Any]:
-        """By step and phase, of each module the row of the last result that both have, in the order of the forward."""
+        """Return by step and phase the row of each module's last result that both runs have, in forward order."""
         last: dict[tuple[int, str, str], int] = {}
         for number, (x, y) in enumerate(self.rows):
             if x is None or y is None or x.phase not in ("forward", "backward") or not x.outputs or not y.outputs:
@@ -224,7 +225,7 @@ class Paired:
 
 
 class _Tensors:
-    """What ops took and gave, as columns."""
+    """The inputs and outputs of ops, as columns."""
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
@@ -247,7 +248,10 @@ class _Tensors:
         froms: Sequence[int],
         names: Sequence[str],
     ) -> None:
-        """:param kind: 0 what an op took, 1 what it gave."""
+        """Add a tensor of both runs.
+
+        :param kind: 0 for an input of an op, 1 for an output.
+        """
         self._kind.append(kind)
         self._state.append(state)
         self._distance.append(distance)
@@ -273,7 +277,7 @@ def _word(one: Print) -> str:
 
 
 def _shown(states: Sequence[int], most: int, suspects: Sequence[bool]) -> list[int]:
-    """Places of the rows that are kept."""
+    """Return the indices of the rows to keep."""
     if len(states) <= most:
         return list(range(len(states)))
     rank = {DIFFERS: 1, ONLY_A: 1, ONLY_B: 1}
@@ -282,7 +286,7 @@ def _shown(states: Sequence[int], most: int, suspects: Sequence[bool]) -> list[i
 
 
 def _loss(tape: Tape, step: int) -> float | None:
-    """The sum of the numbers that backward calls of a step began from."""
+    """Return the sum of the values from which the backward calls of a step began; ``None`` if unknown."""
     total, found = 0.0, False
     for op, after in pairwise(tape.ops):
         if op.step != step or op.name.partition(".")[0] != "ones_like" or after.phase != "backward" or not op.inputs:
@@ -291,7 +295,7 @@ def _loss(tape: Tape, step: int) -> float | None:
         if value is None or any(n != 1 for n in tape.prints[value].shape):
             return None
         one = tape.prints[value]
-        # The sketch of one number is that number; of zero there is none.
+        # The sketch of a single number is the number itself; zero has no sketch.
         total += float("nan") if one.norm is None else one.sketch[0] if one.sketch else 0.0
         found = True
     return total if found else None

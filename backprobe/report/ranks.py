@@ -1,4 +1,4 @@
-"""The ranks of a run side by side: how each ended, what each step took and gave in each, and what was waited for."""
+"""The ranks of a run side by side: how each ended, time, gradients and losses of each step, and waits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .columns import clean, column
 from .steps import worse
 from .tables import total
 
-#: Cells of one picture; with more, neighbouring steps are put together.
+#: Maximum number of cells in an image; above it, neighbouring steps share a cell.
 ROOM = 200_000
-#: Waits that are listed, the longest.
+#: Maximum number of waits that are listed, longest first.
 WAITS = 500
 
 
 def ranks(trace: Trace, site_of: Callable[[Site | None], int]) -> dict[str, Any] | None:
-    """As the page reads it; ``None`` for a process that was alone."""
+    """Return the ranks as a document; ``None`` for a single process."""
     ran = text.several(trace)
     if not ran:
         return None
@@ -41,13 +41,14 @@ def ranks(trace: Trace, site_of: Callable[[Site | None], int]) -> dict[str, Any]
 
 
 def _number(first: str) -> int:
-    """The index of a finding, from what the terminal says of it."""
+    """Return the index of a finding, parsed from its text in the terminal."""
     return int(first.partition(".")[0]) - 1 if first else -1
 
 
 def _pictures(traces: Mapping[int, Trace]) -> dict[str, Any] | None:
-    """By step and rank: seconds, gradient norm, loss; of neighbouring steps the greatest. Not a number before infinity
-    before what is greater; -infinity: not known."""
+    """Return images of seconds, gradient norm and loss by step and rank. A cell for several steps has the worst value:
+    NaN, then infinity, then the largest. -infinity: unknown.
+    """
     last = max((numbers[-1] for trace in traces.values() if (numbers := numbers_of(trace.steps))), default=-1)
     if last < 0:
         return None
@@ -69,7 +70,7 @@ def _norm(row: StepRow) -> float | None:
 
 
 def _waits(seen: Sequence[RankSeen], began: float, site_of: Callable[[Site | None], int]) -> list[dict[str, Any]]:
-    """The longest waits in collective operations, in the order in which they began."""
+    """Return the longest waits in collective operations, in the order in which they began."""
     found = [(one, wait) for one in seen for wait in one.waits]
     found = sorted(sorted(found, key=lambda item: -item[1].seconds)[:WAITS], key=lambda item: item[1].began)
     return [_wait(one, wait, began, site_of) for one, wait in found]

@@ -1,8 +1,8 @@
-"""A run's page served on this machine, kept up to date while the run goes on.
+"""A local server for a run's page, which updates the page while the run goes on.
 
 Only the loopback interface listens, and every request has to carry the token of the printed address and a ``Host`` of
-this machine: no other page in the browser can read it. There are three addresses and no files. Whatever else is asked
-for, or sent in the place of a request, is answered with one line, and nothing of it is printed.
+this machine, so no other page in the browser can read it. The server knows three addresses and serves no files. Any
+other input is answered with one line, and none of it is printed.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from .document import document, packed
 from .html import served
 from .steps import span
 
-#: Documents that were sent last and are kept, each for a page that asks what has changed since.
+#: Number of documents that are kept, so that a page can ask for the changes since its version.
 KEPT = 3
-#: Seconds that a client may be silent within a request, or take nothing of an answer.
+#: Seconds that a client may be silent within a request, or not read an answer.
 SILENT_S = 30
 
 
 class Source:
-    """The document of a run folder, made again when the run has gone on."""
+    """The document of a run folder, made anew when the run has progressed."""
 
     def __init__(self, folder: Path, rank: int | None = None) -> None:
         self.folder, self._rank = folder, rank
         self._lock = threading.Lock()
-        #: By version, the latest last.
+        #: Version -> document, the latest last.
         self._made: dict[str, dict[str, Any]] = {}
 
     def version(self) -> str:
-        """Changes whenever something was written to the run."""
+        """Return a text that changes whenever the run folder is written to."""
         stamps = []
         for path in (self.folder / FILE, self.folder / f"{FILE}-wal", *sorted(self.folder.glob(f"{PARTS}/*/[rs]*"))):
             try:
@@ -57,7 +57,7 @@ class Source:
         return ".".join(stamps)
 
     def latest(self) -> dict[str, Any]:
-        """The document of the run as it is now.
+        """Return the document of the run as it is now.
 
         :raises BackprobeError: the run cannot be read.
         """
@@ -70,7 +70,7 @@ class Source:
                     made = document(trace, titled(self.folder.name, trace), version)
                 finally:
                     trace.close()
-                if trace.over:  # nobody else wrote: it was the reader, who has put the log in
+                if trace.over:  # there is no other writer: the reader itself merged the log, which changed the version
                     made["version"] = self.version()
                 self._made[made["version"]] = made
                 for old in [*self._made][:-KEPT]:
@@ -78,8 +78,8 @@ class Source:
             return made
 
     def data(self, since: str = "") -> bytes | None:
-        """The document, gzipped; where the one of version `since` is still known, how it has changed; ``None`` where
-        it has not.
+        """Return the document, gzipped; only the changes if the document of version `since` is still known; ``None`` if
+        nothing has changed.
 
         :raises BackprobeError: the run cannot be read.
         """
@@ -90,7 +90,7 @@ class Source:
         return packed(made if before is None else {"since": since, "change": change(before, made)})
 
     def span(self, first: int, end: int) -> bytes:
-        """The steps at positions `first` up to `end` (not included), with less thinning or none, gzipped.
+        """Return the steps at positions `first` up to `end` (not included), gzipped, with less thinning or none.
 
         :raises BackprobeError: the run cannot be read.
         """
@@ -106,15 +106,15 @@ class Server(ThreadingHTTPServer):
     """Serves one run at ``address``.
 
     :param port: 0 takes a free one.
-    :param rank: whose steps are shown, of a run of several processes; see ``load_run``.
-    :raises BackprobeError: the port cannot be had.
+    :param rank: the rank whose steps are shown, for a multi-process run; see ``load_run``.
+    :raises BackprobeError: the port is not available.
     """
 
     daemon_threads = True
 
     def __init__(self, folder: Path, port: int = 0, rank: int | None = None) -> None:
         self.source = Source(folder, rank)
-        self.source.latest()  # a run that cannot be read is said at once
+        self.source.latest()  # reports at once if the run cannot be read
         self.token = secrets.token_urlsafe(18)
         try:
             super().__init__(("127.0.0.1", port), _Handler)
@@ -122,7 +122,7 @@ class Server(ThreadingHTTPServer):
             raise BackprobeError(f"cannot listen on port {port} of 127.0.0.1: {error.strerror}") from error
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say in one line what went wrong here; nothing of clients that went away."""
+        """Print errors of the server in one line; ignore clients that disconnected."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             say(f"backprobe: a request for the page failed: {type(error).__name__}: {error}", sys.stderr)
@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(503, "text/plain; charset=utf-8", f"{without_controls(said)[:500]}\n".encode())
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what is no request, or asks for a method that there is not, in one line."""
+        """Answer an invalid request or an unsupported method in one line."""
         self.close_connection = True
         self._answer(code, "text/plain", b"backprobe answers GET requests for its page.\n")
 
@@ -199,9 +199,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a terminal is for the run."""
+        """Print nothing: the terminal belongs to the run."""
 
 
 def _position(text: str) -> int | None:
-    """The position of a step; ``None`` if `text` is none."""
+    """Return the position of a step; ``None`` if `text` is not a position."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

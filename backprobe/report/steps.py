@@ -1,4 +1,4 @@
-"""The steps of a run as columns: loss, norms over all, and norms by parameter, thinned where there are many."""
+"""The steps of a run as columns: loss, norms over all parameters, and norms by parameter, thinned if there are many."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..view.figures import Figures, ratios_of, with_gradients
 from .columns import column, norms
 from .tables import Order, total
 
-#: Norms of one kind that a page holds; more than that are thinned.
+#: Maximum number of norms of one kind in a page; above it, they are thinned.
 ROOM = 400_000
 _KINDS = ("weight", "gradient", "update")
 
 
 class Steps:
-    """Takes the steps one by one, in order, and holds what the page needs of them.
+    """Collects the steps one by one, in order, with the data that the page needs.
 
     :param count: how many there will be.
     """
@@ -31,7 +31,7 @@ class Steps:
         self._parameters = parameters
         self.count = count
         size = max(len(parameters.names), 1)
-        #: Steps that one bucket covers: a power of two, so that buckets stay as they are while a run grows.
+        #: Number of steps in a bucket: a power of two, so that buckets stay the same while a run grows.
         self.width = 1 << max(0, math.ceil(math.log2(max(1, count * size) / ROOM)))
         self._index: list[int] = []
         self._seconds, self._loss, self._known = array("f"), array("d"), array("B")
@@ -44,7 +44,7 @@ class Steps:
         self._order: tuple[Any, list[int]] = (None, [])
 
     def take(self, row: StepRow, gradients: Gradients) -> None:
-        """The next step, and its gradients."""
+        """Add the next step and its gradients."""
         self.figures.take(row, gradients)
         at = len(self._index)
         self._index.append(row.index)
@@ -71,7 +71,9 @@ class Steps:
         self._ratio.append(statistics.median(ratios) if ratios else -1.0)
 
     def document(self, call_of: Callable[[int], int]) -> dict[str, Any]:
-        """As the page reads it. `call_of` gives the first backward call of a step that the page has, or -1."""
+        """Return the document for the page. `call_of` gives the first backward call of a step that the page has, or
+        -1.
+        """
         starts = range(0, len(self._index), self.width)
         totals = {kind: column("d", values) for kind, values in self._totals.items()}
         return {
@@ -99,14 +101,15 @@ class Steps:
 
 
 def span(trace: Trace, names: Sequence[str], first: int, end: int) -> dict[str, Any]:
-    """The steps at positions `first` up to `end` (not included) as a document's, for parameters in the order of
-    `names`: what a reader looks at closely, with less thinning or none."""
+    """Return the steps at positions `first` up to `end` (not included) as a document, with less thinning or none, for
+    parameters in the order of `names`.
+    """
     rows = trace.step_rows(first, end)
     return read_steps(trace, Order(names), max(end - first, 0), rows, first).document(lambda step: -1)
 
 
 def read_steps(trace: Trace, parameters: Order, count: int, rows: Iterable[StepRow], first: int = 0) -> Steps:
-    """`count` steps of `trace` from position `first` on, whose numbers are `rows`."""
+    """Collect `count` steps of `trace` from position `first` on, whose numbers are `rows`."""
     numbers = Steps(parameters, count)
     for row, gradients in with_gradients(trace, rows, first):
         numbers.take(row, gradients)
@@ -114,7 +117,7 @@ def read_steps(trace: Trace, parameters: Order, count: int, rows: Iterable[StepR
 
 
 class _Series:
-    """Least and greatest norm by bucket and parameter."""
+    """The smallest and largest norm by bucket and parameter."""
 
     def __init__(self, size: int, width: int) -> None:
         self._size, self._width = size, width
@@ -145,20 +148,21 @@ class _Series:
 
 
 def worse(a: float, b: float) -> float:
-    """The one that is not finite, else the greater one."""
+    """Return NaN if one of the values is NaN, otherwise the larger one."""
     return a if a != a or b <= a else b
 
 
 def _least(a: float, b: float) -> float:
-    """The lesser one of those that were measured and are numbers."""
+    """Return the smaller of the values that were measured and are not NaN."""
     if not a >= 0:
         return b
     return a if not b >= 0 else min(a, b)
 
 
 def forwards(trails: Iterable[Sequence[ModuleCall]], module_of: Callable[[str], int]) -> list[dict[str, Any]]:
-    """Norms of what modules returned, by the step in which they were measured: it may be another than the one that
-    was asked for, which had the same calls."""
+    """Return the norms of module outputs by the step in which they were measured. This may be another step with the
+    same calls than the requested one.
+    """
     found: dict[int, dict[str, Any]] = {}
     for calls in trails:
         measured = [c for c in calls if c.norm is not None and c.seen is not None]

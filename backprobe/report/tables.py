@@ -1,4 +1,4 @@
-"""What other parts of a document refer to by number: source lines, modules, parameters."""
+"""Tables that other parts of a document refer to by index: source lines, modules, parameters."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..records import FreeParameter, ModuleCall, Parameter, Site, together
 from ..records.places import cell, lasting
 from ..text import packaged
 
-#: No file longer than this is put into a page, and no more than this of all files together.
+#: Maximum size of a source file in a page, and of all files together.
 SOURCE = 1 << 20
 
 
 class Sites:
-    """Source lines, each once."""
+    """Source lines, each stored once."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._numbers: dict[Site, int] = {}
-        #: Files of the user's, and of libraries.
+        #: Files of the user, and of libraries.
         self._mine: set[str] = set()
         self._libraries: set[str] = set()
 
@@ -32,7 +32,7 @@ class Sites:
         return self._number(site)
 
     def stack(self, library: tuple[Site, ...]) -> list[int]:
-        """Lines of libraries, each called by the one before it."""
+        """Return the indices of library lines, each called by the one before it."""
         self._libraries.update(site.file for site in library)
         return [self._number(site) for site in library]
 
@@ -40,8 +40,9 @@ class Sites:
         return self._numbers.setdefault(site, len(self._numbers))
 
     def short(self, file: str) -> str:
-        """`file` from the folder of the run's script, where it lies inside it; a library's from its package's name; a
-        notebook's cell by its number."""
+        """Return `file` relative to the script's folder if it is inside it; a library's file from its package name on;
+        a notebook's cell by its number.
+        """
         if (number := cell(file)) is not None:
             return number
         if file in self._libraries:
@@ -62,7 +63,7 @@ class Sites:
         ]
 
     def sources(self, kept: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The files that sites are in, the user's first, as the run has kept them: nothing that it names is opened."""
+        """Return the files of all sites, the user's first, with the text stored in the run: no file is opened."""
         rows, room = [], SOURCE
         libraries = self._libraries - self._mine
         files = dict.fromkeys(site.file for site in self._numbers)
@@ -75,7 +76,9 @@ class Sites:
 
 
 class Modules:
-    """Modules by path, in preorder of their first call; those that were never called come where their parent's end."""
+    """Modules by path, in preorder of their first call; modules that were never called come at the end of their
+    parent.
+    """
 
     def __init__(self, calls: Sequence[ModuleCall], others: Iterable[str]) -> None:
         known: dict[str, ModuleCall] = {}
@@ -123,7 +126,7 @@ class Modules:
 
 
 class Order:
-    """Names and their numbers."""
+    """Names and their indices."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -165,11 +168,11 @@ class Parameters(Order):
 
 
 def owner(parameter: str) -> str:
-    """Path of the module that a parameter of this name belongs to."""
+    """Return the path of the module that owns a parameter of this name."""
     return parameter.rpartition(".")[0]
 
 
 def total(values: Iterable[float]) -> float:
-    """2-norm of the whole from the 2-norms of its parts; -1 where there are none. Negative ones are missing."""
+    """Return the 2-norm of a whole from the 2-norms of its parts; -1 if there are none. Negative values are missing."""
     known = [v for v in values if not v < 0]
     return together(known) if known else -1.0

@@ -1,4 +1,4 @@
-"""Tensors that were looked at, as the page reads them."""
+"""Inspected tensors (histograms and maps) as a document for the page."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""What torch keeps in a graph's place for a saved tensor: values in some form, and the version they had.
+"""Objects that replace saved tensors in a graph: the values in some form, and their version.
 
 Note [Cells hold aliases]: Nothing here refers to the tensor that was saved: a node that keeps its own output would keep
-    itself alive. What is held is a detached alias, which shares memory and version counter.
-Note [Versions without memory]: A detached alias whose ``data`` is put on an empty tensor still shares the version
-    counter, and holds no memory: so the version is known also where the values went elsewhere.
+itself alive. A cell holds a detached alias, which shares memory and version counter.
+
+Note [Versions without memory]: A detached alias whose ``data`` is replaced by an empty tensor still shares the version
+counter, and holds no memory. So the version is known even if the values have moved elsewhere.
+
 Note [Nodes are named late]: Reading ``grad_fn`` of every saved tensor would make a Python object for every node, and
-    freeing a deep chain of those overflows the stack. Names are looked up when there is an error to report.
+freeing a deep chain of those overflows the stack. Names are looked up when there is an error to report.
 """
 
 from __future__ import annotations
@@ -22,20 +24,22 @@ from ..torch_texts import AS_STRIDED, IN_PLACE_DETAIL
 
 
 class Held(Protocol):
-    """Values of one tensor in some form. Those that the ledger is to see are ``StandIn`` too."""
+    """The values of one tensor in some form. Forms that the ledger must recognise are ``StandIn`` too."""
 
     @property
     def safe(self) -> bool:
-        """Whether the values stay as they were whatever is written to the tensor that was saved."""
+        """Whether the values stay the same if the tensor that was saved is written."""
         ...
 
     def get(self) -> torch.Tensor:
-        """A tensor with the values, shape, strides, dtype and device of the one that was saved."""
+        """Return a tensor with the values, shape, strides, dtype and device of the one that was saved."""
         ...
 
 
 def plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's memory can be copied and put back: strided, of torch's own class, outside transforms."""
+    """Return whether a tensor's memory can be copied and restored: strided, of torch's own class, outside
+    transforms.
+    """
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
@@ -47,7 +51,7 @@ def plain(tensor: torch.Tensor) -> bool:
 
 
 class Kept(StandIn):
-    """A tensor where it is."""
+    """A tensor that stays where it is."""
 
     __slots__ = ("__weakref__", "note", "tensor")
     safe = False
@@ -55,7 +59,7 @@ class Kept(StandIn):
     def __init__(self, tensor: torch.Tensor, note: object = None) -> None:
         with modes.unseen():
             self.tensor = tensor.detach()  # see Note [Cells hold aliases]
-        #: Lives as long as this does: a share of a budget.
+        #: Lives as long as this object: a share of a budget.
         self.note = note
 
     def get(self) -> torch.Tensor:
@@ -83,7 +87,7 @@ class Foreign(StandIn):
 
 
 class Version:
-    """The version of a tensor when it was saved, and the means to see whether it has moved on."""
+    """The version of a tensor when it was saved, with a check whether it has changed."""
 
     __slots__ = ("leaf", "saved", "shape", "tensor", "token", "type", "view")
 
@@ -94,33 +98,35 @@ class Version:
                 token.data = token.new_empty(0)  # see Note [Versions without memory]
             self.saved = tensor._version
         self.token = token
-        #: Only for the error's text: its node is named as it is then (Note [Nodes are named late]).
+        #: Only for the error's text: the node is looked up then (Note [Nodes are named late]).
         self.tensor = references.tensor_ref(tensor)
         self.view = tensor._is_view()
         self.shape, self.leaf, self.type = tuple(tensor.shape), tensor.is_leaf, tensor.type()
 
     def check(self, packed: object) -> None:
-        """Raise what torch raises where a saved tensor was written in place.
+        """Raise torch's error if the saved tensor was written in place.
 
-        :param packed: what the node has in the tensor's place.
+        :param packed: the object that the node holds instead of the tensor.
         """
         now = self.token._version
         if now != self.saved:
             raise RuntimeError(self._text(now, packed))
 
     def _text(self, now: int, packed: object) -> str:
-        said = saved_by_nodes.in_place_error()  # its words, around what is about this tensor
+        said = saved_by_nodes.in_place_error()  # torch's wording of the error
         found = IN_PLACE_DETAIL.search(said)
         before, after = (said[: found.start()], said[found.end() :]) if found is not None else (f"{said}: ", "")
         name = "" if self.leaf else self._node_name(packed)
         if found is not None and found["op"] == "Exp":  # newer torch shortens the names of nodes
             name = re.sub(r"Backward\d*$", "", name)
-        output = f", which is output 0 of {name}," if name else ""  # torch says 0 whichever it is
+        output = f", which is output 0 of {name}," if name else ""  # torch says 0 whichever output it is
         versions = f"is at version {now}; expected version {self.saved}"
         return f"{before}[{self.type} {list(self.shape)}]{output} {versions}{after}"
 
     def _node_name(self, packed: object) -> str:
-        """The node that made the tensor. Where the tensor is gone: the one node beside the running one that fits."""
+        """Return the name of the node that made the tensor; if the tensor is gone, the only candidate other than the
+        running node.
+        """
         running, tensor = autograd_engine.current_node(), self.tensor()
         if running is not None:
             for name, slot in saved_by_nodes.saved_slots(running):
@@ -130,7 +136,7 @@ class Version:
         if tensor is not None:
             return tensor.grad_fn.name() if tensor.grad_fn is not None else ""
         if self.view:
-            return AS_STRIDED  # what torch makes anew for a view whose memory was written
+            return AS_STRIDED  # the node that torch makes anew for a view whose memory was written
         if running is None:
             return ""
         fitting = set()

@@ -1,15 +1,15 @@
-"""Smaller forms of a flat tensor, and back.
+"""Smaller forms of a flat tensor, and the way back.
 
-Without loss, in the order in which they are tried:
+Lossless forms, in the order in which they are tried:
 
 - bools as bits: one byte for eight (masks of dropout, of comparisons);
 - integers in the narrowest type that holds them all (indices of embeddings and of pooling);
-- floats with many exact zeros as a bit mask and the values that are not zero (after ReLU, dropout), bit for bit: a
-  negative zero is not taken for a zero;
+- floats with many exact zeros as a bit mask and the other values (after ReLU, dropout), bit for bit: a negative zero
+  counts as a value;
 - on request, zlib over the planes of bytes: all first bytes, then all second ones; exponents repeat, mantissas do not.
 
-With loss: a narrower floating-point type. Types with a small range get a power of two as scale, so that the largest
-value fits; a scale of that form costs no precision of its own.
+Lossy: a narrower floating-point type. Types with a small range get a power of two as scale, so that the largest value
+fits; such a scale costs no precision of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def pack_bits(mask: torch.Tensor) -> torch.Tensor:
-    """A flat bool tensor as bytes, the first element in the lowest bit."""
+    """Return a flat bool tensor as bytes, the first element in the lowest bit."""
     padded = torch.zeros(-(-mask.numel() // 8) * 8, dtype=torch.uint8, device=mask.device)
     padded[: mask.numel()] = mask
     weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=mask.device)
@@ -54,7 +54,7 @@ class Bits:
 
 
 class Cast:
-    """Values in a narrower type, with a scale where the type's range is small."""
+    """Values in a narrower type, with a scale if the type's range is small."""
 
     safe = True
 
@@ -76,9 +76,9 @@ class NonZero:
 
     def get(self) -> torch.Tensor:
         mask, values = unpack_bits(self._mask.get(), self._count), self._values.get()
-        bits = values.view(_BITS[values.element_size()])  # else a NaN comes back as another
+        bits = values.view(_BITS[values.element_size()])  # as floats, NaN could change its bits
         flat = torch.zeros(self._count, dtype=bits.dtype, device=bits.device)
-        flat[mask] = bits  # one value stands for all
+        flat[mask] = bits  # a single value represents all
         return flat.view(values.dtype)
 
 
@@ -97,12 +97,14 @@ class Deflated:
 
 
 def _memory(tensor: torch.Tensor) -> Any:
-    """The bytes of a contiguous CPU tensor, without NumPy and without a copy. Used while `tensor` is alive."""
+    """Return the bytes of a contiguous CPU tensor, without NumPy and without a copy. Valid while `tensor` is alive."""
     return memoryview((ctypes.c_char * tensor.numel()).from_address(tensor.data_ptr()))
 
 
 def lossless(flat: torch.Tensor, level: int) -> tuple[str, tuple[torch.Tensor, ...]] | None:
-    """Form and parts, or ``None`` where no form is smaller than nine tenths of the whole."""
+    """Return the name and parts of a lossless form, or ``None`` if no form is smaller than nine tenths of the
+    original.
+    """
     if flat.numel() < 64:
         return None
     if flat.dtype is torch.bool:
@@ -114,26 +116,26 @@ def lossless(flat: torch.Tensor, level: int) -> tuple[str, tuple[torch.Tensor, .
             if dtype.itemsize < flat.element_size() and info.min <= low and high <= info.max:
                 return "cast", (flat.to(dtype),)
     elif flat.is_floating_point() and flat.element_size() in _BITS:
-        # The bits decide: a negative zero is kept as a value.
+        # The bits decide: a negative zero counts as a value.
         mask = flat.view(_BITS[flat.element_size()]).ne(0)
         count = int(mask.sum())
         if count * flat.element_size() + flat.numel() / 8 < 0.9 * flat.numel() * flat.element_size():
             values = flat[mask]
             bits = values.view(_BITS[flat.element_size()])
-            if count and bool((bits == bits[0]).all()):  # a mask of dropout: zeros and 1/(1-p)
+            if count and bool((bits == bits[0]).all()):  # a dropout mask: zeros and 1/(1-p)
                 values = values[:1].clone()
             return "nonzero", (pack_bits(mask), values)
     if level and flat.numel():
         planes = flat.detach().cpu().view(torch.uint8).view(-1, flat.element_size()).t().contiguous()
         packed = zlib.compress(_memory(planes), level)
         if len(packed) < 0.9 * planes.numel():
-            # A copy: memory of torch's own, which whoever measures memory sees.
+            # A copy, so that the memory is torch's own and memory measurements see it.
             return "zlib", (torch.frombuffer(bytearray(packed), dtype=torch.uint8).clone(),)
     return None
 
 
 def restore(form: str, parts: list[Held], flat: torch.Tensor) -> Held:
-    """What gives `flat` back from the parts of its form, which are held somewhere."""
+    """Return an object that restores `flat` from the parts of its form."""
     if form == "bits":
         return Bits(parts[0], flat.numel())
     if form == "cast":
@@ -144,14 +146,16 @@ def restore(form: str, parts: list[Held], flat: torch.Tensor) -> Held:
 
 
 def narrowed(flat: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, float] | None:
-    """`flat` in a narrower floating-point type, and the scale to multiply with; ``None`` where it is not wider."""
+    """Return `flat` in a narrower floating-point type, and the scale to multiply by; ``None`` if the type is not
+    narrower.
+    """
     if not flat.is_floating_point() or flat.element_size() <= dtype.itemsize or not flat.numel():
         return None
     most = torch.finfo(dtype).max
-    if most >= 1e38:  # as wide a range as float32 has
+    if most >= 1e38:  # as wide a range as float32
         return flat.to(dtype), 1.0
     finite = torch.where(torch.isfinite(flat), flat.abs(), 0)
     largest = float(finite.max())
-    # As large as the type can hold, so that small values lose least; no scale where there is nothing to scale.
+    # As large as the type can hold, so that small values lose least; no scale if all values are zero.
     scale = 2.0 ** math.ceil(math.log2(largest / most)) if largest > 0 else 1.0
     return (flat / scale).to(dtype), scale

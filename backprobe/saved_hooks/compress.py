@@ -1,4 +1,4 @@
-"""The layer that keeps saved tensors in a smaller form."""
+"""The layer that stores saved tensors in a smaller form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .copies import CopyingLayer
 
 
 class Compressed(CopyingLayer):
-    """See ``offload.compressed``."""
+    """The layer of ``offload.compressed``."""
 
     words = "compressed (their size as they were)"
 

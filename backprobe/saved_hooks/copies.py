@@ -1,11 +1,12 @@
-"""Layers that put a copy of the memory elsewhere, once for all tensors that share it.
+"""Layers that copy memory elsewhere, once for all tensors that share it.
 
 Note [Shared copies]: Two saved tensors on the same memory share one copy if neither the version nor, on the CPU, the
-    content has changed between: a write through ``.data`` or from NumPy moves no version. On other devices the version
-    alone decides, because reading a sum there would make the program wait.
-Note [Copies of views]: The memory of a view is copied whole where the view spans a good part of it, since others of its
-    views follow (query, key and value of one projection); and only the span of the view where it does not (a batch of a
-    data set).
+content has changed in between: a write through ``.data`` or from NumPy does not change the version. On other devices
+the version alone decides, because reading a checksum there would make the program wait.
+
+Note [Copies of views]: The memory of a view is copied as a whole if the view spans a good part of it, since other views
+of it usually follow (query, key and value of one projection); otherwise only the span of the view is copied (a batch of
+a data set).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from ..torch_internals import modes, storage_ids
 from .cells import Held
 from .layers import Layer
 
-#: A view that spans at least this part of its memory has the whole copied (Note [Copies of views]).
+#: Minimum part of the memory that a view has to span for the whole to be copied (Note [Copies of views]).
 WHOLE = 0.25
 
 
 class Shared:
-    """One copy of memory, and what was restored from it while somebody still uses that."""
+    """A copy of some memory, and the restored storage while it is in use."""
 
     __slots__ = ("__weakref__", "_dtype", "_held", "_lock", "_restored", "nbytes", "policy", "print", "source")
 
@@ -36,17 +37,17 @@ class Shared:
         self, held: Held, flat: torch.Tensor, policy: str, source: torch.UntypedStorage, print_: tuple[int, int] | None
     ) -> None:
         self._held, self._dtype = held, flat.dtype
-        #: Bytes that were copied, and words for the ledger.
+        #: Bytes that were copied, and the policy's description for the ledger.
         self.nbytes, self.policy = flat.numel() * flat.element_size(), policy
-        #: Says whether the storage still exists; its key cannot be used again before that.
+        #: Whether the storage still exists; its key is not reused before it is freed.
         self.source = weakref.ref(source)
         self.print = print_
-        #: To the storage: torch makes new tensors of what an unpack hook gives, on the same memory.
+        #: The restored storage: torch makes new tensors on the memory that an unpack hook returns.
         self._restored: weakref.ref[torch.UntypedStorage] | None = None
         self._lock = threading.Lock()
 
     def flat(self) -> torch.Tensor:
-        """The copied elements, back where they came from."""
+        """Return the copied elements on their original device."""
         with self._lock:
             known = self._restored() if self._restored is not None else None
             if known is not None:
@@ -81,7 +82,7 @@ class Viewed(StandIn):
 
 
 def span(tensor: torch.Tensor) -> tuple[int, int]:
-    """First element of a tensor in its memory, and the one after its last."""
+    """Return the index of a tensor's first element in its memory, and the index after its last."""
     first = tensor.storage_offset()
     if tensor.numel() == 0:
         return first, first
@@ -90,7 +91,9 @@ def span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def fingerprint(flat: torch.Tensor) -> tuple[int, int]:
-    """Two sums over the bits of a CPU tensor, weighted by row and by column, so that moved values show too."""
+    """Return two sums over the bits of a CPU tensor, weighted by row and by column, so that moved values change them
+    too.
+    """
     raw = flat.view(torch.uint8)
     whole = raw.numel() // 8192 * 8192
     tail = raw[whole:].to(torch.int64)
@@ -106,7 +109,9 @@ def fingerprint(flat: torch.Tensor) -> tuple[int, int]:
 
 
 class CopyingLayer(Layer):
-    """Takes the memory that a tensor is a view of. Subclasses say in ``store`` where a flat tensor goes."""
+    """A layer that copies the memory that a tensor is a view of. Subclasses define in ``store`` where a flat tensor
+    goes.
+    """
 
     words = ""
 
@@ -136,7 +141,7 @@ class CopyingLayer(Layer):
 
     @abstractmethod
     def store(self, flat: torch.Tensor) -> Held | None:
-        """A copy of a flat tensor, or ``None`` where it is better left as it is."""
+        """Return a copy of a flat tensor, or ``None`` to leave it where it is."""
 
 
 class Moved:
@@ -153,14 +158,14 @@ class Moved:
 
 
 class OnCpu(CopyingLayer):
-    """See ``offload.on_cpu``."""
+    """The layer of ``offload.on_cpu``."""
 
     words = "moved to the CPU"
 
     def __init__(self, pin: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._pin = pin
-        #: Tests without an accelerator set it: the copy is then made on the CPU.
+        #: Set by tests without an accelerator: copies are then made on the CPU.
         self._also_cpu = False
 
     def takes(self, tensor: torch.Tensor) -> bool:
@@ -168,7 +173,7 @@ class OnCpu(CopyingLayer):
 
     def store(self, flat: torch.Tensor) -> Held:
         pinned = self._pin and flat.is_cuda
-        # On the stream that the forward runs on: the copy waits for the values, and the memory is used again after it.
+        # On the stream of the forward: the copy waits for the values, and the memory is reused only after it.
         copy = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=pinned)
         copy.copy_(flat, non_blocking=pinned)
         self.held += copy.numel() * copy.element_size()

@@ -1,8 +1,9 @@
-"""Saved tensors in files: one safetensors file for each piece of memory, gone when nobody needs it.
+"""Saved tensors in files: one safetensors file for each storage, deleted when it is no longer needed.
 
 Note [Folders with a lock]: A folder belongs to one layer of one process, which holds a lock on a file in it as long as
-    it lives: the kernel drops the lock when the process dies, however it dies. A folder whose lock can be had is left
-    over from a crash.
+it lives: the kernel drops the lock when the process dies, however it dies. A folder that is not locked is left over
+from a crash.
+
 Note [Folders and forks]: A forked child inherits the finalizers, and must not remove its parent's files.
 """
 
@@ -27,15 +28,16 @@ from .copies import CopyingLayer
 
 try:
     import fcntl
-except ImportError:  # Windows: nothing is swept there
+except ImportError:  # Windows: no cleanup of leftover folders
     fcntl = None  # type: ignore[assignment]
 
 PREFIX = "backprobe-saved-"
 
 
 class Folder:
-    """A folder of one's own under `parent`, removed when nothing refers to it, and at the end of the process; see
-    Note [Folders with a lock]."""
+    """A new folder under `parent`, removed when nothing refers to it, and at the end of the process; see
+    Note [Folders with a lock].
+    """
 
     def __init__(self, parent: Path) -> None:
         try:
@@ -53,7 +55,7 @@ class Folder:
 
 
 def _locked(parent: Path) -> tuple[Path, IO[str]]:
-    """A new folder, and its lock. Another process may sweep between the making and the locking: then make another."""
+    """Return a new folder, and its lock. If another process sweeps before the folder is locked, make another one."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         lock = open(path / "lock", "w")  # noqa: SIM115
@@ -72,7 +74,7 @@ def _remove(path: Path, lock: IO[str], owner: int) -> None:
 
 
 def sweep(parent: Path) -> list[Path]:
-    """Remove folders under `parent` whose process is gone; those that were removed."""
+    """Remove folders under `parent` whose process is gone, and return them."""
     gone: list[Path] = []
     if fcntl is None:
         return gone
@@ -82,13 +84,13 @@ def sweep(parent: Path) -> list[Path]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path, ignore_errors=True)
                 gone.append(path)
-        except OSError:  # in use, or of another user, or being made or removed just now
+        except OSError:  # in use, of another user, or just being made or removed
             continue
     return gone
 
 
 class Filed:
-    """A flat tensor in a file. The file goes with it."""
+    """A flat tensor in a file. The file is deleted with this object."""
 
     __slots__ = ("__weakref__", "_device", "_folder", "_owner", "_path")
     safe = True
@@ -107,12 +109,12 @@ class Filed:
 
     def __del__(self) -> None:
         if os.getpid() == self._owner:  # see Note [Folders and forks]
-            with contextlib.suppress(OSError):  # the folder went first, as at the end of the process
+            with contextlib.suppress(OSError):  # the folder was removed first, as at the end of the process
                 os.unlink(self._path)
 
 
 class OnDisk(CopyingLayer):
-    """See ``offload.on_disk``."""
+    """The layer of ``offload.on_disk``."""
 
     words = "written to disk"
 
@@ -123,20 +125,20 @@ class OnDisk(CopyingLayer):
 
     @property
     def folder(self) -> Path | None:
-        """Where the files are while the block runs."""
+        """The folder of the files while the block runs."""
         return self._folder.path if self._folder is not None else None
 
     def start(self) -> None:
         self._folder = Folder(self._parent)
 
     def stop(self) -> None:
-        self._folder = None  # what was saved still refers to it
+        self._folder = None  # saved tensors still refer to it
 
     def store(self, flat: torch.Tensor) -> Held:
         assert self._folder is not None
         nbytes = flat.numel() * flat.element_size()
         path = self._folder.new()
-        held = Filed(self._folder, path, flat.device)  # first, so that a half-written file is removed too
+        held = Filed(self._folder, path, flat.device)  # made first, so that an incomplete file is removed too
         try:
             save_file({"saved": flat.clone() if flat.storage_offset() else flat}, path)
         except (OSError, SafetensorError) as error:

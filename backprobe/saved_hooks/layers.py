@@ -1,12 +1,14 @@
-"""Policies as layers: each one a pair of saved-tensor hooks that hands on to those around it.
+"""Policies as layers: each is a pair of saved-tensor hooks that passes tensors on to the layer around it.
 
-Torch applies the innermost pair only. So the layer that is entered last is the one that torch calls, and it passes on
-what it does not take, and what it makes of the rest, to the layer around it.
+Torch applies the innermost pair only. So torch calls the layer that was entered last, and that layer passes on the
+tensors that it does not take, and its results for the others, to the layer around it.
 
-Note [Pairs that are not ours]: A pair that is not ours ends the chain: it gets what is left, and what it gives is asked
-    for first. There is no version check of ours then, as there is none without us.
-Note [Layers inside a checkpoint]: Inside a checkpointed function nothing is kept for backward, so there is nothing to
-    place: a layer entered there does nothing.
+Note [Pairs that are not ours]: A pair of hooks that is not ours ends the chain: it packs what is left, and its
+unpacking comes first. There is no version check of ours then, as there is none without backprobe.
+
+Note [Layers inside a checkpoint]: Inside a checkpointed function nothing is saved for backward, so a layer that is
+entered there does nothing.
+
 Note [Layers belong to a thread]: A layer belongs to the thread that entered it, as torch's own stack of hooks does.
 """
 
@@ -31,7 +33,7 @@ from .cells import Cell, Foreign, Held, Kept, Version, plain
 
 
 class Gate:
-    """Which modules' calls are running: open inside the chosen ones. Per thread."""
+    """Tracks which modules' calls are running: open inside the chosen modules. Per thread."""
 
     def __init__(self, model: nn.Module, select: Selection) -> None:
         wanted = Choice(select)
@@ -62,7 +64,7 @@ class Gate:
 
 
 class Share:
-    """A part of a budget, given back when nobody holds it any more."""
+    """A part of a budget, returned when this object is freed."""
 
     __slots__ = ("__weakref__", "_budget", "size")
 
@@ -70,11 +72,11 @@ class Share:
         self._budget, self.size = budget, size
 
     def __del__(self) -> None:
-        self._budget.free += self.size  # one bytecode too many to be atomic, and only an aim
+        self._budget.free += self.size  # not atomic; the budget is only approximate
 
 
 class Budget:
-    """Bytes that may stay where they are at one time; each storage counts once."""
+    """The number of bytes that may stay where they are at one time; each storage counts once."""
 
     def __init__(self, size: int) -> None:
         self.free = size
@@ -90,14 +92,14 @@ class Budget:
 
 
 class Layer(ABC):
-    """A policy as a context manager. Subclasses say in ``place`` what becomes of a tensor that they take.
+    """A policy as a context manager. Subclasses define in ``place`` how a tensor that they take is stored.
 
-    :ivar tensors: saved tensors that this layer took.
+    :ivar tensors: number of saved tensors that this layer took.
     :ivar bytes: their memory, each storage once for each time that it was placed.
-    :ivar held: what is held for it instead.
+    :ivar held: bytes that are stored instead.
     """
 
-    #: Whether mutating what is kept is right, as far as this layer knows.
+    #: Whether in-place writes to saved tensors are harmless under this layer.
     lenient = False
 
     def __init__(
@@ -183,7 +185,7 @@ class Layer(ABC):
         return layer is not None
 
     def pack(self, tensor: torch.Tensor) -> Held:
-        """Place a tensor, or hand it on."""
+        """Place a tensor, or pass it on."""
         if self.takes(tensor):
             share = self._budget.take(tensor.untyped_storage()) if self._budget is not None else None
             if share is None:
@@ -196,7 +198,7 @@ class Layer(ABC):
         return self.hand_on(tensor)
 
     def takes(self, tensor: torch.Tensor) -> bool:
-        """Whether this layer is meant: parameters and buffers stay in memory whatever a policy does."""
+        """Return whether this layer takes a tensor: parameters and buffers stay in memory under every policy."""
         if not plain(tensor) or (self._gate is not None and not self._gate.open):
             return False
         base = tensor._base if tensor._is_view() and tensor._base is not None else tensor
@@ -210,7 +212,7 @@ class Layer(ABC):
         """Return the object stored for a tensor that this layer takes."""
 
     def hand_on(self, tensor: torch.Tensor) -> Held:
-        """To the layer around this one, to the pair around it, or nowhere: the tensor stays."""
+        """Pass a tensor to the layer around this one, or to the pair around it; without either, the tensor stays."""
         outer = self._outer
         if isinstance(outer, Layer):
             return outer.pack(tensor)
@@ -230,7 +232,7 @@ def _unpack(cell: Cell) -> torch.Tensor:
 
 
 class Pair(Layer):
-    """A pair of the user's as a layer: composes with those around it, and checks versions."""
+    """A pair of hooks of the user as a layer: composes with the layers around it, and checks versions."""
 
     def __init__(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> None:
         super().__init__()
@@ -248,7 +250,7 @@ class Pair(Layer):
         return Repacked(*self._split(packed), self._user_unpack)
 
     def _split(self, packed: Any) -> tuple[Any, list[Held]]:
-        """The packed object with its tensors taken out, and what became of these in the layers around."""
+        """Return the packed object without its tensors, and the results of passing those to the layers around."""
         found: list[Held] = []
 
         def out(value: Any) -> Any:
@@ -272,7 +274,7 @@ class _Hole:
 
 
 class Repacked(StandIn):
-    """What a user's pair made of a tensor, with the tensors in it placed by the layers around."""
+    """The object that a user's pair packed, with the tensors in it placed by the layers around."""
 
     __slots__ = ("content", "parts", "unpack")
     safe = False

@@ -1,5 +1,4 @@
-"""The ledger: which memory a graph keeps for backward, who asked for it, and who else holds it. Plain data and its
-text."""
+"""The ledger: the memory that a graph saves for backward, by origin, and its other holders. Plain data and its text."""
 
 from __future__ import annotations
 
@@ -24,8 +23,11 @@ class Row:
 
 
 class Ledger:
-    """What a graph keeps for its backward. ``bytes`` is what running the backward gives back: no storage counts twice,
-    and memory that a parameter, a buffer, a variable of yours or another graph holds as well is told apart."""
+    """The memory that a graph saves for its backward.
+
+    ``bytes`` is what running the backward frees: each storage counts once, and memory that a parameter, a buffer, a
+    variable of yours or another graph also holds is listed separately.
+    """
 
     def __init__(self, reading: Reading | None = None, trials: Callable[..., Any] | None = None) -> None:
         self._reading = reading
@@ -46,16 +48,18 @@ class Ledger:
 
     @property
     def bytes(self) -> int:
-        """Bytes that only this graph holds: what its backward frees."""
+        """Bytes that only this graph holds: its backward frees them."""
         return sum(e.nbytes for e in self._read().entries if not e.holder)
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all storages that the graph refers to, whoever else holds them."""
+        """Bytes of all storages that the graph refers to, including those with other holders."""
         return sum(e.nbytes for e in self._read().entries)
 
     def held_bytes(self, holder: str) -> int:
-        """Bytes that the graph keeps and ``holder`` holds too: "parameter", "buffer", "variable", "graph", "other"."""
+        """Return the bytes that the graph keeps and ``holder`` holds too: "parameter", "buffer", "variable", "graph",
+        "other".
+        """
         return sum(e.nbytes for e in self._read().entries if e.holder == holder)
 
     @property
@@ -70,28 +74,30 @@ class Ledger:
 
     @property
     def curve(self) -> list[SavedMoment]:
-        """What is still kept after each node of a backward that does not retain the graph, in the engine's order.
+        """The bytes still kept after each node of a backward that does not retain the graph, in the engine's order.
 
-        From the graph, not from running it: gradients, and what a checkpoint computes again, are not in it; ``measure``
-        and ``try_checkpoint`` run the step."""
+        Computed from the graph without running it: gradients, and memory for recomputing a checkpoint, are not
+        included; ``measure`` and ``try_checkpoint`` run the step.
+        """
         return list(self._read().curve)
 
     @property
     def modules(self) -> list[SavedModule]:
-        """For each module that was called in the block, what checkpointing it would save: those that save most first.
+        """The estimated saving of checkpointing each module that was called in the block, largest first.
 
-        Worked out from the graph, as bytes that are kept inside it only, minus its inputs: nothing is run.
-        ``try_checkpoint`` runs the step both ways, and measures time and the peak as well. Empty for a ledger that was
-        made from a loss."""
+        Computed from the graph without running anything, as the bytes that are kept inside the module only, minus its
+        inputs. ``try_checkpoint`` runs the step both ways, and measures time and the peak as well. Empty for a ledger
+        that was made from a loss.
+        """
         return list(self._read().modules)
 
     @property
     def nodes(self) -> int:
-        """Nodes of the graph."""
+        """Number of nodes in the graph."""
         return self._read().nodes
 
     def by(self, what: str) -> list[Row]:
-        """``bytes`` by "module", "op", "line" or "dtype", most first. They add up to ``bytes``.
+        """Return ``bytes`` by "module", "op", "line" or "dtype", most first. They add up to ``bytes``.
 
         :raises BackprobeError: ``what`` is something else.
         """
@@ -125,9 +131,9 @@ class Ledger:
     def try_checkpoint(self, select: Any, step: Callable[[], Any], rounds: int = 5) -> Any:
         """Run ``step`` with and without the chosen modules checkpointed, and measure: see ``offload.measure``.
 
-        Of modules inside one another the outermost is checkpointed.
+        Of nested modules, the outermost is checkpointed.
 
-        :raises BackprobeError: the ledger was made from a loss and has no model, or nothing fits ``select``.
+        :raises BackprobeError: the ledger was made from a loss and has no model, or nothing matches ``select``.
         """
         return self._with_model()("checkpoint", select, step, rounds)
 
@@ -146,7 +152,7 @@ class Ledger:
     # Text
 
     def summary(self) -> list[str]:
-        """The sums, one line each."""
+        """Return the sums, one line each."""
         reading = self._read()
         storages = [e for e in reading.entries if not e.holder]
         lines = [
@@ -175,7 +181,7 @@ class Ledger:
         return lines
 
     def top(self, count: int = 10) -> str:
-        """The largest entries that only the graph holds, as text."""
+        """Return the largest entries that only the graph holds, as text."""
         entries = [e for e in self._read().entries if not e.holder]
         return text_table(_HEAD, [_cells(e) for e in entries[:count]], {0}) or "  ".join(_HEAD)
 

@@ -1,9 +1,9 @@
-"""A layer under which writing in place into saved tensors is right: values are cloned before they are lost.
+"""A layer that makes in-place writes to saved tensors harmless: values are cloned before they are overwritten.
 
-``torch.autograd.graph.allow_mutation_on_saved_tensors`` does the same by the address of the tensor that is written.
-A write through a view that begins elsewhere (``b[1:].mul_(2)``) has another address: it makes no clone, and the
-gradient is wrong without an error. Here the memory decides, and the clone belongs to what was saved: the backward
-may run outside the block.
+``torch.autograd.graph.allow_mutation_on_saved_tensors`` does the same by the address of the tensor that is written. A
+write through a view that begins elsewhere (``b[1:].mul_(2)``) has another address: it makes no clone, and the gradient
+is wrong without an error. This layer goes by the storage instead, and the clone belongs to the saved tensor: the
+backward may run outside the block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .layers import Layer
 
 
 class Guarded(Kept):
-    """A tensor where it is, until somebody writes to its memory."""
+    """A tensor that stays where it is until its memory is written."""
 
     __slots__ = ("cloned", "version")
     safe = True
@@ -45,7 +45,7 @@ class Guarded(Kept):
 
 
 class _Writes(TorchDispatchMode):
-    """Tells the layer about each memory that an op is about to write."""
+    """Notifies the layer of each storage that an op is about to write."""
 
     def __init__(self, layer: AllowMutation) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Writes(TorchDispatchMode):
         if self._layer.guarded:
             for tensor in written:
                 self._layer.about_to_write(tensor)
-        if not _leaves_counting(func) or modes.dispatch_modes():  # below a mode of the user's it is the same without us
+        if not _leaves_counting(func) or modes.dispatch_modes():  # same result below a user's mode
             return func(*args, **kwargs)
         before = [(tensor, tensor._version) for tensor in written if not tensor.is_inference()]
         made = func(*args, **kwargs)
@@ -66,7 +66,7 @@ class _Writes(TorchDispatchMode):
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """The tensors that an op writes to."""
+    """Return the tensors that an op writes to."""
     found: list[torch.Tensor] = []
     for i, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
@@ -77,22 +77,22 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 
 def _leaves_counting(func: Any) -> bool:
-    """Whether an op leaves the counting of versions to those that its kernel calls, as ``_foreach_add_`` does.
+    """Return whether an op leaves the counting of versions to the ops that its kernel calls, as ``_foreach_add_`` does.
 
-    Below a dispatch mode these do not count: views of what was written would keep nodes that plain torch makes anew.
+    Below a dispatch mode these do not count: views of a written tensor would keep nodes that plain torch makes anew.
     """
     return bool(func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_"))
 
 
 class AllowMutation(Layer):
-    """See ``offload.allow_mutation``."""
+    """The layer of ``offload.allow_mutation``."""
 
     lenient = True
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        #: Key of the memory -> what was saved of it and is still where it was.
+        #: Key of the storage -> saved tensors that still use it.
         self.guarded: dict[int, weakref.WeakSet[Guarded]] = {}
         self._mode: _Writes | None = None
         self._prune = 10_000
@@ -113,7 +113,7 @@ class AllowMutation(Layer):
 
     def place(self, tensor: torch.Tensor) -> Held:
         held = self.hand_on(tensor)
-        if type(held) is not Kept:  # a layer around this one has moved it: nobody can write to it
+        if type(held) is not Kept:  # a layer around this one has moved it, so it cannot be written
             return held
         guarded = Guarded(tensor, held.note)
         key = storage_ids.storage_key(tensor.untyped_storage())
@@ -130,7 +130,7 @@ class AllowMutation(Layer):
         storage = tensor.untyped_storage()
         with self._lock:
             found = [g for g in self.guarded.pop(storage_ids.storage_key(storage), ()) if not g.cloned]
-        # A version that moved on: somebody wrote where this mode does not see. That stays an error.
+        # A version that has changed: code that this mode does not see wrote the tensor. That stays an error.
         found = [g for g in found if g.version.token._version == g.version.saved]
         if not found:
             return

@@ -1,8 +1,10 @@
-"""Where saved tensors are kept between forward and backward: ``with backprobe.offload.on_cpu(): loss = model(x)``.
+"""Policies for where saved tensors are kept between forward and backward:
+``with backprobe.offload.on_cpu(): loss = model(x)``.
 
-Policies are context managers around the forward; the backward may run outside. They compose with each other (what the
-inner one makes goes to the one around it), with a pair of the user's around them, and with checkpointing. A write in
-place into a saved tensor raises as it does in plain torch, although torch's own check is off under saved-tensor hooks.
+Policies are context managers around the forward; the backward may run outside. They compose with each other (an inner
+policy passes its results to the one around it), with a user's pair of hooks around them, and with checkpointing. An
+in-place write to a saved tensor raises as it does in plain torch, although torch's own check is off under saved-tensor
+hooks.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ def on_cpu(
     budget_bytes: int | None = None,
     pin: bool = True,
 ) -> Layer:
-    """Keep what a GPU's forward saves in the CPU's memory. Tensors that are on the CPU already stay as they are.
+    """Keep tensors that a GPU's forward saves in CPU memory. Tensors that are on the CPU already stay as they are.
 
-    :param model: with ``select``, whose modules are meant; its buffers are left where they are.
-    :param select: modules by path, in the forms that are used everywhere: only what is saved while one of them runs.
+    :param model: the model that ``select`` refers to; its buffers stay where they are.
+    :param select: modules by path, in the usual forms: only tensors saved while one of them runs.
     :param min_bytes: leave memory smaller than this where it is.
-    :param budget_bytes: leave as many bytes where they are at one time, first come first served; move what goes beyond.
+    :param budget_bytes: leave as many bytes where they are at one time, first come first served; move the rest.
     :param pin: copy to pinned memory, so that the program does not wait for the copy.
-    :raises BackprobeError: a number is negative; ``select`` without ``model``, or it fits nothing.
+    :raises BackprobeError: a number is negative; ``select`` without ``model``, or it matches nothing.
     """
     return OnCpu(pin=pin, model=model, select=select, min_bytes=min_bytes, budget_bytes=budget_bytes)
 
@@ -54,13 +56,15 @@ def on_disk(
     min_bytes: int = 1 << 16,
     budget_bytes: int | None = None,
 ) -> Layer:
-    """Keep what the forward saves in safetensors files, in a folder of its own under ``folder`` (default: the system's
+    """Keep tensors that the forward saves in safetensors files, in a new folder under ``folder`` (default: the system's
     folder for temporary files).
 
-    A file is removed when its node lets go of it, the folder when the last one is gone. Folders that a killed process
-    left are removed by the next that uses the same ``folder`` (where the system has ``flock``: not on Windows).
+    A file is removed when its node releases it, the folder when the last file is gone. Folders that a killed process
+    left are removed by the next process that uses the same ``folder`` (if the system has ``flock``: not on Windows).
 
-    Other parameters and errors as in ``on_cpu``. :raises BackprobeError: also where a file cannot be written or read.
+    Other parameters and errors as in ``on_cpu``.
+
+    :raises BackprobeError: also if a file cannot be written or read.
     """
     return OnDisk(folder, model=model, select=select, min_bytes=min_bytes, budget_bytes=budget_bytes)
 
@@ -74,14 +78,14 @@ def compressed(
     min_bytes: int = 1 << 12,
     budget_bytes: int | None = None,
 ) -> Layer:
-    """Keep what the forward saves in a smaller form.
+    """Keep tensors that the forward saves in a smaller form.
 
-    Without ``dtype`` no bit is lost: bools become bits, integers the narrowest type that holds them, floats with many
-    zeros a mask and values. What does not shrink stays as it is.
+    Without ``dtype`` this is lossless: bools become bits, integers the narrowest type that holds them, floats with many
+    zeros a mask and values. Tensors that do not shrink stay as they are.
 
     :param dtype: also keep floating-point values in this narrower type, such as ``torch.bfloat16``. The gradients
         change: ``offload.measure`` says by how much.
-    :param level: 1 to 9: also compress what is left by zlib, on the CPU and slowly. 0: do not.
+    :param level: 1 to 9: also compress the rest by zlib, on the CPU and slowly. 0: do not.
 
     Other parameters and errors as in ``on_cpu``.
     """
@@ -89,36 +93,38 @@ def compressed(
 
 
 def hooks(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> Layer:
-    """A pair for ``torch.autograd.graph.saved_tensors_hooks`` that composes: what it packs goes to the policies
-    around it, and versions are checked. Tensors in a packed tuple, list or dict are handed on; in other objects they
-    stay."""
+    """Return a pair of hooks like ``torch.autograd.graph.saved_tensors_hooks`` that composes: its packed tensors go to
+    the policies around it, and versions are checked. Tensors in a packed tuple, list or dict are passed on; tensors in
+    other objects stay.
+    """
     return Pair(pack, unpack)
 
 
 def allow_mutation() -> Layer:
-    """Writes in place into saved tensors are right inside this block: the values are cloned when they would be lost.
+    """Allow in-place writes to saved tensors inside this block: the values are cloned before they are overwritten.
 
-    The backward may run inside or outside. A write after the block raises, as ever. Writes that torch does not see
-    (through NumPy, from a kernel of one's own) cannot be met in time. Every op goes through Python while it is on.
+    The backward may run inside or outside. A write after the block raises, as usual. Writes that torch does not see
+    (through NumPy, from a custom kernel) are not detected in time. Every op goes through Python while the block runs.
     """
     return AllowMutation()
 
 
 @contextlib.contextmanager
 def forbid_hooks(message: str) -> Iterator[None]:
-    """Saved-tensor hooks raise ``RuntimeError(message)`` inside this block, and entering it does where some are on
-    already.
+    """Make saved-tensor hooks raise ``RuntimeError(message)`` inside this block, and also on entering it if some are
+    active.
 
-    ``torch.autograd.graph.disable_saved_tensors_hooks``, which does this, under the name that goes with the others.
+    This is ``torch.autograd.graph.disable_saved_tensors_hooks`` under a name that fits the other policies.
     """
     with torch.autograd.graph.disable_saved_tensors_hooks(message):
         yield
 
 
 def increment_version(*tensors: torch.Tensor) -> None:
-    """Say that the memory of these tensors was written where torch cannot see it: by NumPy, a kernel, another library.
+    """Declare that the memory of these tensors was written without torch's knowledge: by NumPy, a kernel, another
+    library.
 
-    A backward that needs the old values then raises torch's error in place of giving a wrong gradient.
+    A backward that needs the old values then raises torch's error instead of giving a wrong gradient.
 
     :raises BackprobeError: something is not a tensor, or was made in inference mode and has no version.
     """

@@ -1,10 +1,11 @@
-"""Try a policy or a checkpoint for real: run the step plain and with it, measure, and put everything back.
+"""Trials of a policy or a checkpoint: run the step plain and with it, measure, and restore everything.
 
 Note [Trials begin alike]: Every run begins with the same parameters, buffers, empty ``.grad`` and random state, so that
-    runs can be compared. All of it is as it was before when the trial is over, also after an error.
-Note [Memory of a trial]: Memory on a GPU is what torch's allocator says. A CPU has no such count: there it is the
-    storages that torch's ops make, each from when it is returned until it is freed. What an op uses inside itself only
-    is not in it.
+runs can be compared. All state is restored when the trial is over, also after an error.
+
+Note [Memory of a trial]: Memory on a GPU is what torch's allocator reports. A CPU has no such count: there it is the
+storages that torch's ops make, each from when it is returned until it is freed. Memory that an op uses only internally
+is not included.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from ..torch_internals.structure import tensors_in
 
 @dataclass(frozen=True)
 class StepCost:
-    """One way to run the step. Bytes count what the step allocates beyond what was there before it."""
+    """The cost of running the step in one way. Bytes count what the step allocates beyond what was there before it."""
 
     #: Median of the rounds, forward and backward.
     seconds: float
-    #: Allocated when the forward is over: what is kept for backward, and the results that the step holds on to.
-    #: ``None`` where the step ran the backward itself.
+    #: Bytes allocated when the forward is over: saved tensors, and results that the step holds on to. ``None`` if the
+    #: step ran the backward itself.
     kept_bytes: int | None
-    #: The most that was allocated at one time.
+    #: The most bytes that were allocated at one time.
     peak_bytes: int
 
 
@@ -53,8 +54,8 @@ class Trial:
     tried: StepCost
     #: Relative error of each parameter's gradient, ``||g - g0|| / ||g0||``; 0.0 for the same bits.
     errors: dict[str, float]
-    #: Relative error of all gradients as one vector. One whose true value is zero (a bias before a batch norm) can be
-    #: off by far in ``errors`` and does not count here.
+    #: Relative error of all gradients as one vector. A gradient whose true value is zero (a bias before a batch norm)
+    #: can have a large error in ``errors`` and hardly counts here.
     error: float
     #: Whether all gradients are the same, bit for bit; and whether two plain runs were.
     identical: bool
@@ -143,7 +144,7 @@ class _State:
     def reset(self) -> None:
         with torch.no_grad():
             for tensor, value in self._values:
-                if not torch.equal(tensor, value):  # writing moves the version, so only where it is needed
+                if not torch.equal(tensor, value):  # writing changes the version, so only if necessary
                     tensor.copy_(value)
         for parameter in self._parameters:
             parameter.grad = None
@@ -172,8 +173,9 @@ def _set_random_state(state: list[Any]) -> None:
 
 @contextlib.contextmanager
 def checkpointed(model: nn.Module, select: Selection) -> Iterator[list[str]]:
-    """The chosen modules of a model run under ``torch.utils.checkpoint`` inside this block, and as before after it. Of
-    modules inside one another the outermost. Gives their paths."""
+    """Run the chosen modules of a model under ``torch.utils.checkpoint`` inside this block; of nested modules, the
+    outermost. Yields their paths.
+    """
     wanted = Choice(select)
     found = [(path, m) for path, m in model.named_modules() if path and wanted(path, m)]
     wanted.check([path for path, _ in model.named_modules() if path], "module")
@@ -187,7 +189,7 @@ def checkpointed(model: nn.Module, select: Selection) -> Iterator[list[str]]:
     try:
         for _, module in chosen:
             before.append((module, module.__dict__.get("forward", before)))
-            # On the instance, where a call of the module finds it first; hooks of the module run as ever.
+            # On the instance, where a call of the module finds it first; hooks of the module run as usual.
             module.forward = _checkpoint_of(module.forward)
         yield [path for path, _ in chosen]
     finally:
@@ -239,7 +241,7 @@ class _Runs:
         return {n: None if p.grad is None else p.grad.detach().clone() for n, p in self._model.named_parameters()}
 
     def memory(self, make: Callable[[], Any]) -> tuple[int | None, int]:
-        """Bytes after the forward, and the most at one time."""
+        """Return the bytes after the forward, and the most bytes at one time."""
         kept: list[int] = []
         if self._device is not None:
             before = torch.cuda.memory_allocated(self._device)
@@ -271,7 +273,7 @@ def _same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
 
 
 def _error(a: torch.Tensor | None, b: torch.Tensor | None) -> float:
-    """Relative error of ``b``; infinite where only one is there."""
+    """Return the relative error of ``b``; infinite if only one of the two exists."""
     if _same(a, b):
         return 0.0
     if a is None or b is None:
@@ -283,7 +285,7 @@ def _error(a: torch.Tensor | None, b: torch.Tensor | None) -> float:
 
 
 def _joined(grads: dict[str, torch.Tensor | None]) -> torch.Tensor:
-    """All gradients as one vector in double precision."""
+    """Return all gradients as one vector in double precision."""
     parts = [g.detach().to_dense() if g.layout is not torch.strided else g for g in grads.values() if g is not None]
     flat = [torch.view_as_real(g.resolve_conj()).reshape(-1) if g.is_complex() else g.reshape(-1) for g in parts]
     return torch.cat([f.to("cpu", torch.float64) for f in flat]) if flat else torch.zeros(0)
@@ -292,19 +294,19 @@ def _joined(grads: dict[str, torch.Tensor | None]) -> torch.Tensor:
 def measure(
     make: Callable[[], Any], model: nn.Module, step: Callable[[], Any], rounds: int = 5, name: str | None = None
 ) -> Trial:
-    """Run ``step`` plain and inside what ``make()`` gives, in turn, and say what that saves and costs.
+    """Run ``step`` plain and inside the context manager of ``make()``, in turn, and return the savings and costs.
 
-    Parameters, buffers, ``.grad`` and the random state are put back before each run and at the end, also after an
-    error. State of an optimizer is not: leave it out of ``step``.
+    Parameters, buffers, ``.grad`` and the random state are restored before each run and at the end, also after an
+    error. The state of an optimizer is not: leave it out of ``step``.
 
     :param make: makes a new context manager for each run: ``lambda: offload.compressed(dtype=torch.bfloat16)``.
-    :param model: whose parameters' gradients are compared.
-    :param step: runs the forward and gives the loss, a scalar; the backward is run for it. Or runs the backward itself
-        and gives ``None``.
+    :param model: the model whose parameters' gradients are compared.
+    :param step: runs the forward and returns the loss, a scalar, from which the backward is run. Or runs the backward
+        itself and returns ``None``.
     :param rounds: timed runs of each; the median counts. Four more of the plain step and three of the other measure
         memory and gradients.
-    :raises BackprobeError: ``rounds`` is below 1, or ``step`` gives a tensor that is no scalar. What ``step`` raises
-        comes through.
+    :raises BackprobeError: ``rounds`` is below 1, or ``step`` returns a tensor that is not a scalar. Exceptions of
+        ``step`` are raised.
     """
     if rounds < 1:
         raise BackprobeError(f"rounds is {rounds}; it is 1 or more")
@@ -334,7 +336,7 @@ def measure(
 
 
 class Trials:
-    """What a ledger's ``try_...`` call."""
+    """The implementation of a ledger's ``try_...`` methods."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -342,6 +344,6 @@ class Trials:
     def __call__(self, kind: str, what: Any, step: Callable[[], Any], rounds: int) -> Trial:
         if kind == "policy":
             return measure(what, self._model, step, rounds)
-        with checkpointed(self._model, what) as paths:  # find out now whether anything fits
+        with checkpointed(self._model, what) as paths:  # raises now if nothing matches
             name = f"checkpoint of {described(what)}: {counted(len(paths), 'module')}"
         return measure(lambda: checkpointed(self._model, what), self._model, step, rounds, name)

@@ -1,4 +1,4 @@
-"""The forward while a ledger is open: the user's line and the module of each op that makes nodes."""
+"""Recording of the forward while a ledger is open: the user's line and the module of each op that makes nodes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .ledger import Ledger
 
 
 class Forward:
-    """A recording of what a block runs, and what it made that is still there."""
+    """A recording of the ops that a block runs, and of their results that are still alive."""
 
     def __init__(self, model: nn.Module, on_backward: Callable[[list[Any], Any], None]) -> None:
         self._recording = Recording(model)
-        self._recording.modules.careful = False  # no values are looked at
+        self._recording.modules.careful = False  # values are not inspected
         self._eye, self._on_backward = self._recording.eye, on_backward
         self._eye.careful = True
         self._eye.special.update((function, self._called(entry)) for function, entry in BY_FUNCTION.items())
@@ -59,11 +59,11 @@ class Forward:
             self._made = [r for r in self._made if r() is not None]
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], Sequence[int], tuple[ModuleCall, ...]]:
-        """A table of places, the row of each node in it, and the module calls."""
+        """Return a table of places, the row of each node in it, and the module calls."""
         return self._recording.origins().find(seqs)
 
     def roots(self) -> list[Any]:
-        """Nodes of the tensors that were made in the block and are still there."""
+        """Return the nodes of the tensors that were made in the block and are still alive."""
         return [t.grad_fn for r in self._made if (t := r()) is not None]
 
 
@@ -105,15 +105,15 @@ class SavedBlock(Ledger):
 
 
 def saved_tensors(subject: Any) -> Ledger:
-    """List what autograd saves for backward: ``backprobe.saved_tensors(loss)``, or ``with
-    backprobe.saved_tensors(model) as ledger:`` around a forward.
+    """List what autograd saves for backward: ``backprobe.saved_tensors(loss)``, or
+    ``with backprobe.saved_tensors(model) as ledger:`` around a forward.
 
-    From a loss, the graph that is there is read: bytes by op and dtype, and who else holds them; lines and modules
-    are not known any more. Over a block, each op is noted, so that bytes have a line and a module; the ledger is
-    read when the block ends, or when the first backward in it begins. Nothing is unpacked or run.
+    For a loss, its existing graph is read: bytes by op and dtype, and their other holders; lines and modules are
+    unknown. Over a block, each op is recorded, so that bytes have a line and a module; the ledger is read when the
+    block ends, or when the first backward in it begins. Nothing is unpacked or run.
 
     :param subject: a tensor with a graph, or several; or the model that runs in the block.
-    :raises BackprobeError: a tensor has no graph, or it is none of these.
+    :raises BackprobeError: a tensor has no graph, or the subject is none of these.
 
     >>> import torch, backprobe as bp
     >>> x = torch.ones(1024, 256, requires_grad=True)
@@ -144,6 +144,6 @@ def saved_tensors(subject: Any) -> Ledger:
     while frame is not None and frame.f_globals.get("__name__", "").startswith("backprobe.saved_hooks"):
         frame = frame.f_back
     with modes.unseen():
-        # Not given as tensors: a list of those would hold what the graph holds.
+        # Not passed as tensors: a list of those would hold what the graph holds.
         graph = walk([t.grad_fn for t in tensors], Plans(1))
         return Ledger(read(graph, Nowhere(), Holders(frame, Frames())))

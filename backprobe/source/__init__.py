@@ -1,1 +1,1 @@
-"""Reads the user's source code: frames, definitions, assignments, control flow, outermost modules."""
+"""Static analysis of the user's source code: frames, definitions, assignments, control flow, outermost modules."""

@@ -1,4 +1,4 @@
-"""Lines that put something into a variable, an attribute or a container, read from the user's code."""
+"""Source lines that assign to, or mutate, a variable, attribute or container."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRITE_FIRST = frozenset({"copyto", "shuffle", "put", "place", "putmask", "fill_d
 
 
 def key_given(frames: Frames, key: str) -> Site | None:
-    """The first line of the user's code that writes what is under the constant `key`: ``group["lr"] *= 0.5``."""
+    """Return the first line of the user's code that assigns to the constant subscript `key`: ``group["lr"] *= 0.5``."""
     for file in frames.users_files():
         for node, function in syntax_nodes(file):
             if not isinstance(node, (ast.Assign, ast.AugAssign)):
@@ -31,7 +31,7 @@ def key_given(frames: Frames, key: str) -> Site | None:
 
 
 def scheduler_stepped(frames: Frames) -> Site | None:
-    """The first line of the user's code that calls ``step`` of what was made of a class of learning rate schedules."""
+    """Return the first line of the user's code that calls ``step`` of a learning rate scheduler."""
     for file in frames.users_files():
         nodes = syntax_nodes(file)
         made = {
@@ -53,7 +53,7 @@ def _schedules(func: ast.AST) -> bool:
 
 
 def used_before(site: Site, name: str) -> Site | None:
-    """The last line before `site`, in its function, that reads the variable `name`."""
+    """Return the last line before `site`, in its function, that reads the variable `name`."""
     lines = [
         node.lineno
         for node, function in syntax_nodes(site.file)
@@ -65,8 +65,9 @@ def used_before(site: Site, name: str) -> Site | None:
 
 
 def container_fill_near(site: Site) -> Site | None:
-    """The first line of the function of `site` that puts something into what its statement, or a condition around it,
-    looks into: ``cache[i] = k`` beside ``if i in cache: k = torch.cat([cache[i], k])``."""
+    """Return the first line of the function of `site` that adds to a container which its statement, or a condition
+    around it, reads: ``cache[i] = k`` beside ``if i in cache: k = torch.cat([cache[i], k])``.
+    """
     looked: set[str] = set()
     filled: list[tuple[int, str]] = []
     for node, function in syntax_nodes(site.file):
@@ -89,7 +90,9 @@ def container_fill_near(site: Site) -> Site | None:
 
 
 def _containers(node: ast.AST) -> set[str]:
-    """Names of what is looked into in `node`: ``name[...]``, ``... in name``, ``len(name)``, ``name.get(...)``."""
+    """Return the names of containers that `node` reads: ``name[...]``, ``... in name``, ``len(name)``,
+    ``name.get(...)``.
+    """
     found = set()
     for one in ast.walk(node):
         if isinstance(one, ast.Subscript):
@@ -104,10 +107,10 @@ def _containers(node: ast.AST) -> set[str]:
 
 
 def changes_of(frames: Frames, name: str, key: str = "", graphs: bool = False) -> Site | None:
-    """The first line of the user's code that writes into what is called `name`, a variable or an attribute.
+    """Return the first line of the user's code that writes into a container called `name`, a variable or an attribute.
 
-    :param key: rather one that writes to what is there under this key.
-    :param graphs: rather one that puts more into it than numbers.
+    :param key: prefer a line that writes to the container under this key.
+    :param graphs: prefer a line that adds more than numbers.
     """
     found: list[tuple[tuple[bool, ...], str, int, str]] = []
     for file in frames.users_files():
@@ -122,8 +125,9 @@ def changes_of(frames: Frames, name: str, key: str = "", graphs: bool = False) -
 
 
 def writes_to(frames: Frames, path: str) -> list[Site]:
-    """The lines of the user's code, outside of ``__init__``, that write in place to what is at `path` in a model: those
-    that have the owner's name too (``x.codebook.weight[i] = ...``), or else those with the last name alone."""
+    """Return the lines of the user's code, outside of ``__init__``, that write in place to the tensor at `path` in a
+    model: those that name its owner too (``x.codebook.weight[i] = ...``), or else those with the last name alone.
+    """
     last = path.rpartition(".")[2]
     lines = [
         (owner, site_at(file, line, function))
@@ -137,7 +141,9 @@ def writes_to(frames: Frames, path: str) -> list[Site]:
 
 @lru_cache(256)
 def _attribute_writes(file: str) -> tuple[tuple[int, str, str, str], ...]:
-    """(line, name, name of the owner, function) of every write to an attribute: to a part, by a method, ``+=``."""
+    """Return (line, name, name of the owner, function) of every write to an attribute: to a part of it, by a method, or
+    by ``+=``.
+    """
     found = []
     for node, function in syntax_nodes(file):
         target: ast.AST | None = None
@@ -155,8 +161,9 @@ def _attribute_writes(file: str) -> tuple[tuple[int, str, str, str], ...]:
 
 
 def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
-    """The first line that gives more than numbers to an attribute `name`, outside of ``__init__``; to a variable of
-    the function of `code`, where that is given."""
+    """Return the first line that assigns more than numbers to an attribute `name`, outside of ``__init__``; if `code`
+    is given, to a variable of its function.
+    """
     found: list[tuple[tuple[bool, ...], str, int, str]] = []
     for file in frames.users_files() if code is None else (code.co_filename,):
         for line, _, target, function, bare in _given(file):
@@ -168,7 +175,7 @@ def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
 
 
 def freezes(frames: Frames) -> list[Site]:
-    """The lines of the user's code that turn ``requires_grad`` off."""
+    """Return the lines of the user's code that turn ``requires_grad`` off."""
     found = []
     for file in frames.users_files():
         for node, function in syntax_nodes(file):
@@ -183,7 +190,7 @@ def freezes(frames: Frames) -> list[Site]:
 
 
 def gives(site: Site, name: str, variable: bool = False) -> bool:
-    """Whether the statement at `site` assigns to an attribute `name`, or to a variable of that name."""
+    """Return whether the statement at `site` assigns to an attribute `name`, or to a variable of that name."""
     wanted = name if variable else f".{name}"
     return any(line <= site.line <= last and target == wanted for line, last, target, _, _ in _given(site.file))
 
@@ -195,7 +202,7 @@ def _first(found: list[tuple[tuple[bool, ...], str, int, str]]) -> Site | None:
     return site_at(file, line, function)
 
 
-#: What gives numbers, or tensors without a graph.
+#: Calls that return numbers, or tensors without a graph.
 _BARE = frozenset(
     (
         *("item", "detach", "tolist", "numpy", "float", "int", "len", "bool", "str", "list", "dict", "set", "deque"),
@@ -206,7 +213,7 @@ _BARE = frozenset(
 
 
 def _is_bare(value: ast.AST | None) -> bool:
-    """Whether `value` has no graph, as far as can be read."""
+    """Return whether the expression `value` has no graph, as far as the source shows."""
     if isinstance(value, (ast.List, ast.Tuple, ast.Set)):
         return all(_is_bare(one) for one in value.elts)
     if isinstance(value, ast.Call):
@@ -215,7 +222,7 @@ def _is_bare(value: ast.AST | None) -> bool:
 
 
 def pairs_of(node: ast.Assign) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Each target of an assignment with its value, those of tuples one by one."""
+    """Yield each target of an assignment with its value; tuples element by element."""
     for target in node.targets:
         if not isinstance(target, (ast.Tuple, ast.List)):
             yield target, node.value
@@ -227,8 +234,9 @@ def pairs_of(node: ast.Assign) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 @lru_cache(256)
 def _given(file: str) -> tuple[tuple[int, int, str, str, bool], ...]:
-    """(line, last line, target, function, whether it gets numbers) of assignments in `file`; ``.name`` is an
-    attribute."""
+    """Return (line, last line, target, function, whether the value has no graph) of the assignments in `file`;
+    ``.name`` is an attribute.
+    """
     found = []
     for node, function in syntax_nodes(file):
         pairs: Iterable[tuple[ast.AST, ast.AST | None]] = ()
@@ -249,8 +257,9 @@ def _given(file: str) -> tuple[tuple[int, int, str, str, bool], ...]:
 
 @lru_cache(256)
 def _changes(file: str) -> tuple[tuple[int, str, str, bool], ...]:
-    """(line, name, function, whether it puts numbers there) of every ``name.append(...)``, ``name[...] = ...`` and
-    ``name += ...`` in `file`."""
+    """Return (line, name, function, whether only numbers are added) of every ``name.append(...)``, ``name[...] = ...``
+    and ``name += ...`` in `file`.
+    """
     found = []
     for node, function in syntax_nodes(file):
         pairs: list[tuple[ast.AST, ast.AST | None]] = []
@@ -271,7 +280,7 @@ def _changes(file: str) -> tuple[tuple[int, str, str, bool], ...]:
             bare, target = _is_bare(value), start
             while isinstance(target, ast.Subscript):
                 if isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str):
-                    found.append((line, target.slice.value, function, bare))  # history["loss"].append: "loss" holds it
+                    found.append((line, target.slice.value, function, bare))  # the list under "loss" holds it
                 target = target.value
             found.append((line, last_name(target), function, bare))
     return tuple(sorted(found))

@@ -1,4 +1,6 @@
-"""Lines that leave a loop, or the rest of its body, under a condition, and ways around a line: read from the code."""
+"""Lines that leave a loop, or skip the rest of its body, under a condition, and conditions that decide whether a line
+runs.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,20 @@ _CONDITIONS = (ast.If, ast.ExceptHandler, ast.match_case)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _JUMPS = (ast.Continue, ast.Break, ast.Return)
-#: Calls in the head of a loop whose order is the same wherever the model is.
+#: Calls in the head of a loop that give the same order in every process with the same model.
 _ALIKE = frozenset(
     {"range", "enumerate", "zip", "tqdm", "trange", "parameters", "named_parameters", "modules", "named_modules"}
 )
 _GIVES = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)
-#: Calls that are followed from a line up, and names from what reads them.
+#: Maximum number of call levels that are followed from a line up, and of steps from a name to the names it depends on.
 DEPTH = 3
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def branches_around(places: Iterable[tuple[str, int]]) -> tuple[Site, ...]:
-    """The `continue`, `break` and `return` that stand under an `if`, an `except` or a `case` in loops which one of
-    `places` (file and line) lies in, in their order."""
+    """Return the conditional `continue`, `break` and `return` statements (under `if`, `except` or `case`) of loops that
+    contain one of `places` (file and line), in source order.
+    """
     lines: dict[str, set[int]] = {}
     for file, line in places:
         lines.setdefault(file, set()).add(line)
@@ -42,8 +45,9 @@ def branches_around(places: Iterable[tuple[str, int]]) -> tuple[Site, ...]:
 
 @lru_cache(256)
 def _jumps(file: str) -> tuple[tuple[int, int, int, str, bool], ...]:
-    """First and last line of the loop, line of what leaves it or the rest of its body, function around it, and whether
-    that ends the loop."""
+    """Return for each such statement: first and last line of the loop, its own line, the function around it, and
+    whether it ends the loop.
+    """
     found = []
     for node, function in syntax_nodes(file):
         if isinstance(node, _LOOPS):
@@ -54,7 +58,11 @@ def _jumps(file: str) -> tuple[tuple[int, int, int, str, bool], ...]:
 
 
 def _leave(body: Iterable[ast.AST], under: bool, inner: bool = False) -> Iterator[int]:
-    """`under`: a condition. `inner`: a loop inside, whose `continue` and `break` are its own."""
+    """Yield the lines of statements that leave a loop or its body under a condition.
+
+    :param under: whether `body` is under a condition.
+    :param inner: whether `body` is in an inner loop, to which `continue` and `break` then refer.
+    """
     for node in body:
         if isinstance(node, _SCOPES):
             continue
@@ -65,10 +73,13 @@ def _leave(body: Iterable[ast.AST], under: bool, inner: bool = False) -> Iterato
 
 
 def branch_conditions(frames: Frames, site: Site) -> tuple[Site, ...]:
-    """Where it is decided whether the line `site` is come to: an `if` around it, those under which what it reads was
-    given its value, and what leaves its function or loop before it under a condition; where there is none, around the
-    lines that call its function, as names tell. Where nothing on the way there decides whether, it is told what decides
-    in which order: the loop that works out what the line, or a call of it, is given."""
+    """Return the lines that decide whether the line `site` executes.
+
+    These are an `if` around it, conditions under which variables that it reads are assigned, and statements before it
+    that leave its function or loop under a condition. If there are none, the lines that call its function (by name) are
+    examined in the same way. If nothing decides whether the line executes, returns the lines that decide in which
+    order: the loop that computes the arguments of the line, or of a call of its function.
+    """
     lines, loops = [(site.file, site.line)], set[tuple[str, int, str]]()
     for _ in range(DEPTH):
         found = {way for file, line in lines for way in _ways(file, line)}
@@ -80,16 +91,16 @@ def branch_conditions(frames: Frames, site: Site) -> tuple[Site, ...]:
 
 
 def condition_of(site: Site) -> Site | None:
-    """The line of the condition under which a `continue`, `break` or `return` at `site` leaves, where it is another."""
+    """Return the line of the condition of a `continue`, `break` or `return` at `site`, if it is on another line."""
     line, function = _conditions(site.file).get(site.line, (site.line, ""))
     return site_at(site.file, line, function) if line != site.line else None
 
 
 @lru_cache(256)
 def _conditions(file: str) -> dict[int, tuple[int, str]]:
-    """By line of what leaves: that of the innermost condition around it, and the function."""
+    """Return for each line of such a statement the line of the innermost condition around it, and the function."""
     found = dict[int, tuple[int, str]]()
-    for node, function in syntax_nodes(file):  # the outer ones come first
+    for node, function in syntax_nodes(file):  # outer ones come first
         if isinstance(node, _CONDITIONS):
             head = (node.pattern if isinstance(node, ast.match_case) else node).lineno
             found |= {one.lineno: (head, function) for one in _inside(node) if isinstance(one, _JUMPS)}
@@ -98,9 +109,9 @@ def _conditions(file: str) -> dict[int, tuple[int, str]]:
 
 @lru_cache(256)
 def _function_at(file: str, line: int) -> tuple[ast.AST, ast.AST | None] | None:
-    """The innermost function that a line is in, and the class that it is a method of."""
+    """Return the innermost function around a line, and the class of which it is a method."""
     found: tuple[ast.AST, ast.AST | None] | None = None
-    for node, _ in syntax_nodes(file):  # the outer ones come first
+    for node, _ in syntax_nodes(file):  # outer ones come first
         if isinstance(node, _FUNCTIONS) and node.lineno <= line <= (node.end_lineno or 0):
             found = node, None
     for node, _ in syntax_nodes(file) if found is not None else ():
@@ -120,7 +131,7 @@ def _ways(file: str, line: int) -> list[tuple[str, int, str]]:
         if isinstance(node, (ast.If, ast.IfExp)) and _spans(node, line):
             found += [*_deciding(function, node.test, line), node.lineno]
     found += [at for at in _leave(function.body, False, True) if at < line]  # these return
-    # What ends a loop keeps the next round from each line of it, those before it too.
+    # A statement that ends a loop prevents later iterations of all of its lines, including those before it.
     found += [
         at
         for first, last, at, name, ends in _jumps(file)
@@ -134,13 +145,13 @@ def _spans(node: ast.AST, line: int) -> bool:
 
 
 def loop_of(site: Site) -> Site | None:
-    """The innermost `for` around a line that gives it what it works on."""
+    """Return the innermost `for` around a line that assigns variables which the line reads."""
     found = _feeding(site.file, site.line)
     return site_at(site.file, found[-1][0].lineno, found[-1][1]) if found else None
 
 
 def _feeding(file: str, line: int) -> list[tuple[ast.For | ast.AsyncFor, str]]:
-    """The loops around a line whose variables it reads, outer ones first, and the function that they are in."""
+    """Return the loops around a line whose variables it reads, outer ones first, and their function."""
     around = _function_at(file, line)
     if around is None:
         return []
@@ -156,7 +167,9 @@ def _feeding(file: str, line: int) -> list[tuple[ast.For | ast.AsyncFor, str]]:
 
 
 def _ordered(file: str, line: int) -> list[tuple[str, int, str]]:
-    """The loops around a line over what a call puts in order, or picks, and that give the line what it works on."""
+    """Return those of the loops around a line, whose variables it reads, that iterate over the result of a call which
+    sorts or selects.
+    """
     found = []
     for loop, function in _feeding(file, line):
         calls = [one for one in ast.walk(loop.iter) if isinstance(one, ast.Call)]
@@ -166,7 +179,7 @@ def _ordered(file: str, line: int) -> list[tuple[str, int, str]]:
 
 
 def _deciding(function: ast.AST, test: ast.AST, line: int) -> list[int]:
-    """The conditions, others than those around `line`, under which names that `test` reads were given their values."""
+    """Return the conditions, other than those around `line`, under which names that `test` reads were assigned."""
     names, found = _read(test), list[int]()
     for _ in range(DEPTH):
         more: set[str] = set()
@@ -190,7 +203,7 @@ def _read(node: ast.AST) -> set[str]:
 
 
 def _inside(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function, without those of functions in it."""
+    """Yield the nodes of a function, without those of nested functions."""
     for node in ast.iter_child_nodes(function):
         if not isinstance(node, _SCOPES):
             yield node

@@ -1,6 +1,6 @@
-"""Which line before another one may have made a value that is not finite, read from the user's code: nothing was seen.
+"""Finds the line that may have produced a non-finite value, from the user's source code alone.
 
-Goes back through assignments to what a statement uses, and into the user's functions and modules that it calls.
+Goes back through assignments to the inputs of a statement, and into the user's functions and modules that it calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .assignments import pairs_of
 from .frames import Frames
 from .sites import site_at
 
-#: Calls that are not finite for some finite argument: at once, or where a value is large or nothing is left.
+#: Calls that are non-finite for some finite input: immediately, or if a value is large or a set is empty.
 _WORDS = (
     "sqrt rsqrt log log2 log10 log1p std var std_mean var_mean reciprocal div divide true_divide div_ pow float_power "
     "acos asin arccos arcsin acosh atanh logit erfinv lgamma xlogy sqrt_ log_ rsqrt_ pow_ inverse inv solve cholesky "
@@ -24,16 +24,17 @@ _WORDS = (
     "exp exp_ expm1 sinh cosh tan softmax log_softmax mean nanmean cumprod prod",
 )
 _SINGULAR = tuple(frozenset(words.split()) for words in _WORDS)
-#: Functions that one statement is followed into, and statements in all.
+#: Maximum depth of functions that are followed from one statement, and of statements in all.
 DEPTH, MOST = 3, 200
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 
 def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | None:
-    """The line that may have made what came in at `site`; the nearest that calls what is not finite everywhere.
+    """Return the line that may have produced the non-finite input of `site`: the nearest call of a function with
+    singularities.
 
-    :param variable: it is known to be this one, of the function of `site`.
+    :param variable: the variable of the function of `site` that is known to be non-finite.
     """
     files = [site.file, *(file for file in frames.users_files() if file != site.file)]
     function = function_around(site)
@@ -56,7 +57,7 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
             if level is not None:
                 name = getattr(function, "name", "<module>")
                 at = getattr(node, "lineno", line)
-                level += 2 * (file == site.file and at == site.line)  # what goes in there has been made before it
+                level += 2 * (file == site.file and at == site.line)  # inputs of that line are computed before it
                 found.append((level, len(found), site_at(file, at, name)))
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 given = _given(function, node.id, line) or _given(tree_of(file) or function, node.id, line)
@@ -73,14 +74,14 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
 
 
 def is_singular(site: Site) -> bool:
-    """Whether a line computes something that is not finite, or has no finite derivative, for some finite input."""
+    """Return whether a line computes a value that is non-finite, or has no finite derivative, for some finite input."""
     function = function_around(site)
     below = (node for one in (_at(function, site.line) if function is not None else ()) for node in ast.walk(one))
     return any(_level(node) == 0 for node in below)
 
 
 def _level(node: ast.AST) -> int | None:
-    """How likely `node` gives what is not finite: 0 for rather so."""
+    """Return how likely `node` produces a non-finite value: 0 for likely, ``None`` for unlikely."""
     if isinstance(node, ast.BinOp):
         constant = isinstance(node.right, ast.Constant) or _name(node.right) in ("len", "size", "numel", "shape")
         if isinstance(node.op, ast.Div) and not constant:
@@ -95,7 +96,7 @@ def _level(node: ast.AST) -> int | None:
 
 
 def _name(node: ast.AST) -> str:
-    """The last name of what is called, or read."""
+    """Return the last name of the called or read expression."""
     while isinstance(node, (ast.Call, ast.Subscript)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
@@ -110,19 +111,21 @@ def tree_of(file: str) -> ast.Module | None:
 
 
 def function_around(site: Site) -> Function | None:
-    """The innermost function around a line; the whole file for one outside of functions."""
+    """Return the innermost function around a line; the whole file for a line outside of functions."""
     tree = tree_of(site.file)
     found: Function | None = tree
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         if node.lineno <= site.line <= (node.end_lineno or 0):
-            found = node  # a function inside another comes later
+            found = node  # nested functions come later
     return found
 
 
 def _statements(function: Function, loops: bool = False) -> Iterator[ast.stmt]:
-    """The simple statements of a function, without those of functions inside it; ``loops``: and those that loop."""
+    """Yield the simple statements of a function, without those of nested functions; with ``loops``, also `for`
+    statements.
+    """
     stack: list[ast.AST] = list(reversed(function.body))
     while stack:
         node = stack.pop()
@@ -139,8 +142,9 @@ def _at(function: Function, line: int) -> list[ast.AST]:
 
 
 def _given(function: Function, name: str, before: int) -> list[tuple[ast.AST, int]]:
-    """The last value that `name` is given before a line, with those that are added to it; the last of all where none
-    comes before: of a turn of the loop before."""
+    """Return the last value assigned to `name` before a line; if none comes before, the last of all, from the previous
+    loop iteration.
+    """
     found: list[tuple[ast.AST, int]] = []
     for one in _statements(function, loops=True):
         targets = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
@@ -153,7 +157,7 @@ def _given(function: Function, name: str, before: int) -> list[tuple[ast.AST, in
 
 
 def _kept(file: str, function: Function, name: str) -> Iterator[tuple[Function, ast.AST, int]]:
-    """What ``self.name`` is given or filled with in the methods of its class: the method, the value, its line."""
+    """Yield the values that methods of the class assign or add to ``self.name``: the method, the value, its line."""
     cls = _class_of(file, function)
     for method in cls.body if cls is not None else ():
         if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) or method.name == "__init__":
@@ -174,7 +178,7 @@ def _kept(file: str, function: Function, name: str) -> Iterator[tuple[Function, 
 
 
 def called_by(node: ast.Call, file: str, function: Function, files: list[str]) -> Iterator[tuple[str, Function]]:
-    """The user's function, method or module's forward that is called."""
+    """Yield the function, method or forward of a module, in the user's code, that `node` calls."""
     target = node.func
     owner = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
     name = _name(target) if isinstance(target, (ast.Name, ast.Attribute)) else ""
@@ -204,7 +208,9 @@ def called_by(node: ast.Call, file: str, function: Function, files: list[str]) -
 def _arguments(
     function: Function, name: str, file: str, files: list[str]
 ) -> Iterator[tuple[str, Function, list[ast.AST], int]]:
-    """What a parameter `name` of `function` is given where that is called; a module is by what its class was put in."""
+    """Yield the arguments for the parameter `name` at the calls of `function`; modules are found by the variable that
+    holds an instance of their class.
+    """
     if isinstance(function, ast.Module):
         return
     parameters = [one.arg for one in function.args.args]

@@ -14,14 +14,16 @@ from ..records import Site
 from .frames import Frames
 from .sites import site_at
 
-#: A class, and the name of its instance in the module around it.
+#: A class, and the name of its instance in the parent module.
 Owner = tuple[type, str]
-#: Methods that put something into a container.
+#: Methods that add to a container.
 CHANGERS = frozenset({"append", "extend", "add", "appendleft", "insert", "update", "setdefault", "put", "push"})
 
 
 def defined_at(owners: list[Owner], name: str) -> Site | None:
-    """The line that made a parameter `name` of the last of `owners`: in the innermost one whose class is the user's."""
+    """Return the line that assigned the parameter `name` of the last of `owners`, or else the innermost owner that the
+    user's code assigned.
+    """
     target = name
     for cls, own_name in reversed(owners):
         site = assigned(cls, target)
@@ -36,20 +38,22 @@ _HOLDERS = frozenset({"list", "dict", "tuple", "set", "OrderedDict"})
 
 @lru_cache(4096)
 def assigned(cls: type, name: str) -> Site | None:
-    """The line ``self.name = ...`` in a method of `cls`, read from the method's own code: its module may be gone."""
+    """Return the line ``self.name = ...`` in a method of `cls`, read from the method's own code, since the source
+    module may be gone.
+    """
     site = next((site for site, _ in _put_at(cls, name)), None)
     return site if site is not None else _put_past(cls, name)
 
 
 @lru_cache(4096)
 def given(cls: type, name: str) -> Site | None:
-    """The same, but not one that only holds a place (``()``, ``None``), where another one does not."""
+    """Return the same line as ``assigned``, but prefer one that assigns more than a placeholder (``()``, ``None``)."""
     sites = [site for site, value in _put_at(cls, name) if not _is_empty(value)]
     return sites[0] if sites else assigned(cls, name)
 
 
 def _put_at(cls: type, name: str) -> Iterator[tuple[Site, ast.expr | None]]:
-    """Lines ``self.name = ...``, and what is assigned there, where that can be told."""
+    """Yield lines ``self.name = ...`` with the assigned value, if it can be determined."""
     for method, lines, first, tree in _methods(cls):
         for node in ast.walk(tree):
             if isinstance(node, (ast.Assign, ast.AnnAssign)) and _names(node, name):
@@ -68,7 +72,7 @@ def _value_for(node: ast.Assign | ast.AnnAssign, name: str) -> ast.expr | None:
 
 
 def _is_empty(value: ast.expr | None) -> bool:
-    """Whether it is nothing, or holds nothing."""
+    """Return whether an expression is ``None`` or an empty container."""
     if isinstance(value, ast.Call):
         return isinstance(value.func, ast.Name) and value.func.id in _HOLDERS and not (value.args or value.keywords)
     if isinstance(value, ast.Constant):
@@ -79,9 +83,10 @@ def _is_empty(value: ast.expr | None) -> bool:
 
 
 def _put_past(cls: type, name: str) -> Site | None:
-    """The line in a method of `cls` that sets an attribute past the module's own way of doing that:
-    ``object.__setattr__(self, name, value)``, ``self.__dict__[name] = value``. One with a variable for the name may be
-    it where no other is."""
+    """Return the line in a method of `cls` that sets an attribute without the module's ``__setattr__``:
+    ``object.__setattr__(self, name, value)``, ``self.__dict__[name] = value``. A line with a variable as the name
+    counts only if there is no other.
+    """
     found: list[tuple[bool, Site]] = []
     for method, lines, first, tree in _methods(cls):
         for node in ast.walk(tree):
@@ -102,7 +107,7 @@ def _put_past(cls: type, name: str) -> Site | None:
 
 
 def _methods(cls: type) -> Iterator[tuple[Any, list[str], int, ast.Module]]:
-    """(method, its lines, number of the first, its syntax tree) of those of `cls` that can be read."""
+    """Yield (method, its lines, number of the first line, its syntax tree) of the readable methods of `cls`."""
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] in ("torch", "builtins"):
             continue
@@ -118,8 +123,9 @@ def _methods(cls: type) -> Iterator[tuple[Any, list[str], int, ast.Module]]:
 
 @lru_cache(4096)
 def _making(cls: type) -> frozenset[str]:
-    """Methods of `cls` that make it: ``__init__`` and what it calls, such as ``reset_parameters``, but not what
-    ``forward`` calls too."""
+    """Return the methods that construct instances of `cls`: ``__init__`` and methods that it calls, such as
+    ``reset_parameters``, but not methods that ``forward`` calls too.
+    """
     called: dict[str, set[str]] = {}
     for method, _, _, tree in _methods(cls):
         reads = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, node.attr)}
@@ -138,7 +144,7 @@ def _making(cls: type) -> frozenset[str]:
 
 @lru_cache(4096)
 def used(cls: type, name: str) -> Site | None:
-    """The first line of a method of `cls` that reads ``self.name``, of those that do not make it."""
+    """Return the first line that reads ``self.name`` in a method of `cls`, other than its constructing methods."""
     for method, lines, first, tree in _methods(cls):
         if method.__name__ in _making(cls):
             continue
@@ -150,7 +156,7 @@ def used(cls: type, name: str) -> Site | None:
 
 @lru_cache(4096)
 def filled_at(cls: type, name: str) -> Site | None:
-    """The first line of a method of `cls` that puts something into ``self.name``."""
+    """Return the first line of a method of `cls` that adds to the container ``self.name``."""
     for method, lines, first, tree in _methods(cls):
         holders: list[tuple[int, ast.AST]] = []
         for node in ast.walk(tree):
@@ -167,8 +173,9 @@ def filled_at(cls: type, name: str) -> Site | None:
 
 @lru_cache(4096)
 def choices(cls: type, name: str) -> list[Site]:
-    """The lines of a method of `cls`, of those that do not make it, that decide whether ``self.name`` is used, and the
-    first that does: conditions around it, or that leave the function or the loop before it is reached."""
+    """Return the lines in a non-constructing method of `cls` that decide whether ``self.name`` is used, and the first
+    line that uses it: conditions around it, or statements before it that leave the function or loop.
+    """
     for method, lines, first, tree in _methods(cls):
         uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
         if method.__name__ in _making(cls) or not uses:
@@ -208,7 +215,7 @@ def _names(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
 
 @lru_cache(64)
 def syntax_nodes(file: str) -> tuple[tuple[ast.AST, str], ...]:
-    """Every node of the syntax tree of `file`, with the name of the function around it."""
+    """Return every node of the syntax tree of `file`, with the name of the function around it."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
@@ -221,7 +228,7 @@ def syntax_nodes(file: str) -> tuple[tuple[ast.AST, str], ...]:
 
 
 def replaced_at(frames: Frames, attribute: str) -> Site | None:
-    """The line of the user's code that assigns to an attribute of this name from outside: ``model.fc = ...``."""
+    """Return the line of the user's code that assigns to an attribute of this name from outside: ``model.fc = ...``."""
     for file in frames.users_files():
         for line, owner, name, function in _assignments(file):
             if name == attribute and (owner != "self" or function != "__init__"):
@@ -231,7 +238,7 @@ def replaced_at(frames: Frames, attribute: str) -> Site | None:
 
 @lru_cache(256)
 def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
-    """(line, variable, attribute, function) of every ``variable.attribute = ...`` in `file`."""
+    """Return (line, variable, attribute, function) of every ``variable.attribute = ...`` in `file`."""
     found = []
     for node, function in syntax_nodes(file):
         called = node.func if isinstance(node, ast.Call) else None
@@ -250,7 +257,7 @@ def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
 
 
 def calls_of_method(frames: Frames, method: str) -> list[tuple[Site, int, int, str]]:
-    """(line, first and last line, name of the first argument) of calls ``x.method(...)`` in the user's code."""
+    """Return (line, first and last line, name of the first argument) of calls ``x.method(...)`` in the user's code."""
     found = []
     for file in frames.users_files():
         for line, last, name, argument, function in _calls(file):
@@ -262,7 +269,9 @@ def calls_of_method(frames: Frames, method: str) -> list[tuple[Site, int, int, s
 
 @lru_cache(256)
 def _calls(file: str) -> tuple[tuple[int, int, str, str, str], ...]:
-    """(line, last line, method, name of the first argument, function around it) of every method call in `file`."""
+    """Return (line, last line, method, name of the first argument, function around it) of every method call in
+    `file`.
+    """
     found = []
     for node, function in syntax_nodes(file):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -275,7 +284,7 @@ def _calls(file: str) -> tuple[tuple[int, int, str, str, str], ...]:
 
 
 def returns_at(function: Any) -> Site | None:
-    """The line of the first ``return`` of a custom function's backward."""
+    """Return the line of the first ``return`` in a custom function's backward."""
     code = getattr(getattr(function, "backward", None), "__code__", None)
     if code is None:
         return None
@@ -290,9 +299,9 @@ def returns_at(function: Any) -> Site | None:
 
 
 def result_of(function: Any) -> Site | None:
-    """The line of a hook that decides what becomes of a gradient: that writes to a ``.grad``, in place, or returns.
+    """Return the line of a hook that changes a gradient: one that writes to a ``.grad``, writes in place, or returns.
 
-    :param function: the function, or its code. One that is not written in Python has no lines.
+    :param function: the function, or its code. A function that is not written in Python has no lines.
     """
     code = getattr(getattr(function, "__func__", function), "__code__", function)
     if not inspect.iscode(code):
@@ -317,7 +326,7 @@ def result_of(function: Any) -> Site | None:
 
 
 def written_in_loop(function: Any) -> Site | None:
-    """The last line of `function` that writes in place to what a loop goes over: ``for p in ...: p.add_(...)``."""
+    """Return the last line of `function` that writes in place to a loop variable: ``for p in ...: p.add_(...)``."""
     function = inspect.unwrap(function)
     try:
         lines, first = inspect.getsourcelines(function)
@@ -346,7 +355,7 @@ def written_in_loop(function: Any) -> Site | None:
 
 
 def function_called(frames: Frames, name: str) -> Site | None:
-    """The line ``def name(...)`` in the user's code, where there is just one."""
+    """Return the line ``def name(...)`` in the user's code, if there is exactly one."""
     found = [
         site_at(file, node.lineno, name)
         for file in frames.users_files()
@@ -357,7 +366,9 @@ def function_called(frames: Frames, name: str) -> Site | None:
 
 
 def use_of(frames: Frames, name: str, near: str) -> Site | None:
-    """The first line of the user's code that uses `name`, a variable or an attribute; the file `near` first."""
+    """Return the first line of the user's code that uses `name`, a variable or an attribute; the file `near` is
+    searched first.
+    """
     for file in sorted(frames.users_files(), key=lambda f: (f != near, f)):
         used = [
             (node.lineno, function)

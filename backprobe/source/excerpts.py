@@ -1,7 +1,7 @@
-"""The source text that a run keeps, so that nobody who reads the run has to open the files that it names.
+"""The source text stored with a run, so that readers of the run need not open the files that it names.
 
-Note [Source excerpts]: Of a file, a run keeps the functions in which a line was recorded, and some lines around each
-    recorded line outside functions. Each other line is kept as ``NOT_KEPT``, so that line numbers stay right.
+Note [Source excerpts]: Of a file, a run stores the functions in which a line was recorded, and some lines around each
+recorded line outside functions. Each other line is stored as ``NOT_KEPT``, so that line numbers stay right.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from ..records import Site
 from ..records.places import NOT_KEPT, lasting, sites_in
 from .frames import Frames
 
-#: Lines before and after a recorded line outside functions; the same inside a function of more than ``LONG`` lines.
+#: Number of lines before and after a recorded line outside functions; the same inside a function of more than ``LONG``
+#: lines.
 AROUND, AROUND_LONG, LONG = 4, 15, 300
-#: Characters of all files together.
+#: Maximum number of characters of all files together.
 MAX_CHARACTERS = 1 << 20
-#: Code objects that are looked through for functions: some scripts make new ones all the time.
+#: Maximum number of code objects that are searched for functions: some scripts make new ones all the time.
 MAX_CODES = 10_000
 
 
 def sources(frames: Frames, seen: Any = (), mode: str = "lines", most: int = MAX_CHARACTERS) -> dict[str, str]:
-    """The text of each file that a recorded line is in, the user's files first (Note [Source excerpts]).
+    """Return the text of each file that contains a recorded line, the user's files first (Note [Source excerpts]).
 
-    :param seen: records; the lines that they name are recorded lines too.
+    :param seen: records; the lines that they name count as recorded too.
     :param mode: one of ``SOURCE_MODES``.
-    :param most: characters of all files together; a file that has no room left is left out.
+    :param most: maximum number of characters of all files together; files that do not fit are left out.
     """
     if mode == "none":
         return {}
@@ -44,7 +45,7 @@ def sources(frames: Frames, seen: Any = (), mode: str = "lines", most: int = MAX
     found: dict[str, str] = {}
     for file in sorted(recorded, key=lambda name: not frames.is_users_file(name)):
         text = linecache.getlines(file)
-        if not all(_has(text, site) for site in recorded[file]):  # it is another file now
+        if not all(_has(text, site) for site in recorded[file]):  # the file has changed since
             continue
         if mode != "full":
             text = _excerpt(text, {site.line for site in recorded[file]}, functions.get(file, ()))
@@ -60,7 +61,7 @@ def _has(text: list[str], site: Site) -> bool:
 
 
 def _excerpt(text: list[str], recorded: Iterable[int], functions: Iterable[tuple[int, int]]) -> list[str]:
-    """`text`, with ``NOT_KEPT`` for each line that is far from all recorded lines; what follows the last is cut off."""
+    """Return `text` with ``NOT_KEPT`` for each line far from all recorded lines, cut off after the last one to keep."""
     kept: set[int] = set()
     for line in recorded:
         around = [(last - first, first, last) for first, last in functions if first <= line <= last]
@@ -73,7 +74,7 @@ def _excerpt(text: list[str], recorded: Iterable[int], functions: Iterable[tuple
 
 
 def _functions(code: CodeType) -> Iterator[tuple[int, int]]:
-    """First and last line of the function that `code` is, and of the functions inside it."""
+    """Yield first and last line of the function that `code` is, and of its nested functions."""
     stack = [code]
     while stack:
         one = stack.pop()

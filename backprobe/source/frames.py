@@ -1,4 +1,4 @@
-"""Which line of the user's code is running: the innermost frame that no library owns."""
+"""Determines which line of the user's code is running: the innermost frame outside of libraries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .module_code import code_of_modules
 from .sites import site_at
 from .tracebacks import STAND_IN
 
-#: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
+#: A place in the code as the recorder stores it: cheap to take, turned into a ``Site`` on demand.
 CodeLocation = tuple[CodeType, int]
 
 
@@ -37,12 +37,12 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def variables(frame: Any) -> dict[str, Any]:
-    """The local variables of `frame`, by name.
+    """Return the local variables of `frame`, by name.
 
     Note [Reading variables]: Up to Python 3.12 reading ``f_locals`` of a function's frame leaves a copy of its
-        variables on the frame, which keeps tensors and graphs alive after the function has let go of them. The copy is
-        emptied, unless somebody else holds it: the function called ``locals()``. Nor where a profiler or debugger that
-        is Python is on: Python writes the copy back when that returns, and makes one for each of its calls anyway.
+    variables on the frame, which keeps tensors and graphs alive after the function has released them. The copy is
+    emptied, unless other code holds it (the function called ``locals()``), or a profiler or debugger written in Python
+    is active: Python writes the copy back when that returns, and makes one for each of its calls anyway.
     """
     local = frame.f_locals
     found = dict(local)
@@ -60,52 +60,52 @@ def _is_python(hook: Any) -> bool:
 
 
 class Frames:
-    """Tells the user's frames from a library's. One per session: it caches by code object."""
+    """Distinguishes the user's frames from a library's. One per session: it caches by code object."""
 
     def __init__(self, own: tuple[str, ...] = ()) -> None:
         self._libraries = _library_folders()
-        #: By the id of generated code and a place in it: that code, and the user's place that it stands for.
+        #: (Id of generated code, instruction) -> that code, and the user's place that it was generated from.
         self._generated: dict[tuple[int, int], tuple[CodeType, CodeLocation | None]] = {}
-        #: Folders of the user's that may lie among installed packages: the script's, or the module's of ``-m``.
+        #: The user's folders that may lie among installed packages: the script's, or that of the module of ``-m``.
         self.own = own
         self._own = tuple(os.path.realpath(p) + os.sep for p in own)
-        #: By id of a code object: whether it is the user's. A code object's own hash goes through all of its code.
+        #: Id of a code object -> whether it is the user's. A code object's own hash is slow: it covers all of its code.
         self.known: dict[int, bool] = {}
-        #: Those code objects, which are kept: an id means one as long as it lives.
+        #: Those code objects, kept alive so that the ids stay valid.
         self._codes: list[CodeType] = []
         self._lines: dict[CodeLocation, Site] = {}
 
     def is_user(self, code: CodeType) -> bool:
         known = self.known.get(id(code))
         if known is None:
-            if len(self._codes) > 100_000:  # made anew all the time, as by exec
+            if len(self._codes) > 100_000:  # code is made anew all the time, as by exec
                 self.known.clear()
                 self._codes.clear()
             known = self.known[id(code)] = code.co_name != STAND_IN and self.is_users_file(code.co_filename)
-            self._codes.append(code)  # last: the thread that looks at waits comes here too
+            self._codes.append(code)  # last, because another thread reads this too
         return known
 
     def users_codes(self) -> list[CodeType]:
-        """The user's code that was met so far."""
+        """Return the user's code that was met so far."""
         return [code for code in self._codes if self.known[id(code)]]
 
     def users_files(self) -> list[str]:
-        """The files of the user's code that was met so far."""
+        """Return the files of the user's code that was met so far."""
         return sorted({code.co_filename for code in self._codes if self.known[id(code)]})
 
     def is_users_file(self, name: str) -> bool:
-        """Whether code of the file `name` is the user's."""
+        """Return whether code of the file `name` is the user's."""
         if name.startswith("<"):
             return name.startswith(("<stdin", "<ipython", "<doctest", "<cell", "<input", "<timed", "<magic-timeit"))
         path = os.path.realpath(name)
-        # The longest folder that holds it decides: a virtual environment may lie in the user's folder, and the user's
-        # folder among installed packages.
+        # The longest folder that contains it decides: a virtual environment may lie in the user's folder, and the
+        # user's folder among installed packages.
         library = max((len(f) for f in self._libraries if path.startswith(f)), default=0)
         own = max((len(f) for f in self._own if path.startswith(f)), default=0)
         return own > library or not library
 
     def first(self, frame: Any) -> Any:
-        """The innermost user's frame at or above `frame`."""
+        """Return the innermost user frame at or above `frame`."""
         known = self.known
         while frame is not None:
             code = frame.f_code
@@ -118,13 +118,14 @@ class Frames:
         return None
 
     def spot(self, frame: Any) -> CodeLocation | None:
-        """The innermost user's place at or above `frame`."""
+        """Return the innermost user place at or above `frame`."""
         frame = self.first(frame)
         return None if frame is None else (frame.f_code, frame.f_lasti)
 
     def generated(self, frame: Any) -> CodeLocation | None:
-        """The user's place that a call of `frame` was generated from, whose code FX has written: that of a compiled
-        region that is run op by op. ``None`` where it is not known."""
+        """Return the user's place from which FX generated the code of `frame`, for a compiled region that is run op by
+        op; ``None`` if unknown.
+        """
         known = self._generated.get((id(frame.f_code), frame.f_lasti))
         if known is None:
             if len(self._generated) > 100_000:
@@ -135,13 +136,14 @@ class Frames:
         return known[1]
 
     def spot_of_op(self, frame: Any) -> CodeLocation | None:
-        """As ``spot``, of an operation that `frame` calls, where that may be generated code."""
+        """Return the place as ``spot`` does, for an op that `frame` calls, which may be generated code."""
         made = self.generated(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
         return made or self.spot(frame)
 
     def spot_of_call(self, frame: Any) -> CodeLocation | None:
-        """As ``spot``, for what compiled code calls: its calls stand on the line of the ``def`` that was compiled, and
-        what is meant is where that was called."""
+        """Return the place as ``spot`` does, for ops of compiled code. Their frames are on the ``def`` line of the
+        compiled function; the result is the place that called it.
+        """
         while frame is not None:
             spot = self.spot(frame)
             if spot is None or not self._on_def(spot):
@@ -152,7 +154,7 @@ class Frames:
         return None
 
     def _on_def(self, spot: CodeLocation) -> bool:
-        """Whether `spot` is on the first line of its function, and nothing but ``def`` stands there."""
+        """Return whether `spot` is on the first line of its function, and the line holds only the ``def``."""
         site = self.site(spot)
         if site is None or site.line != spot[0].co_firstlineno:
             return False
@@ -184,7 +186,7 @@ class Frames:
         return None
 
     def inside(self, stack: Stack | None) -> tuple[Site, ...]:
-        """The lines of libraries that `stack` has, the innermost last."""
+        """Return the library lines of `stack`, the innermost last."""
         if stack is None:
             return ()
         if stack.sites is None:
@@ -192,27 +194,27 @@ class Frames:
         return stack.sites
 
     def sites(self) -> list[Site]:
-        """The lines that were recorded so far, of libraries too."""
+        """Return the lines that were recorded so far, including those of libraries."""
         return list(self._lines.values())
 
     def codes(self) -> list[CodeType]:
-        """The code that the recorded lines are in, and the user's code that was met, each once."""
+        """Return the code of the recorded lines, and the user's code that was met, each once."""
         codes = (*(code for code, _ in list(self._lines)), *self.users_codes())
         return list({id(code): code for code in codes}.values())
 
     def site_in(self, trace: str) -> Site | None:
-        """The innermost line of the user's code in the text of a traceback."""
+        """Return the innermost line of the user's code in the text of a traceback."""
         mine = [m for m in FRAME.finditer(trace) if self.is_users_file(m[1])]
         return site_at(mine[-1][1], int(mine[-1][2]), mine[-1][3].strip()) if mine else None
 
     @staticmethod
     def spot_for(site: Site) -> CodeLocation | None:
-        """A place that is `site`, of which the code was never met."""
+        """Return a place for `site`, whose code was never met."""
         code = compile("\n" * (site.line - 1) + "pass", site.file, "exec").replace(co_name=site.function)
         return next(((code, begin) for begin, _, at in code.co_lines() if at == site.line), None)
 
     def site_of_traceback(self, traceback: Any) -> Site | None:
-        """The user's innermost line in a traceback."""
+        """Return the user's innermost line in a traceback."""
         last = None
         while traceback is not None:
             frame: FrameType = traceback.tb_frame

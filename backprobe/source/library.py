@@ -1,11 +1,11 @@
-"""The frames of libraries between the user's line and an op.
+"""Library frames between the user's line and an op.
 
-Note [Stacks of libraries]: one line of the user's, ``model(x)``, may call thousands of ops of a library. What the eye
-looks an op up by has the frames from the op to the call of its module, each with its instruction; the frames from there
-to the user's line are those of that call, which is looked up by too: the n-th call of a module is made from the same
-place in every step (where a library makes it from another one, at the same line of the user's, the frames around the
-module are those of the first time). All of them are walked and noted once, when an op is new; ops of one place share
-the stack, so that ops which are the same are compared without a look into it.
+Note [Stacks of libraries]: one line of the user's code, ``model(x)``, may call thousands of ops of a library. The
+recorder looks up an op by the frames from the op to the call of its module, each with its instruction. The frames from
+there to the user's line are those of the module call, which is part of the key too: the n-th call of a module is made
+from the same place in every step (if a library makes it from another place, at the same line of the user, the frames
+around the module are those of the first time). All frames are walked and stored once, when an op is new. Ops of one
+place share the stack object, so equal ops are compared without looking into it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..torch_internals import code_objects
 from .tracebacks import STAND_IN
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: No more frames than these are noted, the innermost ones.
+#: Maximum number of frames that are stored, innermost first.
 DEPTH = 100
 
 
 class Stack:
-    """Frames of libraries, as code objects and instructions, the innermost first.
+    """Library frames as code objects and instructions, the innermost first.
 
-    :ivar sites: the lines that they are at, where somebody has asked.
+    :ivar sites: their source lines, once they have been requested.
     """
 
     __slots__ = ("sites", "spots")
@@ -37,11 +37,11 @@ class Stack:
 
     @property
     def called(self) -> list[tuple[CodeType, int]]:
-        """Those that call something, the outermost first: without what passes calls on, which is nobody's code."""
+        """Return the frames that call something, the outermost first, without frames that merely pass calls on."""
         found, op = [], False
         for spot in self.spots:
             code = spot[0]
-            if op:  # the op itself, where it is written in Python, stands at the line that asks the modes
+            if op:  # an op written in Python: its frame is at the line that queries the modes
                 op = False
             elif code is code_objects.HANDLE_TORCH_FUNCTION:
                 op = True
@@ -59,11 +59,11 @@ class Stacks:
     """Makes stacks, each once."""
 
     def __init__(self) -> None:
-        #: By the ids of code objects, which the stacks keep: their own hash goes through all of their code.
+        #: Keyed by ids of code objects, which the stacks keep alive: the objects' own hash covers all of their code.
         self._known: dict[tuple[int, ...], Stack] = {}
 
     def between(self, frame: Any, user: Any) -> Stack | None:
-        """The frames from `frame` to the one inside `user`'s; ``None`` where there is none."""
+        """Return the frames from `frame` to the one just inside `user`; ``None`` if there are none."""
         spots: list[tuple[CodeType, int]] = []
         key: list[int] = []
         while frame is not None and frame is not user and len(spots) < DEPTH:

@@ -17,7 +17,7 @@ _OPERATORS: dict[type, str] = {
     ast.Pow: "pow",
     ast.MatMult: "matmul",
 }
-#: By the names that torch gives to their nodes.
+#: Operators -> the names that torch gives to their nodes.
 _SIGNS: dict[type, str] = {
     **_OPERATORS,
     ast.Div: "div",
@@ -30,7 +30,7 @@ _SIGNS: dict[type, str] = {
 
 @lru_cache(64)
 def _by_line(file: str) -> dict[int, list[ast.AST]]:
-    """By line of `file`, the nodes of its syntax tree that begin there, outer ones first."""
+    """Return for each line of `file` the nodes of its syntax tree that begin there, outer ones first."""
     found: dict[int, list[ast.AST]] = {}
     for node, _ in syntax_nodes(file):
         line = getattr(node, "lineno", None)
@@ -44,21 +44,22 @@ def _parts(file: str, line: int) -> list[ast.AST]:
 
 
 def calls_on(file: str, line: int) -> list[str]:
-    """The names of what is called on a line."""
+    """Return the names of the functions that are called on a line."""
     called = [node.func for node in _parts(file, line) if isinstance(node, ast.Call)]
     return [f.id if isinstance(f, ast.Name) else f.attr for f in called if isinstance(f, (ast.Name, ast.Attribute))]
 
 
 def operations_on(file: str, line: int) -> list[str]:
-    """The names of what is computed on a line: functions that are called, and signs by the names that torch gives
-    their nodes."""
+    """Return the names of the operations on a line: called functions, and operators by the names of their nodes in
+    torch.
+    """
     signs = [
         _SIGNS[type(node.op)]
         for node in _parts(file, line)
         if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.AugAssign)) and type(node.op) in _SIGNS
     ]
     calls = [node.func for node in _parts(file, line) if isinstance(node, ast.Call)]
-    functions = [  # of custom functions, whose nodes have their names
+    functions = [  # custom functions, whose nodes have their names
         f"{f.value.id}.apply"
         for f in calls
         if isinstance(f, ast.Attribute) and f.attr == "apply" and isinstance(f.value, ast.Name)
@@ -67,7 +68,7 @@ def operations_on(file: str, line: int) -> list[str]:
 
 
 def operations_in_order(file: str, line: int) -> list[str]:
-    """The names of the operations on `line`, in the order in which Python runs them; see ``operations_on``."""
+    """Return the names of the operations on `line`, in execution order; see ``operations_on``."""
     found: list[str] = []
     outer = [node for node in _parts(file, line) if isinstance(node, (ast.expr, ast.AugAssign))]
     inner = {id(below) for node in outer for below in ast.walk(node) if below is not node}
@@ -85,7 +86,7 @@ def operations_in_order(file: str, line: int) -> list[str]:
 
 @lru_cache(64)
 def lines_with_operations(file: str) -> dict[str, list[int]]:
-    """By the name of an operation, as ``operations_on`` gives it, the lines of `file` that it stands on."""
+    """Return for each operation name, as given by ``operations_on``, the lines of `file` that contain it."""
     found: dict[str, list[int]] = {}
     for line in sorted(_by_line(file)):
         for name in dict.fromkeys(operations_on(file, line)):
@@ -93,7 +94,7 @@ def lines_with_operations(file: str) -> dict[str, list[int]]:
     return found
 
 
-#: Methods whose names end as those that write to data, and do not.
+#: Methods whose names end in an underscore although they do not write to data.
 _WRITE_NO_DATA = frozenset({"requires_grad_", "detach_", "share_memory_", "resolve_conj_", "rename_"})
 #: Methods of modules, and functions, that write to weights.
 _WRITE_WEIGHTS = frozenset({"load_state_dict", "reset_parameters", "update_parameters", "vector_to_parameters"})
@@ -101,10 +102,10 @@ _WRITE_WEIGHTS = frozenset({"load_state_dict", "reset_parameters", "update_param
 
 @dataclass(frozen=True)
 class LineWrite:
-    """What a line writes in place.
+    """An in-place write on a line.
 
     :ivar target: the expression that it writes to.
-    :ivar of: ``"gradients"`` or ``"weights"`` if it writes to those of what `target` is, ``""`` if to that itself.
+    :ivar of: ``"gradients"`` or ``"weights"`` if it writes to those of `target`, ``""`` if to `target` itself.
     """
 
     op: str
@@ -114,7 +115,7 @@ class LineWrite:
 
 @lru_cache(64)
 def _imported(file: str) -> frozenset[str]:
-    """The names that `file` imports."""
+    """Return the names that `file` imports."""
     return frozenset(
         alias.asname or alias.name.partition(".")[0]
         for node, _ in syntax_nodes(file)
@@ -124,7 +125,7 @@ def _imported(file: str) -> frozenset[str]:
 
 
 def all_writes_on(file: str, line: int) -> list[LineWrite]:
-    """Each write in place that begins on a line."""
+    """Return each in-place write that begins on a line."""
     found = []
     for node in _parts(file, line):
         if isinstance(node, ast.AugAssign):
@@ -165,24 +166,25 @@ def writes_on(file: str, line: int) -> tuple[str, str] | None:
 
 
 def names_in(expression: str) -> frozenset[str]:
-    """The variables and attributes in an expression such as ``net.scale[i].data``."""
+    """Return the variables and attributes in an expression such as ``net.scale[i].data``."""
     return frozenset(re.findall(r"[^\W\d]\w*", expression))
 
 
 def writes_to(file: str, name: str) -> list[int]:
-    """The lines of `file` that write in place to a variable of this name."""
+    """Return the lines of `file` that write in place to a variable of this name."""
     return list(dict.fromkeys(line for line, write in writes_in(file) if base_of(write.target) == name))
 
 
 @lru_cache(64)
 def writes_in(file: str) -> tuple[tuple[int, LineWrite], ...]:
-    """Each write in place in `file`, with its line."""
+    """Return each in-place write in `file`, with its line."""
     return tuple((line, write) for line in sorted(_by_line(file)) for write in all_writes_on(file, line))
 
 
 def step_calls_like(file: str, line: int) -> list[int]:
-    """The lines of `file` that call ``step`` of what is called so on `line`, or give the same to a ``step``:
-    ``optimizer.step()``, ``scaler.step(optimizer)``."""
+    """Return the lines of `file` with a ``step`` call of the same object, or with the same argument, as those on
+    `line`: ``optimizer.step()``, ``scaler.step(optimizer)``.
+    """
     meant = {name for at, names in _step_calls(file) if at == line for name in names}
     return [at for at, names in _step_calls(file) if meant & names]
 
@@ -198,14 +200,16 @@ def _step_calls(file: str) -> tuple[tuple[int, frozenset[str]], ...]:
 
 
 def base_of(expression: str) -> str:
-    """The variable at the head of an expression such as ``x[0].data``; an attribute of ``self`` by its own name."""
+    """Return the variable at the head of an expression such as ``x[0].data``; for an attribute of ``self``, the
+    attribute.
+    """
     head = expression.removeprefix("self.")
     return head[: next((i for i, c in enumerate(head) if not (c.isalnum() or c == "_")), len(head))]
 
 
 @lru_cache(64)
 def _numbers(file: str) -> frozenset[str]:
-    """The variables and attributes that `file` sets to a number that stands there: counters, sums."""
+    """Return the variables and attributes that `file` sets to a literal number, such as counters and sums."""
     found: set[str] = set()
     for node, _ in syntax_nodes(file):
         value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
@@ -216,8 +220,9 @@ def _numbers(file: str) -> frozenset[str]:
 
 
 def likely_write(file: str, op: str, expression: str) -> int:
-    """How likely it is that a write, as ``writes_on`` says it, is one to a tensor: 3 for a method of torch's that
-    writes, 2 for an element that is set, 1 for ``+=`` and the like, 0 for that to what counts."""
+    """Return how likely it is that a write, as given by ``writes_on``, is one to a tensor: 3 for an in-place method of
+    torch, 2 for a subscript assignment, 1 for ``+=`` and similar, 0 for ``+=`` on a counter.
+    """
     if not op.startswith("__"):
         return 3
     if op == "__setitem__":

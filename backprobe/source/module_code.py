@@ -14,7 +14,7 @@ def code_of_modules(files: Collection[str]) -> list[CodeType]:
     """
     found = []
     for module in list(sys.modules.values()):
-        if issubclass(type(module), ModuleType):  # an object may do anything when an attribute is asked for
+        if issubclass(type(module), ModuleType):  # objects in sys.modules may have side effects on attribute access
             names = ModuleType.__getattribute__(module, "__dict__")
             if names.get("__file__") in files:
                 found += [function.__code__ for function in _functions(names)]
@@ -23,7 +23,7 @@ def code_of_modules(files: Collection[str]) -> list[CodeType]:
 
 def _functions(names: dict[str, Any]) -> Iterator[FunctionType]:
     for value in list(names.values()):
-        if type(value) is FunctionType:  # not isinstance, which asks the object itself
+        if type(value) is FunctionType:  # not isinstance, which may run code of the object
             yield value
         elif issubclass(type(value), type):
             yield from (one for one in type.__getattribute__(value, "__dict__").values() if type(one) is FunctionType)

@@ -1,9 +1,9 @@
-"""Which lines of the user's code ran for the first time lately: told afterwards, at no cost while they run.
+"""Detects which lines of the user's code ran for the first time lately, without any cost while they run.
 
-Note [What the interpreter leaves behind]: from Python 3.11 on, the interpreter adapts each instruction to what it meets
-when it runs it, in the code object itself. What has changed between two looks has run; where nothing had ever changed
-before, it ran for the first time. A function that was called fewer times than it takes to be adapted shows nothing: its
-call does, in the code that calls it. On an older Python nothing is told.
+Note [What the interpreter leaves behind]: from Python 3.11 on, the interpreter specialises each instruction, in the
+code object itself, when it runs. An instruction that has changed between two scans has run; if it had never changed
+before, it ran for the first time. A function that was called too few times to be specialised shows nothing, but its
+call does, in the calling code. On an older Python nothing is detected.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ def _adapted(code: Any) -> bytes:
     return bytes(code._co_code_adaptive)
 
 
-#: Whether this Python shows it.
+#: Whether this Python exposes specialised code.
 SHOWS = hasattr(compile("0", "", "eval"), "_co_code_adaptive")
 _UNIT = 2
-#: Code objects that are looked at, at most: some scripts make new ones all the time.
+#: Maximum number of code objects that are scanned: some scripts make new ones all the time.
 MOST = 20_000
 
 
 class FirstRuns:
-    """Looks at the code of the user's files that was met so far, and all that is defined beside it."""
+    """Scans the code of the user's files that was met so far, and all functions defined in the same modules."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self._codes: dict[int, CodeType] = {}
         self._last: dict[int, bytes] = {}
-        #: Code of which two states were compared: the first time, what had run before is not known.
+        #: Code of which two states were compared: at the first scan it is unknown what had run before.
         self._compared: set[int] = set()
-        #: Whether one of the lines that the last look gave is sure not to have run before.
+        #: Whether at least one of the lines of the last scan certainly had not run before.
         self.sure = False
-        #: By code, where something has ever changed.
+        #: Code -> instructions that have ever changed.
         self._ran: dict[int, set[int]] = {}
         self._met = -1
-        #: Whether it is the user's, by file.
+        #: File -> whether it is the user's.
         self._files: dict[str, bool] = {}
 
     def look(self) -> list[CodeLocation]:
-        """The lines that ran for the first time since the last look: one place of each, in the order of the code."""
+        """Return the lines that ran for the first time since the last scan: one place for each, in code order."""
         self.sure = False
         if not SHOWS:
             return []
@@ -56,7 +56,7 @@ class FirstRuns:
             if now == last:
                 continue
             self._last[key] = now
-            if last is not None and last != code.co_code:  # all of it changes when it begins to be adapted
+            if last is not None and last != code.co_code:  # all of the code changes when specialisation begins
                 new = self._changed(code, last, now, self._ran.setdefault(key, set()))
                 found += new
                 self.sure = self.sure or (bool(new) and key in self._compared)
@@ -64,7 +64,7 @@ class FirstRuns:
         return found
 
     def _changed(self, code: CodeType, last: bytes, now: bytes, ran: set[int]) -> list[CodeLocation]:
-        """By line, the first instruction that had never changed and has now."""
+        """Return, for each line, the first instruction that has changed for the first time."""
         lines: dict[int, int] = {}
         places: list[Any] = list(getattr(code, "co_positions")())  # noqa: B009, not in Python 3.10
         for at in range(0, min(len(last), len(now)), _UNIT):
@@ -88,15 +88,15 @@ class FirstRuns:
             codes += [c for c in code.co_consts if isinstance(c, CodeType) and id(c) not in self._codes]
 
     def _is_users(self, file: str) -> bool:
-        """A module's names are also those of what it imports."""
+        """Return whether `file` is the user's: a module's names include imported ones."""
         known = self._files.get(file)
         if known is None:
             known = self._files[file] = self._frames.is_users_file(file)
         return known
 
     def entered(self, spots: list[CodeLocation], frame: Any, everything: bool) -> list[CodeLocation]:
-        """Return `spots`, but the lines of the called function in place of a line that is calling one: the function is
-        still running, with `frame` or a frame around it.
+        """Return `spots`, replacing a line whose call is still running, in `frame` or a frame around it, by the lines
+        of the called function.
 
         :param everything: all lines of the running functions are new.
         """
@@ -126,7 +126,9 @@ class FirstRuns:
         return site.line if site is not None else 0
 
     def called_from(self, spots: list[CodeLocation]) -> list[CodeLocation]:
-        """The lines of `spots`, and those of the user's functions that are called there by a name that one has."""
+        """Return `spots`, and the lines of the user's functions that are called on those lines, matched by name,
+        recursively.
+        """
         found = list(spots)
         named: dict[str, list[CodeType]] = {}
         for code in self._codes.values():

@@ -1,4 +1,4 @@
-"""Lines that draw random numbers from a generator which a checkpoint does not put back, read from the user's code."""
+"""Source lines that draw random numbers from a generator whose state a checkpoint does not restore."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _HOMES = frozenset({"random", "numpy.random", "np.random"})
 
 
 def drawn_before(site: Site) -> Site | None:
-    """The last line of the function of `site`, up to it, that draws from Python's generator, NumPy's, or one of its own
-    (``generator=``); or the line of a function of the file that it calls and that does."""
+    """Return the last line of the function of `site`, up to it, that draws from Python's generator, NumPy's, or a
+    separate one (``generator=``); or a line of a function in the same file that it calls.
+    """
     draws: dict[str, int] = {}
     calls: list[tuple[int, str]] = []
     nodes = syntax_nodes(site.file)
@@ -41,13 +42,12 @@ def drawn_before(site: Site) -> Site | None:
     return site_at(site.file, line, function)
 
 
-#: Calls by whose name random numbers are drawn.
+#: Names of calls that draw random numbers.
 _DRAWS = re.compile(r"rand\w*|dropout\w*|bernoulli_?|multinomial|normal_?|uniform_?|exponential_|poisson|random_?")
 
 
 def draws_inside(file: str, first: int) -> tuple[Site, ...]:
-    """The line of the function that begins at line `first` of `file`, and those of its lines that draw random
-    numbers."""
+    """Return the line of the function that begins at line `first` of `file`, and its lines that draw random numbers."""
     nodes = syntax_nodes(file)
     around = next((n for n, _ in nodes if isinstance(n, _FUNCTIONS) and _begins(n) == first), None)
     if around is None:

@@ -1,4 +1,4 @@
-"""Outermost modules: how a script calls them, the paths inside them, and the calls of modules by path."""
+"""Outermost modules: how a script calls them, the paths inside them, and references to module calls by path."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class RootModule:
 
 class ModuleCallRef:
     """The n-th call of a module in a step (Note [One Where for each call]). ``path`` is ``None`` for a module that is
-    no part of its model, such as a loss that the forward makes; ``around`` is then the call that it runs in."""
+    not part of its model, such as a loss that the forward makes; ``around`` is then the call that it runs in.
+    """
 
     __slots__ = ("around", "call", "class_name", "path", "root")
 
@@ -53,12 +54,14 @@ class ModuleCallRef:
 
 
 def clean_path(root: nn.Module, path: str) -> str:
-    """`path` without the levels that wrappers such as data parallel add, so that it names the user's own module."""
+    """Return `path` without the levels that wrappers such as data parallel add, so that it names the user's own
+    module.
+    """
     kept: list[str] = []
     module: Any = root
     for part in path.split(".") if path else ():
         name = type(module).__name__
-        # A compiled module inside others is one of its own: what is in it is called in another way.
+        # A compiled module inside another module is kept: its contents are called in another way.
         if WRAPPERS.get(name) != part or (kept and name == OPTIMIZED):
             kept.append(part)
         inside = getattr(module, "_modules", None) or {}
@@ -67,7 +70,7 @@ def clean_path(root: nn.Module, path: str) -> str:
 
 
 def modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that the user's frames hold: variables, and attributes of a local ``self``."""
+    """Yield the modules that the user's frames hold: variables, and attributes of a local ``self``."""
     while frame is not None:
         if frames.is_user(frame.f_code):
             local = variables(frame)

@@ -1,7 +1,7 @@
-"""Which line writes into a NumPy array that shares a tensor's memory, read from the user's code: torch sees none of it.
+"""Finds the line that writes into a NumPy array which shares a tensor's memory: torch does not see such writes.
 
-Follows the array from the line that took it out of the tensor: through names, views of it and loops over it, into the
-user's functions that are given it and out of those that return it.
+Follows the array in the source code, from the line that took it from the tensor: through names, views and loops over
+it, into the user's functions that get it as an argument and out of those that return it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ def _names(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-#: Calls and attributes that give what shares memory with what they are given.
+#: Calls and attributes whose result shares memory with their argument.
 _VIEWS = _names(
     "numpy asarray asanyarray ascontiguousarray reshape ravel squeeze transpose swapaxes moveaxis expand_dims view T "
     "atleast_1d atleast_2d atleast_3d broadcast_to flat real imag diagonal detach data cpu from_dlpack enumerate zip "
     "reversed iter list tuple"
 )
 _TAKES_OUT = _names("numpy asarray __array__ from_dlpack asanyarray")
-#: Functions that an array is followed into, one inside the other.
+#: Maximum depth of functions into which an array is followed.
 DEPTH = 4
 
 
 def written_through(site: Site, frames: Frames) -> Site | None:
-    """The first line that writes into an array that the statement at `site` took out of a tensor."""
+    """Return the first line that writes into an array that the statement at `site` took from a tensor."""
     function = function_around(site)
     if function is None:
         return None
@@ -46,7 +46,7 @@ class _Search:
         self._seen: set[tuple[ast.AST, frozenset[str]]] = set()
 
     def inside(self, file: str, function: Function, names: set[str], depth: int) -> Site | None:
-        """Look in `function`, where `names` are the array when it begins."""
+        """Search `function`, in which `names` refer to the array at the start."""
         key = (function, frozenset(names))
         if key in self._seen or depth > DEPTH:
             return None
@@ -69,7 +69,7 @@ class _Search:
         return next((one for one in found if one is not None), None)
 
     def _shares(self, node: ast.AST, names: set[str], file: str) -> bool:
-        """Whether the value of `node` may lie in the array's memory."""
+        """Return whether the value of `node` may share the array's memory."""
         if isinstance(node, ast.Name):
             return node.id in names
         if isinstance(node, (ast.Subscript, ast.Starred)):
@@ -89,7 +89,7 @@ class _Search:
     def _given(
         self, node: ast.Call, file: str, function: Function, names: set[str]
     ) -> Iterator[tuple[str, Function, set[str]]]:
-        """The user's function that is called with the array, and its parameters that are it."""
+        """Yield the user's functions that are called with the array, and their parameters that receive it."""
         for where, one in called_by(node, file, function, self._files):
             if isinstance(one, ast.Module):
                 continue
@@ -101,7 +101,9 @@ class _Search:
                 yield where, one, mine
 
     def _returned(self, name: str) -> Iterator[tuple[str, Function, set[str]]]:
-        """The functions that assign what the function `name` returns, and the variables that they do to."""
+        """Yield the functions that assign the result of the function `name`, and the variables that they assign it
+        to.
+        """
         for file in self._files:
             for node in ast.walk(tree_of(file) or ast.Module([], [])):
                 value = node.value if isinstance(node, ast.Assign) else None
@@ -113,7 +115,7 @@ class _Search:
 
 
 def _in_order(function: Function) -> list[ast.AST]:
-    """What is in a function, line by line, without the functions inside it."""
+    """Return the nodes of a function in line order, without those of nested functions."""
     found: list[ast.AST] = []
     stack: list[ast.AST] = [*function.body]
     while stack:
@@ -138,7 +140,7 @@ def _assigned(node: ast.AST) -> list[tuple[ast.AST, ast.AST]]:
 
 
 def _written(node: ast.AST) -> list[ast.AST]:
-    """What a statement or a call writes into."""
+    """Return the expressions that a statement or a call writes into."""
     if isinstance(node, ast.AugAssign):
         return [node.target]
     if isinstance(node, ast.Assign):

@@ -1,4 +1,4 @@
-"""A line of a file as a ``Site``, with its text."""
+"""Conversion of a line of a file to a ``Site``, with its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tracebacks as they would be alone: without frames of ours. No torch before the script has imported it."""
+"""Removal of backprobe's frames from tracebacks. Does not import torch before the script has."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from typing import Any
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _EXAMPLES = os.path.join(_OURS, "examples") + os.sep
-#: What the code of a stand-in is called (``stand_ins.py``).
+#: The name of a stand-in's code (``caller_frames.py``).
 STAND_IN = "<called under backprobe>"
-#: The module that knows the functions of torch through which a call comes to us, once something watches torch.
+#: The module that knows the functions of torch that call backprobe; imported once torch is observed.
 _PLACES = "backprobe.torch_internals.code_objects"
 
 
 def strip(error: BaseException) -> None:
-    """Take our frames out of the traceback of `error`, and of those that it came from, and of what ``record`` of
-    ``torch.distributed.elastic`` has written of it."""
+    """Remove backprobe's frames from the traceback of `error`, of the exceptions that it came from, and from the file
+    in which ``record`` of ``torch.distributed.elastic`` has stored it.
+    """
     _mend(error, os.environ.get("TORCHELASTIC_ERROR_FILE"), of_elastic=True)
     for one in _chain(error):
         one.__traceback__ = without_ours(one.__traceback__)
 
 
 def of_handler(error: BaseException) -> bool:
-    """Whether a handler of a signal raised `error`, in the midst of what was running when the signal came."""
+    """Return whether a signal handler raised `error`, in the middle of the code that ran when the signal came."""
     trace, running = error.__traceback__, None
     handlers = set(map(_code_of, map(signal.getsignal, signal.valid_signals())))
     while trace is not None:
@@ -45,15 +46,17 @@ def of_handler(error: BaseException) -> bool:
 
 
 def _code_of(handler: Any) -> CodeType | None:
-    """The code of a handler that is a function, a method, or an object that can be called."""
-    handler = getattr(handler, "func", handler)  # of a partial
+    """Return the code of a handler that is a function, a method, or a callable object."""
+    handler = getattr(handler, "func", handler)  # for a partial
     called = inspect.getattr_static(type(handler), "__call__", None)
     code = getattr(handler, "__code__", None) or getattr(called, "__code__", None)
     return code if isinstance(code, CodeType) else None
 
 
 def _given_signal(frame: FrameType, running: FrameType) -> bool:
-    """Whether `frame` was called as a handler is while `running` ran: with the number of a signal, and `running`."""
+    """Return whether `frame` was called like a signal handler while `running` ran: with a signal number, and
+    `running`.
+    """
     given = inspect.getargvalues(frame)
     values = [given.locals.get(name) for name in given.args]
     values += given.locals.get(given.varargs, ()) if given.varargs else ()
@@ -61,7 +64,7 @@ def _given_signal(frame: FrameType, running: FrameType) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """`error`, and those that it came from or holds."""
+    """Yield `error`, and the exceptions that it came from or contains."""
     seen: set[int] = set()
     stack: list[BaseException | None] = [error]
     while stack:
@@ -71,12 +74,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(one))
         yield one
         stack += [one.__cause__, one.__context__]
-        stack += getattr(one, "exceptions", ())  # of a group
+        stack += getattr(one, "exceptions", ())  # for an exception group
 
 
 class Uncaught:
-    """Shows errors that nobody catches in a process that Python itself runs, as alone, until ``stop``. A script that
-    puts its own function there has that."""
+    """Prints uncaught errors of a process that Python itself runs without backprobe's frames, until ``stop``. A script
+    that sets its own ``sys.excepthook`` keeps it.
+    """
 
     def __init__(self) -> None:
         self._real = sys.excepthook
@@ -93,7 +97,9 @@ class Uncaught:
 
 
 def mend(error: BaseException, file: str | None) -> None:
-    """Take our frames out of the text of `error` in `file`, where ``torch.multiprocessing`` has it for the parent."""
+    """Remove backprobe's frames from the text of `error` in `file`, where ``torch.multiprocessing`` stores it for the
+    parent.
+    """
     _mend(error, file, of_elastic=False)
 
 
@@ -119,7 +125,7 @@ def _without(text: str, lines: Sequence[str]) -> str:
 
 
 def _lines_of_ours(error: BaseException) -> list[str]:
-    """What a traceback shows of frames of ours, in the chain of `error`."""
+    """Return the traceback lines of backprobe's frames, in the chain of `error`."""
     found: list[str] = []
     for one in _chain(error):
         frames = list(_frames(one.__traceback__))
@@ -129,7 +135,7 @@ def _lines_of_ours(error: BaseException) -> list[str]:
 
 
 def without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """`trace`, changed in place where its first frame is not ours."""
+    """Return `trace` without backprobe's frames. Changes it in place, unless its first frame is removed."""
     frames = list(_frames(trace))
     dropped = _ours(frames)
     kept = None
@@ -148,15 +154,15 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _ours(frames: Sequence[TracebackType]) -> set[int]:
-    """Which of `frames` are there for us."""
+    """Return the indices of those of `frames` that exist because of backprobe."""
     dropped = set()
     handles = getattr(sys.modules.get(_PLACES), "HANDLE_TORCH_FUNCTION", None)
     for i, one in enumerate(frames):
         file = one.tb_frame.f_code.co_filename
         if one.tb_frame.f_code.co_name == STAND_IN or (file.startswith(_OURS) and not file.startswith(_EXAMPLES)):
             dropped.add(i)
-            # A function of torch that is written in Python asks for modes first: the call that went to us, and the
-            # function that made it and is called again.
+            # A torch function written in Python queries modes first: remove the call that went to us, and the frame
+            # that made it, since the function is called again.
             if handles is not None and i >= 2 and frames[i - 1].tb_frame.f_code is handles:
                 dropped.update((i - 1, i - 2))
     return dropped

@@ -1,1 +1,1 @@
-"""Numbers and findings to experiment trackers: TensorBoard, Weights & Biases, MLflow, trackio."""
+"""Export of statistics and findings to experiment trackers: TensorBoard, Weights & Biases, MLflow, trackio."""

@@ -12,10 +12,10 @@ LEVELS = {"error": "ERROR", "warning": "WARN", "info": "INFO"}
 
 @dataclass(frozen=True)
 class Alert:
-    """One alert. Title and text hold no control characters: trackers print alerts to terminals.
+    """An alert for trackers. Title and text hold no control characters, since trackers print alerts to terminals.
 
     :ivar level: ``ERROR``, ``WARN`` or ``INFO``.
-    :ivar text: what was found, and how to read the report.
+    :ivar text: the finding, and how to read the report.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""The script's side of a tracker's process: it is handed bytes, never waited for but at the end."""
+"""The script's connection to the process of a tracker: it sends bytes, and blocks only at the end."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from ..records import Measured, Unseen
 from .alerts import Alert
 from .remote import LENGTH
 
-#: Bytes that wait for a tracker at most: what comes then is not written, and counted.
+#: Maximum number of bytes that wait for a tracker: above it, messages are dropped and counted.
 WAITING = 16 << 20
 _ROOT = str(Path(__file__).resolve().parents[2])
 _MAIN = (
     "import sys\nargs = sys.argv[1:]\nimport json\nsys.path[:] = json.loads(args[0])\n"
     "from backprobe.tracking.remote import main\nmain(args[1], int(args[2]), len(args) > 3)"
 )
-#: A shell starts it and is gone: the process belongs to nobody that the script may wait for. What a shell starts in the
-#: background reads nothing, so the socket is put aside first.
+#: A shell starts the process and exits, so that the process is not a child that the script may wait for. A background
+#: command of a shell has no standard input, so the socket is duplicated first.
 _ASIDE = 'exec 3<&0; "$@" <&3 3<&- &'
-#: A broken pipe is an error here, also where the script has it end the process.
+#: A broken pipe raises an error here, even if SIGPIPE would end the script.
 _QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0) | getattr(socket, "MSG_DONTWAIT", 0)
 
 
 class Link:
-    """One tracker's process.
+    """The connection to the process of one tracker.
 
-    :param keys: globs on the curves that are wanted besides those of all layers together.
+    :param keys: globs on the names of curves to send in addition to the curves over all layers.
     :param surely: something will be written, so the tracker's package can be imported at once.
     """
 
@@ -52,10 +52,10 @@ class Link:
         self._names: tuple[str, ...] | None = None
         self._answers = bytearray()
         self._over = self._opened = False
-        #: Looks and steps that there was no room for; why nothing more is written.
+        #: Measurements and steps that were dropped for lack of space; why writing stopped.
         self.dropped = 0
         self.failed = ""
-        #: Where it writes; curves that it was not given.
+        #: The place that the tracker writes to; number of curves that it was not sent.
         self.at = ""
         self.left_out = 0
         self._link, theirs = socket.socketpair()
@@ -80,7 +80,7 @@ class Link:
             theirs.close()
 
     def open(self, about: dict[str, Any]) -> None:
-        """From here on it is written to what `about` says."""
+        """Write to the run that `about` describes from now on."""
         self._opened, self._names = True, None
         self._put("open", {**about, "keys": self._keys})
 
@@ -101,11 +101,11 @@ class Link:
         self._put("alert", alert.kind, alert.title, alert.text, alert.level, alert.step)
 
     def last(self) -> None:
-        """Nothing more comes."""
+        """Tell the process that no more messages follow."""
         self._put("over")
 
     def close(self, seconds: float) -> None:
-        """After ``last``: all that waits is written, for so long at most; then it is ended."""
+        """Wait up to `seconds` for all messages to be written, then end the process. Call it after ``last``."""
         if not self._mine or self.failed:
             return
         end = time.monotonic() + seconds
@@ -122,7 +122,7 @@ class Link:
 
     @property
     def unseen(self) -> list[Unseen]:
-        """What the tracker does not have of the run."""
+        """Return what is missing in the tracker."""
         said = []
         what = f"tracker {self.tracker}"
         if self.failed:
@@ -134,7 +134,7 @@ class Link:
 
     @property
     def _mine(self) -> bool:
-        """A forked child says nothing."""
+        """Whether this process made the connection: a forked child sends nothing."""
         return os.getpid() == self._pid
 
     def _room(self, size: int) -> bool:
@@ -155,7 +155,7 @@ class Link:
         self._pump()
 
     def _pump(self) -> None:
-        """Hand over what there is room for."""
+        """Send as many bytes as the socket takes."""
         try:
             while self._waiting:
                 whole = self._waiting[0]
@@ -171,7 +171,7 @@ class Link:
             self._fails("its process is gone")
 
     def _listen(self) -> None:
-        """What it has said so far."""
+        """Read the answers of the process so far."""
         try:
             while got := self._link.recv(1 << 16, getattr(socket, "MSG_DONTWAIT", 0)):
                 self._answers += got
@@ -192,7 +192,7 @@ class Link:
             self._fails("its process is gone")
 
     def _fails(self, why: str) -> None:
-        """Said once: the first reason."""
+        """Record the first failure, and kill the process."""
         if self.failed:
             return
         self.failed = why

@@ -9,12 +9,12 @@ from typing import Any
 
 from .alerts import Alert
 
-#: Metrics that MLflow takes at once; the longest value of a tag.
+#: Maximum number of metrics in one call to MLflow; maximum length of a tag's value.
 _AT_ONCE, _LONGEST = 1000, 4000
 
 
 class MLflow:
-    """Writes with a client of its own into a run: one that the script has open, or a new one."""
+    """Writes metrics with a separate client: to a run that the script has open, or to a new one."""
 
     def begin(self, about: dict[str, Any]) -> str:
         import mlflow
@@ -26,7 +26,7 @@ class MLflow:
         self._client = mlflow.MlflowClient(tracking_uri=uri)
         self._own = not given
         if self._own:
-            os.environ.pop("MLFLOW_RUN_ID", None)  # that is the script's
+            os.environ.pop("MLFLOW_RUN_ID", None)  # this variable selects the script's run
         self._run: str = given.get("run") or mlflow.start_run(run_name=about["name"]).info.run_id
         return f"run {self._run} of {uri}"
 
@@ -41,7 +41,7 @@ class MLflow:
             self._client.log_batch(self._run, metrics=metrics[at : at + _AT_ONCE])
 
     def alert(self, alert: Alert) -> None:
-        """A tag by kind, and a paragraph of the run's description, after what stands there."""
+        """Set a tag by kind, and append a paragraph to the run's description."""
         note = "mlflow.note.content"
         before = self._client.get_run(self._run).data.tags.get(note, "")
         said = f"**{alert.title}** ({alert.kind})\n\n{alert.text}"

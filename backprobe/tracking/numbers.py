@@ -1,4 +1,4 @@
-"""What trackers are given of a look at all layers: names of curves, and their values."""
+"""Curves for trackers from a measurement of all layers: their names and values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..records import Measured
 from ..records.statistics import OF
 from ..select import selector
 
-#: Curves of a run at most, and those of these that are kept for what is said of all layers together.
+#: Maximum number of curves of a run; of these, the number reserved for curves over all layers.
 LIMIT, TOGETHER = 500, 100
-#: What is measured of modules and optimizers; all else is of parameters, which belong to the module that has them.
+#: Quantities of modules and optimizers; all others belong to parameters, and so to the module that has them.
 _OF_ITSELF = frozenset(
     {
         *("activation_rms", "activation_max", "headroom", "dead", "saturated"),
@@ -24,8 +24,9 @@ _OF_ITSELF = frozenset(
 
 
 def numbers_of(measured: Measured, layers: Callable[[str, Any], bool] | None = None) -> dict[str, float]:
-    """What a tracker is given of a look: the least, the greatest and the median of each quantity over the layers, and
-    the numbers of the layers that are chosen. What is not finite is left out, and counted."""
+    """Return the values to send for a measurement: minimum, maximum and median of each quantity over the layers, and
+    the values of chosen layers. Non-finite values are left out and counted.
+    """
     found: dict[str, float] = {}
     by_quantity: dict[str, list[float]] = {}
     lost = 0
@@ -48,10 +49,10 @@ def numbers_of(measured: Measured, layers: Callable[[str, Any], bool] | None = N
 
 
 class Chosen:
-    """Which numbers of the looks of a run go to a tracker.
+    """The choice of curves of a run for a tracker.
 
-    What is said of all layers together always does. Of single layers: those whose names are chosen; where none are
-    named, whole layers in the order of the model while they fit into `limit` curves. A curve that was begun goes on.
+    Curves over all layers are always sent. Of single layers, those whose names match are sent; without globs, whole
+    layers in the order of the model as far as they fit into `limit` curves. A curve that was begun is continued.
 
     :param globs: on ``QUANTITY/NAME``, with or without ``backprobe/`` before it.
     """
@@ -63,7 +64,7 @@ class Chosen:
         self._taken: set[str] = set()
         self._layers: set[str] = set()
         self._full = False
-        #: All that was measured; of this, what no tracker is given.
+        #: Names of everything that was measured, and of curves that no tracker gets.
         self._seen: set[str] = set()
 
     def of(self, measured: Measured) -> dict[str, float]:
@@ -82,7 +83,7 @@ class Chosen:
 
     @property
     def left_out(self) -> int:
-        """Curves that are not given to the tracker."""
+        """Number of curves that the tracker does not get."""
         return len(self._seen) - len(self._taken)
 
     def _take(self, layer: str, keys: list[str]) -> None:

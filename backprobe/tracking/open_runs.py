@@ -1,4 +1,6 @@
-"""Runs that a script has open in trackers. Only what the script has imported is looked at, and nothing is changed."""
+"""Detection of runs that a script has open in trackers. Only modules that the script has imported are inspected, and
+nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,15 @@ import sys
 import threading
 from typing import Any
 
-#: What the threads of a writer of event files are called, of TensorBoard and of tensorboardX.
+#: Class names of the writer threads of event files, in TensorBoard and tensorboardX.
 _THREADS = ("_AsyncWriterThread", "_EventLoggerThread")
 _MODULES = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
 
 
 def tensorboard() -> str | None:
-    """The folder for numbers of ours beside the script's first open writer of event files.
+    """Return the folder for backprobe's event files, next to the first event file that the script has open.
 
-    A writer that is open has a thread, which knows its file.
+    An open writer has a thread, which knows its file.
     """
     if not any(name in sys.modules for name in _MODULES):
         return None
@@ -30,7 +32,7 @@ def tensorboard() -> str | None:
 
 
 def mlflow() -> dict[str, Any] | None:
-    """The run that is active in this thread."""
+    """Return the run that is active in this thread."""
     module = sys.modules.get("mlflow")
     if module is None:
         return None
@@ -39,7 +41,7 @@ def mlflow() -> dict[str, Any] | None:
 
 
 def trackio() -> dict[str, Any] | None:
-    """The run that ``trackio.init`` has begun in this thread."""
+    """Return the run that ``trackio.init`` has begun in this thread."""
     module = sys.modules.get("trackio.context_vars")
     run = module.current_run.get() if module is not None else None
     if run is None or run._stop_flag.is_set():
@@ -49,9 +51,9 @@ def trackio() -> dict[str, Any] | None:
 
 
 def wandb() -> Any | None:
-    """``wandb.run``."""
+    """Return ``wandb.run``."""
     return getattr(sys.modules.get("wandb"), "run", None)
 
 
-#: Tracker -> what its process is told of a run that the script has open; ``None`` where there is none.
+#: Tracker -> function that describes the script's open run for the tracker's process; it returns ``None`` for no run.
 OPEN = {"tensorboard": tensorboard, "mlflow": mlflow, "trackio": trackio}

@@ -1,4 +1,4 @@
-"""What is written in the script's own process, because the run that it has open is there: by one thread of ours."""
+"""Writes to a run that exists only in the script's own process, from a thread of backprobe."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .alerts import Alert
 from .numbers import Chosen
 from .wandb import WandbOpen
 
-#: Numbers that wait at most. Seconds between two writes where nothing but losses comes.
+#: Maximum number of values that wait. Seconds between two writes if nothing but losses comes.
 WAITING, _PATIENCE = 1 << 20, 1.0
 
 
 class Outbox:
-    """Rows and alerts for a W&B run of the script. The thread that trains adds to a list, and goes on."""
+    """Rows and alerts for the script's W&B run. The training thread only appends to a list."""
 
     def __init__(self, run: Any, chosen: Chosen) -> None:
         self.run = run
@@ -27,10 +27,10 @@ class Outbox:
         self._put = self._done = 0
         self._wake, self._over = threading.Event(), threading.Event()
         self._closing = False
-        #: Looks and steps that there was no room for; why nothing more is written.
+        #: Measurements and steps that were dropped for lack of space; why writing stopped.
         self.dropped = 0
         self.failed = ""
-        #: The script had closed its run before all of it was written.
+        #: Whether the script closed its run before everything was written.
         self._late = False
         threading.Thread(target=self._work, name="backprobe-tracker", daemon=True).start()
 
@@ -44,13 +44,13 @@ class Outbox:
         self._add(1, alert)
 
     def last(self) -> None:
-        """Nothing more comes."""
+        """Note that no more rows follow."""
         if os.getpid() == self._pid:
             self._closing = True
             self._wake.set()
 
     def close(self, seconds: float) -> None:
-        """After ``last``: all that waits is written, for so long at most."""
+        """Wait up to `seconds` for everything to be written. Call it after ``last``."""
         if os.getpid() != self._pid or self.failed:
             return
         if not self._over.wait(seconds) and not self.failed:
@@ -90,7 +90,7 @@ class Outbox:
                 self._wake.wait(_PATIENCE)
                 self._wake.clear()
                 self._write()
-        except BaseException as error:  # whatever a tracker raises is said
+        except BaseException as error:  # any error of a tracker is reported
             self.failed = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             self._items.clear()
         finally:

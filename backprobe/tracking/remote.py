@@ -1,9 +1,9 @@
 """The process that writes to one tracker.
 
 Note [A process for each tracker]: a tracker's package is imported and called in a process of its own. It has no part in
-the script's interpreter, memory, modules, settings, output or signals; it takes no time of the thread that trains, may
-fail or hang, and can be ended. It is no child of the script's process, which may wait for all of its children. What is
-to be written comes through a socket, of which no more is asked than to take bytes when it has room.
+the script's interpreter, memory, modules, settings, output or signals; it takes no time of the training thread, may
+fail or hang, and can be killed. It is not a child of the script's process, which may wait for all of its children. Data
+comes through a socket, to which the script only writes without blocking.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from .alerts import Alert
 from .numbers import Chosen
 from .writers import writer
 
-#: Bytes before each message: how long it is.
+#: Header of each message: its length in bytes.
 LENGTH = struct.Struct("<I")
-#: Seconds between looks at whether the script's process is still there.
+#: Seconds between checks whether the script's process still exists.
 _PATIENCE = 2.0
 
 
 def main(tracker: str, parent: int, now: bool) -> None:
-    """Write what comes through file descriptor 0 until it is over. `now`: the tracker's package is imported first."""
+    """Write the messages from file descriptor 0 to the tracker until the end. `now`: import the tracker's package
+    first.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the script says when it is over
+        signal.signal(number, signal.SIG_IGN)  # the script decides when to end
     with contextlib.suppress(OSError):
-        os.nice(5)  # what trains goes first
+        os.nice(5)  # training has priority
     link = socket.socket(fileno=os.dup(0))
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
@@ -48,7 +50,7 @@ def main(tracker: str, parent: int, now: bool) -> None:
         for messages in _batches(link, parent):
             work.do(messages)
         work.close()
-    except BaseException as error:  # whatever a tracker raises is said
+    except BaseException as error:  # any error of a tracker is reported
         work.say(failed=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         sys.exit(1)
     work.say(over=True)
@@ -63,8 +65,8 @@ class _Work:
         self.say(begun=True)
 
     def say(self, **what: Any) -> None:
-        """Answers are few and short: they are read when somebody has the time."""
-        with contextlib.suppress(OSError):  # nobody is there any more
+        """Send an answer. Answers are few and short, so the socket's buffer holds them until the script reads them."""
+        with contextlib.suppress(OSError):  # the script's process is gone
             self._link.sendall(json.dumps(what).encode() + b"\n\n")
 
     def do(self, messages: list[tuple[Any, ...]]) -> None:
@@ -106,7 +108,7 @@ class _Work:
 
 
 def _batches(link: socket.socket, parent: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Messages, as many at once as there are, up to the one that says that it is over, or the end of the script."""
+    """Yield batches of available messages, until the closing message or the end of the script."""
     held = bytearray()
     while True:
         if not select.select([link], [], [], _PATIENCE)[0]:
@@ -126,7 +128,7 @@ def _batches(link: socket.socket, parent: int) -> Iterator[list[tuple[Any, ...]]
 
 
 def _taken(held: bytearray) -> Iterator[tuple[Any, ...]]:
-    """The messages that are whole; they are taken out of `held`."""
+    """Yield the complete messages, and remove them from `held`."""
     at = 0
     while at + LENGTH.size <= len(held):
         (length,) = LENGTH.unpack_from(held, at)

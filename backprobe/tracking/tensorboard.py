@@ -11,10 +11,10 @@ from .alerts import Alert
 
 
 class TensorBoard:
-    """Writes an event file as TensorBoard's own writers do, but at once: who writes here has nothing else to do.
+    """Writes an event file as TensorBoard's own writers do, but synchronously, since this process has no other work.
 
-    Beside a script's own writer it is a folder within that writer's: of two files in one folder a TensorBoard that is
-    open reads the newer one only, so the script's own curves would end where ours begin.
+    Next to a script's own writer it uses a subfolder: of two files in one folder, a running TensorBoard reads only the
+    newer one, so the script's own curves would stop.
     """
 
     def begin(self, about: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from .space import check
 
 
 class Trackio:
-    """Rows with steps of ours; a script's own count of steps is another object's."""
+    """Writes rows with backprobe's step numbers; the script's own step counter belongs to another object."""
 
     def begin(self, about: dict[str, Any]) -> str:
         import trackio
@@ -21,7 +21,7 @@ class Trackio:
             from trackio.run import Run
 
             self._run = Run(client=None, **given)
-            self._run._config_logged = True  # it is the script's
+            self._run._config_logged = True  # the run's configuration is the script's
             return f"run {given['name']} of project {given['project']}"
         project = os.environ.get("TRACKIO_PROJECT") or "backprobe"
         self._run = trackio.init(

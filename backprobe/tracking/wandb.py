@@ -10,7 +10,7 @@ from .space import check
 
 
 class Wandb:
-    """A run of its own, kept on disk for ``wandb sync`` unless ``WANDB_MODE`` says otherwise."""
+    """Writes to a separate run, stored on disk for ``wandb sync`` unless ``WANDB_MODE`` says otherwise."""
 
     def begin(self, about: dict[str, Any]) -> str:
         import wandb
@@ -22,7 +22,7 @@ class Wandb:
             config={"script": about["script"], "run": about["run"]},
             settings=wandb.Settings(console="off", disable_git=True, save_code=False, x_disable_stats=True),
         )
-        # Numbers of a step may come after those of the next one, and wandb's own steps do not go back.
+        # Values of a step may come after those of the next one, and wandb's own steps cannot go back.
         self._run.define_metric("backprobe/*", step_metric="backprobe/step")
         return str(self._run.settings.sync_dir)
 
@@ -41,11 +41,11 @@ class Wandb:
 
 
 class WandbOpen:
-    """Rows of the run that the script has open, in its process.
+    """Adds to rows of the run that the script has open, in the script's process.
 
-    Nothing here moves the run's step: wandb refuses what comes for a step that is over, so a step of ours would lose
-    numbers of the script. The numbers are added to the row that the script writes next, which has the script's own
-    step, and ``backprobe/step``. Where several looks meet in one row the last one is there.
+    The run's step counter is never moved: wandb drops values for a step that is over, so moving the counter would lose
+    values of the script. The values are added to the row that the script writes next, which has the script's own step,
+    together with ``backprobe/step``. If several measurements meet in one row, the last one wins.
     """
 
     def __init__(self, run: Any) -> None:
@@ -53,7 +53,7 @@ class WandbOpen:
 
     @property
     def closed(self) -> bool:
-        """The script has finished it."""
+        """Whether the script has finished the run."""
         return bool(getattr(self._run, "_is_finished", False))
 
     def rows(self, rows: list[tuple[int, dict[str, float]]]) -> None:
@@ -64,4 +64,4 @@ class WandbOpen:
         self._run.alert(title=alert.title, text=f"{alert.kind}: {alert.text}", level=alert.level, wait_duration=0)
 
     def close(self) -> None:
-        """It is the script's to close."""
+        """Do nothing: the script closes the run."""

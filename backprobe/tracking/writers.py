@@ -1,4 +1,4 @@
-"""Which trackers there are, and what writes to each."""
+"""The supported trackers and their writers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-#: Tracker, which is its package's name too -> module in this folder and class.
+#: Tracker, which is also its package's name -> module in this folder and class.
 WRITERS = {
     "tensorboard": ("tensorboard", "TensorBoard"),
     "wandb": ("wandb", "Wandb"),
@@ -16,13 +16,17 @@ WRITERS = {
 
 
 def writer(tracker: str) -> Any:
-    """What writes to `tracker`, not begun: ``begin``, then ``rows`` and ``alert`` as they come, then ``close``."""
+    """Return a writer for `tracker`. Call ``begin`` first, then ``rows`` and ``alert`` as data comes, then
+    ``close``.
+    """
     module, name = WRITERS[tracker]
     return getattr(importlib.import_module(f".{module}", __package__), name)()
 
 
 def is_installed(tracker: str) -> bool:
-    """Whether its package is there; it is not imported. A folder of that name, such as ``wandb`` makes, is none."""
+    """Return whether the tracker's package is installed, without importing it. A folder of that name, such as ``wandb``
+    makes, does not count.
+    """
     try:
         found = importlib.util.find_spec(tracker)
     except (ImportError, ValueError):

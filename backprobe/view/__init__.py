@@ -1,1 +1,1 @@
-"""What a person sees: a trace becomes a list of parts, and parts become text."""
+"""Presentation of runs: a trace becomes a list of report parts, and parts become text."""

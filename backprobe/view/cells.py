@@ -1,4 +1,4 @@
-"""What a notebook's cell and an interactive prompt show of findings, steps, calls and other records."""
+"""Display of findings, steps, calls and other records in notebook cells and interactive prompts."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from ..traces.statistics import Statistics
 from .parts import FindingPlace, Line, Problem, Table, problem, report, short
 from .terminal import write
 
-#: Rows of a table, half of them the last; and signs of a cell.
+#: Maximum number of rows in a table (half from the start, half from the end), and of characters in a cell.
 MOST, WIDE = 40, 60
 _COLOURS = {"error": "#c0392b", "warning": "#9a7d0a", "info": "#117a8b"}
 
 _TONES = {"head": "font-weight:bold", "good": "color:#1e8449", "bad": "color:#c0392b", "quiet": "opacity:.6"}
 
-#: A title and what stands below it for a record.
+#: A column of a table: its title, and a function that returns the value for a record.
 Column = tuple[str, Callable[[Any], object]]
 
 
 def table(records: Sequence[Any]) -> str:
-    """`records` as text: a row each."""
+    """Return `records` as a text table, one row for each."""
     head, body = _table(records)
     return text_table(head, body, _right(body)) if body else "[]"
 
 
 def html(records: Sequence[Any]) -> str:
-    """The same as HTML."""
+    """Return `records` as an HTML table."""
     head, body = _table(records)
     return html_table(head, body, _right(body)) if body else "<p>none</p>"
 
 
 def told(findings: Sequence[Finding], sources: Mapping[str, str] | None = None) -> str:
-    """Findings as the terminal tells them. `sources`: the source text that was recorded with them."""
+    """Return findings as the terminal shows them. `sources`: the source text that was recorded with them."""
     out = io.StringIO()
     write([problem(i, finding, sources) for i, finding in enumerate(findings, 1)], out)
     return out.getvalue().strip("\n")
 
 
 def told_html(findings: Sequence[Finding], sources: Mapping[str, str] | None = None) -> str:
-    """Findings as HTML, with the lines that they are about."""
+    """Return findings as HTML, with their source lines."""
     shown = (_problem(problem(i, finding, sources)) for i, finding in enumerate(findings, 1))
     return "".join(shown) or "<p>Nothing was found.</p>"
 
 
 def outcome(trace: Trace) -> str:
-    """What came of `trace`, as a terminal shows it at the end of a run."""
+    """Return the report of `trace` as a terminal shows it at the end of a run."""
     out = io.StringIO()
     write(report(trace), out)
     return out.getvalue().strip("\n")
 
 
 def outcome_html(trace: Trace) -> str:
-    """The same as HTML."""
+    """Return the report of `trace` as HTML."""
     shown = []
     for part in report(trace):
         if isinstance(part, Problem):
@@ -74,29 +74,29 @@ def outcome_html(trace: Trace) -> str:
 
 
 def finding(one: Finding) -> str:
-    """A finding as HTML."""
+    """Return a finding as HTML."""
     return _problem(problem(1, one))
 
 
 def record(one: Any) -> str:
-    """Any record as HTML: a row for each of its fields that has a value."""
+    """Return any record as HTML: a row for each of its fields that has a value."""
     columns = _COLUMNS.get(type(one)) or _fields(one)
     named = [(title, _cell(value(one))) for title, value in columns]
     return html_table(["", type(one).__name__], [row for row in named if row[1]])
 
 
 def part(one: Part) -> str:
-    """A module or parameter as HTML: its nodes."""
+    """Return a module or parameter as HTML: its nodes."""
     return f"<p>{escape(repr(one))}</p>" + html(one.nodes) * bool(one.nodes)
 
 
 def statistics(one: Statistics) -> str:
-    """Statistics as HTML: a row for each quantity, of all layers together."""
+    """Return statistics as HTML: a row for each quantity, over all layers."""
     rows = []
     for quantity in one.quantities:
         curves = one.table(quantity)
         last = [(value, name) for name, curve in curves.items() for _, value in curve[-1:]]
-        least, low = min(last, key=lambda one: (one[0] == one[0], one[0]))  # NaN, where one is
+        least, low = min(last, key=lambda one: (one[0] == one[0], one[0]))  # NaN, if there is one
         greatest, high = max(last, key=lambda one: (one[0] != one[0], one[0]))
         rows.append([quantity, str(len(curves)), number(least), low, number(greatest), high])
     head = ("quantity", "layers", "least at last", "of", "greatest at last", "of")
@@ -104,7 +104,7 @@ def statistics(one: Statistics) -> str:
 
 
 def step(one: TracedStep) -> str:
-    """A step as HTML: its backward calls and its parameters' norms."""
+    """Return a step as HTML: its backward calls and the norms of its parameters."""
     title = f"<p>{escape(repr(one))}</p>"
     return title + html(one.backwards) * bool(one.backwards) + html([*one.parameters.values()]) * bool(one.parameters)
 
@@ -138,7 +138,7 @@ def _lines(place: FindingPlace) -> str:
 
 
 def _table(records: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
-    """Titles and cells. Columns that are empty everywhere are left out; of many rows those between are."""
+    """Return titles and cells. Empty columns are left out, and rows in the middle if there are many."""
     count = len(records)
     if not count:
         return [], []
@@ -154,7 +154,7 @@ def _table(records: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def _right(body: Sequence[Sequence[str]]) -> set[int]:
-    """The columns of numbers."""
+    """Return the indices of columns that hold numbers."""
     return {i for i in range(len(body[0])) if all(_is_number(row[i]) for row in body if row[i] and row[i][:3] != "...")}
 
 
@@ -198,7 +198,7 @@ def _cell(value: object) -> str:
 
 
 def _most(stats: Iterable[GradStat | None]) -> float | None:
-    """The largest norm."""
+    """Return the largest norm."""
     return max((stat.norm for stat in stats if stat is not None and stat.norm is not None), default=None)
 
 

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` compiled, a line for each function."""
+"""Text about functions that ``torch.compile`` compiled, one line for each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from ..records import CompiledRegion, Site
 from ..text import counted, few
 
-#: Functions that are told of.
+#: Maximum number of functions that get a line.
 MOST = 6
 
 
 def lines(regions: Sequence[CompiledRegion]) -> list[str]:
-    """Those that took longest first."""
+    """Return a line for each function, longest compile time first."""
     shown = sorted(regions, key=lambda one: -one.seconds)[:MOST]
     left = len(regions) - len(shown)
     return [*map(line, shown), *([f"Compiled: {counted(left, 'other function')}"] if left else [])]
@@ -42,7 +42,7 @@ def line(one: CompiledRegion) -> str:
 
 
 def name(one: CompiledRegion) -> str:
-    """The function as it is told."""
+    """Return the display name of a compiled function."""
     at = f" ({_line(one.site, True)})" if one.site is not None else ""
     return f"{one.function or 'a function'}{at}" if one.after is None else f"{one.function} after line {one.after}"
 

@@ -1,4 +1,4 @@
-"""The numbers of a run's steps, one way for terminal and page: which gradient norm a step has, and the main figures."""
+"""Numbers of a run's steps, shared by terminal and page: the gradient norm of each step, and the main figures."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from ..gradients import NONE, WORDS, Gradients, OneKind
 from ..text import number
 from ..traces import StepRow, Trace
 
-#: Steps at the begin of a run that say which kind of gradient norm it has.
+#: Number of steps at the start that decide which kind of gradient norm a run has.
 FIRST = 32
 
 
 def with_gradients(trace: Trace, rows: Iterable[StepRow], first: int = 0) -> Iterator[tuple[StepRow, Gradients]]:
-    """`rows`, which are those of `trace` from position `first` on, each with its gradients: norms of one kind."""
+    """Yield each of `rows` with its gradients, as norms of one kind. `rows` are those of `trace` from position `first`
+    on.
+    """
     norms = OneKind(kind_of(trace) if first else NONE)
     for at, row in enumerate(rows, first):
         yield row, _gradients(norms, trace, at, row)
 
 
 def some_with_gradients(trace: Trace, positions: Iterable[int]) -> Iterator[tuple[StepRow, Gradients]]:
-    """The same of the steps at `positions`."""
+    """Yield the steps at `positions` with their gradients."""
     norms = OneKind(kind_of(trace))
     for at in positions:
         for row in trace.step_rows(at, at + 1):
@@ -30,7 +32,7 @@ def some_with_gradients(trace: Trace, positions: Iterable[int]) -> Iterator[tupl
 
 
 def kind_of(trace: Trace) -> int:
-    """The kind of gradient norm that the steps of `trace` have: that of the first with norms, of the first few."""
+    """Return the kind of gradient norm of `trace`: that of the first step with norms, among the first steps."""
     norms = OneKind()
     for at, row in enumerate(trace.step_rows(0, FIRST)):
         _gradients(norms, trace, at, row)
@@ -44,12 +46,12 @@ def _gradients(norms: OneKind, trace: Trace, at: int, row: StepRow) -> Gradients
 
 
 def ratios_of(row: StepRow) -> list[float]:
-    """By how much of its norm the step changed each parameter, where that was measured."""
+    """Return, for each parameter with a measured update, the norm of the update relative to the parameter's norm."""
     return [u / w for u, w in zip(row.values[2::3], row.values[0::3], strict=True) if u >= 0 and w > 0]
 
 
 class Figures:
-    """Takes the steps one by one, and has the main figures in a line each: loss, size of gradients and updates."""
+    """Collects the steps one by one, and formats the main figures: loss, size of gradients and of updates."""
 
     def __init__(self) -> None:
         self._losses: list[float] = []
@@ -72,7 +74,7 @@ class Figures:
         self._ratios += ratios_of(row)
 
     def _not_finite(self, trace: Trace) -> str:
-        """In how many steps the loss was not finite, and how many of them were only counted."""
+        """Return how many steps had a non-finite loss, and how many of these were only counted."""
         counted = trace.coverage.observed.only_counted
         bad = max(self._bad_losses, counted)
         if not bad:
@@ -104,7 +106,7 @@ class Figures:
 
 
 def _meant(row: StepRow) -> str:
-    """How the loss of a step came about, where it is not the root of one backward call."""
+    """Return how the loss of a step was computed, if it is not the root of a single backward call."""
     said = []
     if row.calls > 1:
         said.append(f"the sum over its {row.calls} backward calls")
@@ -114,7 +116,7 @@ def _meant(row: StepRow) -> str:
 
 
 def figures(trace: Trace) -> list[str]:
-    """The main figures of the steps of `trace`."""
+    """Return the main figures of the steps of `trace`, one line each."""
     found = Figures()
     for row, gradients in with_gradients(trace, trace.step_rows()):
         found.take(row, gradients)

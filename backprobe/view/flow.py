@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from ..records import together
 from ..text import number
 
-#: Rows that a person takes in; more than that are folded by module.
+#: Maximum number of readable rows; above it, rows are folded by module.
 ROWS = 28
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A row. ``length`` is its part of the longest one, from 0 to 1; ``None`` where there is nothing to draw."""
+    """A row of the chart. ``length`` is relative to the longest bar, from 0 to 1; ``None`` for no bar."""
 
     label: str
     length: float | None
@@ -25,23 +25,24 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars below one another; ``scale`` says what they measure."""
+    """The rows of the chart; ``scale`` says what they measure."""
 
     rows: Sequence[Bar]
     scale: str
 
 
 def flow(names: Sequence[str], gradients: Mapping[str, float], whole: bool = False) -> Bars:
-    """Gradient norms by parameter, `names` in forward order; folded by module where they are many, unless `whole`.
+    """Return gradient norms by parameter, for `names` in forward order; folded by module if there are many, unless
+    `whole`.
 
-    A name that is not in `gradients` got none.
+    A name that is not in `gradients` got no gradient.
     """
     groups = {name: [name] for name in names} if whole else folded(names)
     known = {label: [gradients[n] for n in members if n in gradients] for label, members in groups.items()}
     values = {label: together(found) if found else None for label, found in known.items()}
     finite = [v for v in values.values() if v is not None and 0 < v < math.inf]
     low, high = (min(finite), max(finite)) if finite else (1.0, 1.0)
-    # The least one still shows: a decade below it is the zero of the scale.
+    # The smallest value still shows: the zero of the scale is half a decade or more below it.
     base = math.floor(math.log10(low)) - 0.5
     span = max(math.log10(high) - base, 1e-9)
     rows = []
@@ -61,8 +62,9 @@ def flow(names: Sequence[str], gradients: Mapping[str, float], whole: bool = Fal
 
 
 def folded(names: Sequence[str], most: int = ROWS) -> dict[str, list[str]]:
-    """`names` in at most `most` groups, in their order: one module each, as deep as that allows. Where that would tell
-    little, as for a hundred blocks in one list, neighbours share a group."""
+    """Fold `names` into at most `most` groups, in order: one module each, as deep as that allows. If that gives too few
+    groups, as for a hundred blocks in one list, neighbours share a group.
+    """
     if len(names) <= most:
         return {name: [name] for name in names}
     finer: dict[str, list[str]] = {}
@@ -86,7 +88,7 @@ def folded(names: Sequence[str], most: int = ROWS) -> dict[str, list[str]]:
 
 
 def _by_module(names: Sequence[str], depth: int) -> dict[str, list[str]]:
-    """Groups of names by their module, no deeper than `depth`."""
+    """Group names by their module, no deeper than `depth`."""
     groups: dict[str, list[str]] = {}
     for name in names:
         owner = name.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""Findings as GitHub shows them beside the lines of a change: workflow commands, one a line."""
+"""Findings as GitHub workflow commands, which GitHub shows beside the lines of a change: one command for each line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _COMMAND = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def workflow_commands(findings: Iterable[Finding], root: Path | None = None) -> list[str]:
-    """A command for each finding, at its main line. Files inside of `root` are named from there; it is where the
-    repository was checked out, or the working folder."""
+    """Return a command for each finding, at its main line. Paths inside `root` are relative to it; by default `root` is
+    the checkout (``GITHUB_WORKSPACE``) or the working folder.
+    """
     root = root or Path(os.environ.get("GITHUB_WORKSPACE") or os.getcwd())
     return [_annotation(finding, root) for finding in findings]
 
@@ -35,7 +36,7 @@ def _inside(file: str, root: Path) -> str:
 
 
 def _escaped(text: str, value: bool = False) -> str:
-    """As the runner reads it: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
+    """Escape text for the runner: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
     for sign in "%\r\n" + (":," if value else ""):
         text = text.replace(sign, f"%{ord(sign):02X}")
     return text

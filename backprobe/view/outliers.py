@@ -1,4 +1,4 @@
-"""What stands out among the statistics by layer of a run, look by look: the greatest, what grew, the alarms so far."""
+"""Outliers among the layer statistics of a run: the largest values, the fastest growth, and the alarms so far."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..records import Measured
 from ..records.statistics import LOSSES, OF
 from ..text import number
 
-#: Looks whose values are kept for curves; above it every other one goes.
+#: Maximum number of measurements in a curve; above it, every other one is dropped.
 CURVE = 120
-#: Quantities of parameters that mean something of matrices alone: a bias that began at zero has any ratio.
+#: Quantities that are meaningful only for matrices: a bias that began at zero can have any ratio.
 _MATRICES = ("update_ratio", "weight_rms", "adam_ratio")
-#: Quantities whose least value is the one to look at.
+#: Quantities whose smallest value is of interest.
 LEAST = frozenset(("headroom", "attention_entropy", "stable_rank", "clip_factor"))
-#: Quantities that are shares; a layer with less than this stands out in nothing.
+#: Quantities that are fractions; layers below a small fraction are not shown.
 SHARES = frozenset(("dead", "saturated", "unchanged", "grad_zeros", "grad_nonfinite", "router_idle"))
 SOME = 0.005
-#: In words, what of a layer was measured; those to look at first come first.
+#: Description of each quantity, most important first.
 WORDS = {
     "update_ratio": "update / weight",
     "activation_rms": "RMS of activations",
@@ -55,28 +55,28 @@ WORDS = {
     "micro_batches": "micro batches of a step",
     "loss_scale": "loss scale",
 }
-#: What is shown, in this order; a second time by growth.
+#: Quantities that are shown, in this order, by value; then a second time by growth.
 _SHOWN = (
     *("update_ratio", "adam_ratio", "unchanged", "activation_rms", "headroom", "dead", "saturated"),
     *("attention_logit", "attention_entropy", "router_max", "router_idle", "weight_rms"),
 )
 _GROWTH = ("activation_rms", "weight_rms", "attention_logit")
-#: How many times its first looks a level is that stands out by growth.
+#: Minimum growth, as a multiple of the first measurements, for a layer to be shown for its growth.
 GROWTH_BOUNDS = 1.5
 
 
 def words(quantity: str) -> str:
-    """What a person calls `quantity`."""
+    """Return a description of `quantity` in words."""
     return WORDS.get(quantity, quantity.replace("_", " "))
 
 
 def said(quantity: str, value: float) -> str:
-    """A value, a share in percent."""
+    """Return a value as text; fractions as percentages."""
     return f"{100 * value:.3g}%" if quantity in SHARES and math.isfinite(value) else number(value)
 
 
 def alarm_text(alarm: Alarm) -> str:
-    """An alarm in a line."""
+    """Return an alarm as one line of text."""
     against = f", held against {said(alarm.quantity, alarm.before)}" if math.isfinite(alarm.before) else ""
     value = said(alarm.quantity, alarm.value)
     what = words(alarm.quantity).partition(",")[0]  # without its unit
@@ -89,8 +89,9 @@ def alarm_text(alarm: Alarm) -> str:
 
 @dataclass(frozen=True)
 class Standing:
-    """A layer that stands out in `quantity`: its last value, and the middle of its first looks, where there were
-    enough. ``curve``: by look, NaN where it was not measured."""
+    """A layer that stands out in `quantity`: its last value, and the median of its first measurements if there were
+    enough. ``curve``: one value for each measurement, NaN if missing.
+    """
 
     quantity: str
     name: str
@@ -104,12 +105,12 @@ class Standing:
 
 
 class Levels:
-    """Takes looks one by one, in the order of their steps."""
+    """Collects measurements one by one, in the order of their steps."""
 
     def __init__(self) -> None:
         self.alarms: list[Alarm] = []
         self.looks = 0
-        #: The step of the last one.
+        #: The step of the last measurement.
         self.step = -1
         self._monitor = Monitor()
         self._now: dict[str, float] = {}
@@ -132,13 +133,13 @@ class Levels:
         self.step = look.step
 
     def of(self, quantity: str) -> dict[str, float]:
-        """The last value by name."""
+        """Return the last value of `quantity` for each layer."""
         begin = f"{quantity}{OF}"
         return {name[len(begin) :]: value for name, value in self._now.items() if name.startswith(begin)}
 
     @property
     def standing(self) -> list[Standing]:
-        """The layers that stand out, one for each quantity, and those that grew most."""
+        """Return the layers that stand out: one for each quantity, and those that grew most."""
         matrices = self.of("stable_rank")
         chosen: dict[tuple[str, str], None] = {}
         for quantity in _SHOWN:
@@ -179,6 +180,6 @@ class Levels:
 
 
 def _order(value: float, least: bool) -> tuple[bool, float]:
-    """What is not finite stands out before all."""
+    """Return a sort key that puts non-finite values first."""
     bad = not math.isfinite(value)
     return (bad != least, 0.0 if bad else value)

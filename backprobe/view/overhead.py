@@ -10,16 +10,17 @@ from typing import Any
 
 from ..text import counted, listed, seconds
 
-#: The part of the script's own time that a percentage needs below it, and the greatest share that is given as one.
+#: Minimum share of the script's own time in the total for which a percentage is given, and maximum overhead that is
+#: given as one.
 LEAST_ALONE, MAX_SHARE = 0.01, 10.0
-#: The part of the overhead from which on a cause is named, and that of a run's time from which on waiting is.
+#: Minimum share of the overhead for naming a cause, and minimum share of a run's time for mentioning waiting.
 NAMED, QUEUED = 0.1, 0.1
 
 
 def overhead(info: Mapping[str, Any], parts: bool = True) -> str:
-    """The overhead of a run in words; empty if it was not measured.
+    """Return the overhead of a run in words; empty if it was not measured.
 
-    :param parts: say where it comes from, if it is above the budget.
+    :param parts: name the causes if the overhead is above the budget.
     """
     told = info.get("overhead")
     if told is None:
@@ -39,7 +40,7 @@ def overhead(info: Mapping[str, Any], parts: bool = True) -> str:
 
 
 def share_of(info: Mapping[str, Any]) -> float | None:
-    """Seconds that watching added over those without it; ``None`` if there are too few to divide by."""
+    """Return the overhead relative to the script's own time; ``None`` if that time is too short for a ratio."""
     told = info.get("overhead") or {"added": 0.0, "alone": 0.0}
     added, alone = told["added"], told["alone"]
     if not alone > LEAST_ALONE * (added + alone):
@@ -48,8 +49,9 @@ def share_of(info: Mapping[str, Any]) -> float | None:
 
 
 def _parts(told: Mapping[str, Any], first_steps: int, above: bool) -> list[str]:
-    """The parts of the overhead that are named: what explaining failures took, and if the overhead is `above` the
-    budget, each that made a difference."""
+    """Return the parts of the overhead that are named: the time for explaining failures, and if the overhead is `above`
+    the budget, each part that made a difference.
+    """
     when = "later steps" if first_steps else "steps"
     causes = [
         ("start", "at the start"),
@@ -63,6 +65,6 @@ def _parts(told: Mapping[str, Any], first_steps: int, above: bool) -> list[str]:
 
 
 def _of_steps(info: Mapping[str, Any]) -> str:
-    """Of a run of an older version, which measured its steps alone."""
+    """Return the overhead of a run of an older version, which measured only its steps."""
     first = info.get("first_cost")
     return "" if first is None else f"watching added at least {seconds(first + info.get('own', 0.0))}"

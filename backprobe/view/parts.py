@@ -1,4 +1,4 @@
-"""The parts that a report is made of, and the report of a run. No torch, no terminal: plain data."""
+"""The parts of a report as plain data, and the report of a run. No torch, no terminal."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .figures import figures, with_gradients
 from .flow import Bars, flow
 from .overhead import overhead
 
-#: A space at which a line is not broken.
+#: A space at which lines do not break.
 TIED = "\N{NO-BREAK SPACE}"
-#: Steps whose mean time is given.
+#: Number of steps over which times are averaged.
 MEAN = 10
-#: Steps from the end in which gradients are looked for.
+#: Number of last steps that are searched for gradients.
 LATE = 1000
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of text; ``tone`` is ``plain``, ``quiet``, ``good``, ``bad`` or ``head``."""
+    """A line of text; ``tone`` is ``plain``, ``quiet``, ``good``, ``bad`` or ``head``."""
 
     text: str
     tone: str = "plain"
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """A source line and the part that it plays. ``context`` are lines around it with their numbers, or nothing."""
+    """A source line and its role in a finding. ``context``: numbered lines around it, may be empty."""
 
     role: str
     where: str
@@ -50,7 +50,7 @@ class FindingPlace:
 
 @dataclass(frozen=True)
 class Problem:
-    """A finding as it is shown."""
+    """A finding, ready for display."""
 
     number: int
     kind: str
@@ -64,7 +64,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns with a title each; cells are text. `words`: of words, not of numbers, after the first column too."""
+    """A table with column titles; cells are text. `words`: all columns hold words and are left-aligned."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -82,9 +82,13 @@ def report(
     numbers: Trace | None = None,
     took: Callable[[], Mapping[str, Any]] | None = None,
 ) -> list[Part]:
-    """The report of a run. `details`: the gradients by module and step too, as ``backprobe show`` gives them; `whole`:
-    those of every parameter; `numbers`: the same run with more of its steps, for what is said of them all; `took` gives
-    what the run took, if it is not over yet, and is asked last."""
+    """Return the report of a run.
+
+    :param details: include the gradients by module and step, as ``backprobe show`` does.
+    :param whole: include the gradients of every parameter.
+    :param numbers: the same run with more of its steps, for figures over all steps.
+    :param took: returns the overhead of a run that is not over yet; called last.
+    """
     parts: list[Part] = []
     findings = trace.findings
     several = ranks.several(trace)
@@ -112,7 +116,7 @@ def report(
 
 
 def _batches(trace: Trace, folder: Path | None) -> list[str]:
-    """Where batches were kept, and how they are read."""
+    """Return where saved batches are and how to load them."""
     said = []
     inside = getattr(trace.steps, "folder", folder)
     for kept in trace.facts.of(KeptBatch):
@@ -125,7 +129,7 @@ def _batches(trace: Trace, folder: Path | None) -> list[str]:
 
 
 def verdict(trace: Trace) -> Line:
-    """What it means that nothing was found."""
+    """Return the line that says how conclusive it is that nothing was found."""
     gaps = trace.coverage.gaps[1:] if trace.coverage.observed.stopped is not None else trace.coverage.gaps
     if gaps:
         return Line(f"Nothing was found, which does not mean that nothing is wrong: {'; '.join(gaps)}.", "bad")
@@ -169,12 +173,12 @@ def headline(trace: Trace, took: Mapping[str, Any] | None = None) -> str:
 
 
 def count(n: int, what: str) -> str:
-    """A number and what it counts, which stay on one line."""
+    """Return a number and what it counts, joined by a space at which the line does not break."""
     return counted(n, what).replace(" ", TIED)
 
 
 def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) -> Problem:
-    """A finding as it is shown. `sources`: texts of files as they were when the run was made."""
+    """Return a finding, ready for display. `sources`: texts of files as they were when the run was made."""
     facts = [
         ("module", finding.module or ""),
         ("node", finding.node or ""),
@@ -196,7 +200,7 @@ def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) 
 
 
 def place(role: str, site: Site, sources: Mapping[str, str] | None = None, around: int = 0) -> FindingPlace:
-    """`site` with as many lines `around` it, as the run has kept them in `sources`."""
+    """Return `site` with `around` lines before and after it, as far as the run has stored them in `sources`."""
     where = f"{at_line(short(site.file), site.line)} in {site.function}"
     if not around:
         return FindingPlace(role, where, site.text, site.line)
@@ -214,7 +218,7 @@ def place(role: str, site: Site, sources: Mapping[str, str] | None = None, aroun
 
 
 def short(path: str) -> str:
-    """`path` from the working folder, where it lies inside it; a notebook's cell by its number."""
+    """Return `path` relative to the working folder if it is inside it; a notebook's cell by its number."""
     if (number := cell(path)) is not None:
         return number
     try:
@@ -225,7 +229,7 @@ def short(path: str) -> str:
 
 
 def _details(trace: Trace, whole: bool) -> list[Part]:
-    """The last steps of which something is known: gradients by parameter, weights and updates, time by module."""
+    """Return details of the last steps that have them: gradients by parameter, weights and updates, time by module."""
     parts: list[Part] = []
     step, found = _last_gradients(trace)
     gradients: Mapping[str, float] = found.norms
@@ -250,7 +254,7 @@ def _details(trace: Trace, whole: bool) -> list[Part]:
 
 
 def _last_gradients(trace: Trace) -> tuple[int, Gradients]:
-    """The last step, of the last few, whose gradients are known, and these."""
+    """Return the last step, among the last few, whose gradients are known, and these gradients."""
     for at in range(len(trace.steps) - 1, max(len(trace.steps) - LATE, 0) - 1, -1):
         for row, gradients in with_gradients(trace, trace.step_rows(at, at + 1), at):
             if gradients.norms and gradients.whole:
@@ -259,7 +263,7 @@ def _last_gradients(trace: Trace) -> tuple[int, Gradients]:
 
 
 def _times(steps: Sequence[TracedStep]) -> list[Part]:
-    """Time by module, as the mean of the last steps that have nodes."""
+    """Return the time by module, as the mean of the last steps with recorded nodes."""
     taken = list(islice((s for s in reversed(steps) if any(len(b.nodes) for b in s.backwards)), MEAN))
     times: dict[str, list[float]] = {}
     for run in (r for s in taken for b in s.backwards for r in b.nodes):

@@ -1,4 +1,4 @@
-"""The processes of a run side by side, as text: a row for each, or for all of which the same is to be said."""
+"""The processes of a run as a text table: a row for each, or for several with equal cells."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..records import Finding, Process
 from ..text import counted, number, plural
 from ..traces import Trace
 
-#: Processes that have a row each, even where the same is to be said of several.
+#: Number of processes up to which each has a row of its own.
 FEW = 4
 COLUMNS = ("rank", "pid", "steps", "recorded", "last loss", "ended", "first finding")
 
 
 def several(trace: Trace) -> list[Process]:
-    """The processes of a run of several, ranks first; empty for one that is alone."""
+    """Return the processes of a multi-process run, ranks first; empty for a single process."""
     ran = trace.processes
     if len(ran) < 2 and not (ran and ran[0].part):
         return []
@@ -26,7 +26,7 @@ def several(trace: Trace) -> list[Process]:
 
 
 def summary(ran: Sequence[Process]) -> str:
-    """What they did, in a few words."""
+    """Return the number of ranks, steps and backward calls as a short text."""
     trained = [one for one in ran if one.backwards or one.steps]
     ranks = sorted({one.rank for one in ran if one.rank is not None})
     who = ranks_text(ranks) if ranks else f"{len(trained)} {plural(trained, 'process', 'processes')}"
@@ -41,20 +41,21 @@ def summary(ran: Sequence[Process]) -> str:
 
 
 def took(ran: Sequence[Process]) -> Mapping[str, Any]:
-    """What watching took, as it is stored with a run, in that process which it slowed down most: the others wait for
-    it. Not that of a launcher, which trains nothing."""
+    """Return the overhead data of the process that was slowed down most, since the others wait for it. A launcher,
+    which trains nothing, does not count.
+    """
     told = [one.took for one in ran if (one.steps or one.backwards) and "own" in one.took]
     return max(told, key=_added, default={})
 
 
 def _added(took: Mapping[str, Any]) -> float:
-    """Seconds that watching added to one process."""
+    """Return the seconds of overhead in one process."""
     told = took.get("overhead")
     return float(took["first_cost"] + took["own"] if told is None else told["added"])
 
 
 def of(finding: Finding) -> str:
-    """The rank, or ranks, that a finding is about: the first of them, where the others came later."""
+    """Return the rank, or ranks, of a finding: the first of them, then those that came later."""
     ranks = [int(rank) for rank in finding.evidence.get("ranks", ())]
     if finding.rank is None:
         process = finding.evidence.get("process")
@@ -64,7 +65,7 @@ def of(finding: Finding) -> str:
 
 
 def chosen(trace: Trace, ran: Sequence[Process]) -> str:
-    """The process that a trace has the steps of."""
+    """Return the name of the process whose steps are in a trace."""
     mine = next((one for one in ran if one.part == trace.info.get("part")), None)
     if mine is None:
         return "no process: none has recorded a step"
@@ -72,13 +73,13 @@ def chosen(trace: Trace, ran: Sequence[Process]) -> str:
 
 
 def titled(name: str, trace: Trace) -> str:
-    """What to call a run, with the process whose steps are shown where it is one of several."""
+    """Return the title of a run; for a multi-process run with the process whose steps are shown."""
     ran = several(trace)
     return f"{name} ({chosen(trace, ran)} of {len(ran)} processes)" if trace.info.get("part") else name
 
 
 def table(ran: Sequence[Process], findings: Sequence[Finding]) -> tuple[Sequence[str], list[list[str]]]:
-    """Columns and rows."""
+    """Return columns and rows."""
     rows = []
     for same in _groups(ran, findings):
         one = same[0]
@@ -98,7 +99,7 @@ def table(ran: Sequence[Process], findings: Sequence[Finding]) -> tuple[Sequence
 
 
 def _groups(ran: Sequence[Process], findings: Sequence[Finding]) -> Iterator[list[Process]]:
-    """Ranks in a row of which the same is to be said, their losses apart."""
+    """Yield groups of consecutive ranks whose rows are equal except for the loss."""
     if len(ran) <= FEW:
         yield from ([one] for one in ran)
         return
@@ -111,7 +112,7 @@ def _groups(ran: Sequence[Process], findings: Sequence[Finding]) -> Iterator[lis
 
 
 def ended(one: Process) -> str:
-    """How a process ended, in a word or two."""
+    """Return how a process ended, in one or two words."""
     if one.ended == "killed":
         return signal.Signals(one.signal).name if one.signal else "killed"
     if one.ended != "failed":
@@ -121,7 +122,7 @@ def ended(one: Process) -> str:
 
 
 def first(one: Process, findings: Sequence[Finding]) -> str:
-    """The number and kind of the first finding about a process; empty where there is none."""
+    """Return the number and kind of the first finding about a process; empty if there is none."""
     for at, finding in enumerate(findings, 1):
         ranks = finding.evidence.get("ranks") or [finding.rank]
         process = finding.evidence.get("process", None if one.part else one.pid)

@@ -6,16 +6,18 @@ import math
 from collections.abc import Sequence
 
 BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
-#: Where a terminal shows ASCII only.
+#: Characters for terminals that show only ASCII.
 SIGNS = "_.-:=+*#"
-#: How many times the least value the greatest is where the curve is logarithmic.
+#: Ratio of the largest to the smallest value above which a curve is logarithmic.
 FAR = 20.0
 
 
 def spark(values: Sequence[float], width: int, signs: str = BLOCKS) -> str:
-    """At most `width` signs, from the least finite value to the greatest, logarithmic where these are far apart and
-    above zero; where neighbours share one it is that of their mean. ``!`` where one is infinite; NaN, which stands for
-    what was not measured too, is left out."""
+    """Return a curve of at most `width` characters, from the smallest finite value to the largest.
+
+    It is logarithmic if the values are positive and far apart. Neighbours that share a character are averaged. ``!``
+    stands for an infinite value; NaN, which also stands for missing values, is left out.
+    """
     known = [v for v in values if v == v]
     if not known or width < 1:
         return ""

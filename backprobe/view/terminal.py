@@ -1,4 +1,4 @@
-"""Parts as text on a terminal: at any width, without colour where there is none."""
+"""Report parts as text for a terminal of any width, with colour if the terminal has it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def write(parts: Sequence[Part], file: TextIO) -> None:
                 _bars(out, part, "#" if plain(file) else "\N{FULL BLOCK}")
             else:
                 _table(out, part)
-    # Lines were broken where they may be: a reader who searches or copies gets plain spaces, and none at the end.
+    # Lines have been broken: for searching and copying, replace no-break spaces, and drop spaces at the ends.
     lines = re.sub(r" +$", "", text.get().replace(TIED, " "), flags=re.MULTILINE)
     encoding = getattr(file, "encoding", None) or "utf-8"
     file.write(lines.encode(encoding, "replace").decode(encoding))
 
 
 def _name(text: str, style: str = "") -> Text:
-    """Text that has one line: a name cannot begin another."""
+    """Return `text` without line breaks and other control characters, so that a name cannot start a new line."""
     return Text(without_controls(text), style)
 
 
@@ -67,7 +67,7 @@ def _problem(out: Console, part: Problem) -> None:
 
 
 def _context(place: FindingPlace) -> RichTable:
-    """Lines with their numbers; the one that is meant has a sign before it."""
+    """Return numbered source lines; the line of the finding is marked."""
     lines = RichTable.grid(padding=(0, 1, 0, 0))
     for _ in range(2):
         lines.add_column(no_wrap=True, justify="right")
@@ -80,7 +80,7 @@ def _context(place: FindingPlace) -> RichTable:
 
 
 def plain(file: TextIO) -> bool:
-    """Whether `file` cannot show more than ASCII."""
+    """Return whether `file` can show only ASCII."""
     try:
         "\N{FULL BLOCK}".encode(getattr(file, "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):

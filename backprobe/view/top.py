@@ -1,7 +1,7 @@
-"""A run that goes on as one frame of text: where it is, its curves, what was found so far, the layers that stand out.
+"""A live run as one frame of text: progress, curves, findings so far, and layers that stand out.
 
-``Watch`` takes what is new in a run each time that it is read, and makes a ``Frame``, plain data; ``drawn`` lays that
-out for a terminal of any width.
+``Watch`` reads the news of a run each time and makes a ``Frame``, plain data; ``drawn`` formats the frame for a
+terminal of any width.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from .overhead import overhead
 from .parts import short
 from .spark import BLOCKS, SIGNS, spark
 
-#: Steps that are read of those before the first frame, evenly; the last ones, all of them; and those that are kept.
+#: Maximum number of earlier steps that are read for the first frame, evenly spaced; of last steps that are all read;
+#: and of steps that are kept.
 PAST, LATE, KEPT = 120, 40, 2000
-#: Ranks that have a row each.
+#: Maximum number of ranks with a row of their own.
 ROWS = 16
 _SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 
@@ -52,13 +53,13 @@ class Said:
 
 @dataclass(frozen=True)
 class Frame:
-    """What is known of a run at one moment.
+    """The state of a run at one moment.
 
-    :ivar rate: steps in a second, over the last ones. ``watching``: what watching took, in words.
-    :ivar losses, norms: of steps, in their order, thinned where they are many. ``after_clip``: the norms are those of
-        gradients that were clipped and unscaled; else those of gradients before that.
-    :ivar ranks: rank, step, loss, how it is.
-    :ivar looks: how many steps statistics were measured in, the last of them ``looked``.
+    :ivar rate: steps per second, over the last ones. ``watching``: the overhead in words.
+    :ivar losses, norms: of steps, in order, thinned if there are many. ``after_clip``: whether the norms are those of
+        clipped and unscaled gradients.
+    :ivar ranks: rank, step, loss, state.
+    :ivar looks: number of steps in which statistics were measured, the last of them ``looked``.
     """
 
     name: str
@@ -89,22 +90,22 @@ class _Point:
 
 
 class Watch:
-    """What was read of one run up to now."""
+    """The data of one run that has been read so far."""
 
     def __init__(self) -> None:
         self._begin("")
 
     def _begin(self, part: str) -> None:
-        #: The process whose steps are read: of a run of several another one may become the one to look at.
+        #: The process whose steps are read: in a multi-process run, another one may be chosen later.
         self._part = part
         self._levels = Levels()
-        #: Positions of steps that were read.
+        #: Number of step positions that have been read.
         self._read = 0
         self._points: list[_Point] = []
         self._after_clip = False
 
     def frame(self, trace: Trace, name: str, now: float) -> Frame:
-        """`trace`, the run as it is at `now`, seconds since 1970."""
+        """Return the frame of `trace` at the time `now`, in seconds since 1970."""
         if (part := str(trace.info.get("part", ""))) != self._part:
             self._begin(part)
         for look in trace.measured(self._levels.step):
@@ -136,7 +137,7 @@ class Watch:
         )
 
     def _take(self, trace: Trace) -> None:
-        """Steps that are new; of many that are, some."""
+        """Read new steps; if there are many, a sample of them."""
         end = len(numbers_of(trace.steps))
         begin = max(end - LATE, self._read)
         past = range(self._read, begin, max(1, -(-(begin - self._read) // PAST)))
@@ -152,7 +153,7 @@ class Watch:
             del self._points[:-LATE:2]
 
     def _told(self, trace: Trace) -> list[Said]:
-        """What was found, and alarms that nobody has asked to be told as a finding."""
+        """Return the findings, and alarms for which there is no finding yet."""
         found = [_finding(i, one) for i, one in enumerate(trace.findings, 1)]
         kinds = {one.kind for one in trace.findings} & {*ALARMS}
         made = [one.site for one in trace.facts.of(OptimizerSeen) if one.site is not None]
@@ -182,7 +183,7 @@ def _state(trace: Trace, live: bool, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """Return a duration as text: ``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -190,8 +191,9 @@ def duration(seconds: float) -> str:
 
 
 def _rate(late: Sequence[_Point]) -> float | None:
-    """Steps in a second after the first of `late`: those that passed without a record took what the others took that
-    their watching is taken from."""
+    """Return the steps per second after the first of `late`. Unrecorded steps count as taking the median time of the
+    others without overhead.
+    """
     rest = late[1:]
     if not rest:
         return None
@@ -207,7 +209,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _ranks(trace: Trace, ran: Sequence[Process], now: float) -> list[tuple[str, str, str, str]]:
-    """A row for each process; of many, those that are not as far as the others, or have failed, come first."""
+    """Return a row for each process; if there are many, those that lag behind or have failed come first."""
     if not ran:
         return []
     seen = {one.part: one for one in trace.facts.of(RankSeen)}
@@ -239,7 +241,7 @@ def _loss(loss: float | None) -> str:
 
 
 def _waits(seen: RankSeen | None, now: float) -> str:
-    """What a process waits in, as far as it has said."""
+    """Return the operation that a process waits in, as it last reported; empty for none."""
     never = [wait for wait in (seen.waits if seen is not None else ()) if wait.ended == "never"]
     if not never:
         return ""
@@ -250,8 +252,11 @@ def _waits(seen: RankSeen | None, now: float) -> str:
 
 
 def drawn(frame: Frame, width: int, plain: bool = False, height: int | None = None) -> RenderableType:
-    """`frame` for a terminal that is `width` wide. `plain`: it shows ASCII only; `height`: its lines, where no more may
-    be taken: of what was found and of ranks the first few are shown then."""
+    """Format `frame` for a terminal of `width` columns.
+
+    :param plain: use only ASCII.
+    :param height: maximum number of lines: findings and ranks are cut to fit.
+    """
     room = math.inf if height is None else max(height - 2, 4)
     signs = SIGNS if plain else BLOCKS
     parts: list[RenderableType] = [_head(frame, width), *_curves(frame, width, signs)]
@@ -309,7 +314,7 @@ def _curves(frame: Frame, width: int, signs: str) -> list[RenderableType]:
 
 
 def _told(frame: Frame, width: int, room: float) -> tuple[list[RenderableType], int]:
-    """What was found, within about `room` lines, and how many lines that takes."""
+    """Return the findings, within about `room` lines, and the number of lines used."""
     lines: list[RenderableType] = []
     for at, one in enumerate(frame.told):
         head = Text(f"{one.number}. " if one.number else "! ")
@@ -327,7 +332,7 @@ def _told(frame: Frame, width: int, room: float) -> tuple[list[RenderableType], 
 
 
 def _wrapped(text: Text, width: int) -> Sequence[Text]:
-    """Lines of `text`; those after the first are set in."""
+    """Return the lines of `text`; those after the first are indented."""
     lines = text.wrap(console(io.StringIO(), width), width - 3)
     return [line if not i else Text.assemble("   ", line) for i, line in enumerate(lines)]
 
@@ -382,11 +387,11 @@ def _layers(frame: Frame, width: int, signs: str) -> list[RenderableType]:
 
 
 def _tail(name: str, width: int) -> str:
-    """The end of a path, which tells layers apart."""
+    """Return the end of a path, which distinguishes layers."""
     return name if len(name) <= width else "..." + name[3 - width :]
 
 
-#: Where growth since the first looks says something.
+#: Quantities for which growth since the first measurements is meaningful.
 _GROW = ("activation_rms", "weight_rms", "attention_logit", "update_ratio", "headroom", "attention_entropy")
 _SHORT = {
     "adam_ratio": "gradient / Adam's root",

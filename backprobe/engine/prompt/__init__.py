@@ -1,13 +1,16 @@
-"""The prompt at a stop, in the manner of pdb.
+"""The prompt at a stop, similar to pdb.
 
-============== ================================================================================================
-``loop.py``    ``Prompt``: asks at each stop, reads commands and runs them; what one raises stays in it
-``command.py`` the register: one function a command, with its line of ``help``
-``reading.py`` where lines come from
-``names.py``   what Python at the prompt can use
-``going.py``, ``looking.py``, ``listing.py`` (lines of source), ``changing.py``, ``points.py``, ``python.py``,
-               ``helping.py``: the commands
-============== ================================================================================================
+======================================== ==================================================================
+``loop.py``                              ``Prompt``: reads commands at each stop and runs them; contains
+                                         their errors
+``command.py``                           the registry: one function a command, with its line of ``help``
+``reading.py``                           sources of input lines
+``names.py``                             names that Python code at the prompt can use
+``execution.py``, ``inspection.py``,     the commands
+``listing.py`` (source lines),
+``mutation.py``, ``breakpoints.py``,
+``python.py``, ``helping.py``
+======================================== ==================================================================
 """
 
 from . import breakpoints, execution, helping, inspection, listing, mutation, python

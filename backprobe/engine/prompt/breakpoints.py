@@ -64,7 +64,7 @@ def _each(prompt: Prompt, arg: str, what: Callable[[Breakpoint], None]) -> None:
 
 
 def _chosen(prompt: Prompt, numbers: list[str]) -> Iterator[Breakpoint]:
-    """The breakpoints with these numbers; what is none is said."""
+    """Yield the breakpoints with these numbers; print a message for a word that is not one."""
     known = {str(point.number): point for point in prompt.pilot.breakpoints}
     if not numbers:
         prompt.note("which? give numbers; 'b' lists the breakpoints", "red")

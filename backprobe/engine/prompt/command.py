@@ -1,4 +1,4 @@
-"""The register of commands: one function each, with its line of ``help``."""
+"""The registry of commands: one function for each, with its line of ``help``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from .loop import Prompt
 
-#: Titles of ``help``, in their order.
+#: Titles of ``help``, in order.
 GROUPS = ("Go on", "Look", "Python", "Change", "Breakpoints", "End")
 
 Run: TypeAlias = "Callable[[Prompt, str], None]"
@@ -17,13 +17,13 @@ Run: TypeAlias = "Callable[[Prompt, str], None]"
 
 @dataclass(frozen=True)
 class Command:
-    """One command.
+    """A command of the prompt.
 
-    :ivar usage: how it is written, its short form told by brackets: ``n(ext) [N]``.
+    :ivar usage: its syntax, with the short form marked by brackets: ``n(ext) [N]``.
     :ivar says: its line of ``help``.
-    :ivar repeats: whether an empty line does it again.
-    :ivar places: whether it takes what ``b`` takes, and completes it.
-    :ivar python: whether it takes Python.
+    :ivar repeats: whether an empty line repeats it.
+    :ivar places: whether it takes the same places as ``b``, and completes them.
+    :ivar python: whether it takes Python code.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Command:
     python: bool = False
 
 
-#: By name, and by every word that means one.
+#: Command by name, and by every word that stands for it.
 COMMANDS: dict[str, Command] = {}
 WORDS: dict[str, Command] = {}
 
@@ -46,7 +46,7 @@ def command(
 ) -> Callable[[Run], Run]:
     """Make a function a command; its docstring is what ``help COMMAND`` shows.
 
-    :param words: that mean it too.
+    :param words: alternative names.
     """
 
     def register(run: Run) -> Run:

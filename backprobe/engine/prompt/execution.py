@@ -1,4 +1,4 @@
-"""Commands that go on."""
+"""Commands that resume the backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that look at what is there."""
+"""Commands that show the state at a stop."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def pdb_(prompt: Prompt, arg: str) -> None:
         mine = [k for k, frame in enumerate(stack) if frames.is_user(frame.f_code)]
         debugger = pdb.Pdb(stdin=prompt.reader.file, stdout=prompt.reader.out, nosigint=True)
         debugger.reset()
-        # It opens at the innermost frame, which may be of a library.
+        # It opens at the innermost frame, which may belong to a library.
         up = len(stack) - 1 - mine[-1] if mine else 0
         debugger.rcLines += [f"up {up}"] if up else []
         debugger.interaction(None, error.__traceback__)

@@ -1,4 +1,4 @@
-"""Commands that show lines of source, and the way to them."""
+"""Commands that show source lines, and the path to them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The loop: asks at each stop how to go on, reads commands and runs them.
+"""The command loop: reads commands at each stop and runs them.
 
-Note [What a command raises]: Whatever it is, it stays at the prompt, ``SystemExit`` and Ctrl-C too: nothing that is
-typed ends the session but ``q``. What a value's ``__repr__`` or an error's ``__str__`` raises is said like anything
-else.
+Note [What a command raises]: Any exception of a command stays at the prompt, including ``SystemExit`` and Ctrl-C: only
+``q`` ends the session. Exceptions of a value's ``__repr__`` or an error's ``__str__`` are printed like any other.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ PROMPT = "(backprobe) "
 
 
 class Prompt:
-    """Asks a person at each stop how to go on.
+    """Asks the user at each stop how to continue.
 
-    :param frames: tells the user's frames, for the variables of ``p``.
-    :param commands: given at the first stop before any is read.
-    :param reader: where commands are read instead of standard input.
+    :param frames: recognises the user's frames, for the variables of ``p``.
+    :param commands: commands that run at the first stop before any are read.
+    :param reader: reads commands from elsewhere than standard input.
     :param quit: how ``q`` ends the script; without it only the backward is aborted.
-    :ivar level: how many modules out ``u`` has gone.
-    :ivar times: stops that ``n N`` still goes by.
-    :ivar library: whether lines of libraries are shown, rather than the user's.
-    :ivar frame: which line of the op ``fr N`` has chosen.
+    :ivar level: number of module levels that ``u`` has gone up.
+    :ivar times: number of stops that ``n N`` still skips.
+    :ivar library: whether library lines are shown, rather than the user's.
+    :ivar frame: which line of the op ``fr N`` has selected.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Prompt:
         self.reader: Reader = reader or StandardInput()
         self.names, self._quit = Names(frames), quit
         self.queue = list(commands)
-        #: Set by whoever makes the pilot.
+        #: Set by the code that makes the controller.
         self.pilot: StopController
         self._stop: Stop | None = None
         self._resume: Resume | None = None
@@ -65,14 +64,14 @@ class Prompt:
         self._last = ""
         #: Expressions that are shown at every stop.
         self.displayed: list[str] = []
-        #: By number of a breakpoint: what is done when it stops.
+        #: Number of a breakpoint -> commands that run when it stops.
         self.scripts: dict[int, list[str]] = {}
         self._greeted = False
 
     # The loop
 
     def ask(self, stop: Stop) -> Resume:
-        """Show where we are, and read commands until one goes on."""
+        """Show the position, and read commands until one resumes the backward."""
         if self.times > 0 and stop.breakpoint is None and stop.phase == "before" and stop.reason == "step":
             self.times -= 1
             if self.times:
@@ -116,7 +115,7 @@ class Prompt:
         self.note(f"  {text}: {self.evaluate(text)!r}")
 
     def _turn(self) -> None:
-        """One command."""
+        """Read and run one command."""
         try:
             line = self.line(PROMPT)
         except EOFError:
@@ -127,9 +126,9 @@ class Prompt:
         self.do(line)
 
     def line(self, prompt: str) -> str:
-        """The next line that is given.
+        """Return the next input line.
 
-        :raises EOFError: there is none any more.
+        :raises EOFError: there are no more lines.
         """
         if self.queue:
             return self.queue.pop(0)
@@ -137,7 +136,7 @@ class Prompt:
             return self.reader.read(prompt)
 
     def contained(self, what: Callable[[], Any]) -> None:
-        """Call `what`; see Note [What a command raises]."""
+        """Call `what` and contain its exceptions; see Note [What a command raises]."""
         try:
             what()
         except Leave:
@@ -151,7 +150,7 @@ class Prompt:
             self.note(f"{type(error).__name__}: {said(error)}{hint}", "red")
 
     def do(self, line: str) -> None:
-        """Run one line."""
+        """Run one input line."""
         line = line.strip()
         if not line:
             line = self._last
@@ -168,7 +167,7 @@ class Prompt:
             self.python(line)
 
     def python(self, text: str) -> None:
-        """An expression, whose value is shown, or a statement."""
+        """Run Python code: print the value of an expression, or execute a statement."""
         if not text:
             return
         try:
@@ -184,25 +183,25 @@ class Prompt:
 
     @property
     def stop(self) -> Stop:
-        """Where it stands."""
+        """The current stop."""
         assert self._stop is not None
         return self._stop
 
     def go(self, resume: Resume) -> None:
-        """Go on."""
+        """Resume with `resume` after this command."""
         if self.stop.phase == "exception" and resume.kind not in ("abort", "finish", "back"):
             self.note("the backward has ended with this exception: the script goes on with it")
         self._resume = resume
 
     def quit(self) -> None:
-        """End the script, or the backward where that is not ours to end."""
+        """End the script, or only the backward if the script is not under our control."""
         self._ending = self._quit
         self.go(ABORT)
 
     def levels(self) -> list[str]:
-        """The node's module and those around it.
+        """Return the node's module and those around it.
 
-        :raises BackprobeError: it is not known.
+        :raises BackprobeError: the module is not known.
         """
         module = self.stop.node.module
         if module is None:
@@ -211,28 +210,28 @@ class Prompt:
 
     @property
     def line_shown(self) -> int | None:
-        """Which line of the op is looked at."""
+        """Index of the op's line that is shown."""
         return self.stop.node.place.shown(self.library) if self.frame is None else self.frame
 
     @property
     def site(self) -> Site | None:
-        """That line."""
+        """The source line that is shown; ``None`` if unknown."""
         at = self.line_shown
         return None if at is None else self.stop.node.place.lines[at]
 
     def namespace(self) -> dict[str, Any]:
-        """What Python at this stop can use."""
+        """Return the names that Python code at this stop can use."""
         module = self.stop.node.module
         return self.names.at(self.stop, None if module is None else self.levels()[self.level])
 
     def evaluate(self, text: str) -> Any:
-        """The value of an expression."""
+        """Return the value of an expression."""
         return self.names.evaluate(text, self.namespace())
 
     # Completion
 
     def matches(self, text: str, line: str, begin: int) -> list[str]:
-        """What `text`, at `begin` of `line`, could become."""
+        """Return completions of `text`, which begins at `begin` of `line`."""
         head = line[:begin]
         if not head.strip():
             return sorted(n for n in COMMANDS if n.startswith(text))
@@ -254,7 +253,7 @@ class Prompt:
     # Output
 
     def say(self, lines: Sequence[show.Line]) -> None:
-        """Show styled lines; on a terminal a long one goes on below, further in."""
+        """Print styled lines; on a terminal, long lines wrap with an indent."""
         out = self.reader.out or sys.stdout
         console = console_of(out)
         for line in lines:
@@ -271,18 +270,18 @@ class Prompt:
         out.flush()
 
     def note(self, text: str, style: str = "") -> None:
-        """Show text."""
+        """Print text."""
         self.say([[(text, style)]])
 
 
 def parse(line: str) -> tuple[Command | None, str]:
-    """The command that `line` gives, and its argument; ``None`` where it is Python."""
+    """Return the command of `line`, and its argument; ``None`` if the line is Python code."""
     word, _, rest = line.strip().partition(" ")
     return WORDS.get(word), rest.strip()
 
 
 def said(error: BaseException) -> str:
-    """What an error says of itself, if it can."""
+    """Return the message of an error, even if its ``__str__`` raises."""
     try:
         return str(error)
     except BaseException as other:

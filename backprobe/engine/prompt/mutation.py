@@ -1,4 +1,4 @@
-"""The command that changes a gradient."""
+"""The command that replaces a gradient."""
 
 from __future__ import annotations
 

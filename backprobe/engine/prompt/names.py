@@ -1,4 +1,6 @@
-"""What Python at the prompt can use: the variables of the user's frame, what is at the stop, and what was assigned."""
+"""Names that Python code at the prompt can use: the variables of the user's frame, the state of the stop, and
+assignments.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ..stop import Stop
 
 
 class Leave(Exception):
-    """``exit()`` or ``quit()`` was called. Python's own would close standard input too."""
+    """Raised by ``exit()`` or ``quit()`` at the prompt. Python's own functions would close standard input too."""
 
 
 def _leave(code: object = None) -> None:
@@ -20,32 +22,32 @@ def _leave(code: object = None) -> None:
 
 
 class Names:
-    """The names of one stop.
+    """The names available at one stop.
 
-    :param frames: tells the user's frames.
+    :param frames: recognises the user's frames.
     """
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
         self._found: dict[str, Any] = {}
-        #: What was assigned at the prompt, kept from stop to stop.
+        #: Variables assigned at the prompt, kept from stop to stop.
         self._own: dict[str, Any] = {}
 
     def forget(self) -> None:
-        """They hold gradients: the stop is over, or something in them has changed."""
+        """Forget the names of the stop, since they hold gradients: the stop is over, or a gradient has changed."""
         self._found = {}
 
     def frame(self) -> Any:
-        """The user's frame that called backward, where it is this thread's."""
+        """Return the user's frame that called backward, if it is in this thread."""
         frame: Any = sys._getframe(1)
         while frame is not None and not self.frames.is_user(frame.f_code):
             frame = frame.f_back
         return frame
 
     def at(self, stop: Stop, module: str | None) -> dict[str, Any]:
-        """All names.
+        """Return all names.
 
-        :param module: path of the module that ``module`` is.
+        :param module: path of the module to which the name ``module`` refers.
         """
         if self._found:
             return self._found
@@ -65,11 +67,11 @@ class Names:
         return names
 
     def evaluate(self, text: str, names: dict[str, Any]) -> Any:
-        """The value of an expression."""
+        """Return the value of an expression."""
         return eval(compile(text.strip(), "<prompt>", "eval"), names)
 
     def execute(self, text: str, names: dict[str, Any]) -> Any:
-        """The value of an expression; of a statement ``None``, and what it assigns is kept."""
+        """Return the value of an expression; for a statement ``None``, and keep its assignments."""
         try:
             code = compile(text, "<prompt>", "eval")
         except SyntaxError:
@@ -83,6 +85,6 @@ class Names:
         return eval(code, names)
 
     def keep(self, before: dict[str, Any], names: dict[str, Any]) -> None:
-        """Keep what is other than `before`."""
+        """Keep the variables that differ from `before`."""
         self._own.update({k: v for k, v in names.items() if k not in before or before[k] is not v})
         self._own.pop("__builtins__", None)

@@ -1,4 +1,4 @@
-"""Commands that take Python."""
+"""Commands that take Python code."""
 
 from __future__ import annotations
 

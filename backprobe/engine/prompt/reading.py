@@ -1,4 +1,4 @@
-"""Where the lines of a prompt come from: the script's standard input, or another one."""
+"""Input of the prompt: the script's standard input, or the terminal."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from ...errors import BackprobeError
 
 class Reader(Protocol):
     def read(self, prompt: str) -> str:
-        """A line without its end.
+        """Return a line without its line break.
 
-        :raises EOFError: there is none any more.
+        :raises EOFError: there are no more lines.
         """
         ...
 
     @property
     def interactive(self) -> bool:
-        """Whether a person types."""
+        """Whether a person types the input."""
         ...
 
     @property
     def out(self) -> TextIO | None:
-        """Where answers go; ``None``: to standard output."""
+        """The stream for output; ``None`` for standard output."""
         ...
 
     @property
     def file(self) -> TextIO | None:
-        """Where other debuggers are to read; ``None``: standard input."""
+        """The stream from which nested debuggers read; ``None`` for standard input."""
         ...
 
 
 class StandardInput:
-    """The script's own; a person at a terminal can edit the line."""
+    """The script's standard input, with line editing on a terminal."""
 
     out = file = None
 
@@ -56,10 +56,12 @@ class StandardInput:
 
 
 class Terminal:
-    """The terminal of the process, whatever standard input and output are: with line editing where readline is there.
+    """The terminal of the process, independent of standard input and output; with line editing if readline is
+    available.
 
-    Note [Editing on another terminal]: ``input`` edits only where standard input and output are the terminal. What it
-    calls takes any two C files, and so is called directly; where that is not there lines are read as they come.
+    Note [Editing on another terminal]: ``input`` edits only if standard input and output are the terminal. The C
+    function that it calls takes any two C files, and so is called directly; if that is unavailable, lines are read
+    without editing.
 
     :raises BackprobeError: there is no terminal.
     """
@@ -117,7 +119,7 @@ class Terminal:
 
 @contextmanager
 def completing(matches: Callable[[str, str, int], list[str]]) -> Iterator[None]:
-    """Inside, the tab key asks `matches` (word, line, where the word begins). A completer of the user's is put back."""
+    """Complete words by `matches` (word, line, start of the word) in the block. Restores a completer of the user."""
     try:
         import readline
     except ImportError:
@@ -129,7 +131,7 @@ def completing(matches: Callable[[str, str, int], list[str]]) -> Iterator[None]:
         if state == 0:
             try:
                 found[:] = matches(text, readline.get_line_buffer(), readline.get_begidx())
-            except Exception:  # while somebody types there is nowhere to say it
+            except Exception:  # an error cannot be shown while the user types
                 found.clear()
         return found[state] if state < len(found) else None
 

@@ -21,7 +21,7 @@ from .second import SecondOrder
 
 
 class CallRecordBuilder:
-    """Makes a ``PendingCallRecord`` of each call."""
+    """Makes a ``PendingCallRecord`` of each finished backward call."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class CallRecordBuilder:
         )
 
     def _derivative(self, running: ActiveBackward, node: int, text: str) -> Derivative | None:
-        """The forward op whose derivative the node that raised is, if a backward made that node."""
+        """Return the forward op whose derivative the node that raised is, if a backward made that node."""
         graph = running.graph
         if ONCE not in text:
             return self._second.derivative(graph.seqs[node])
@@ -99,7 +99,9 @@ class CallRecordBuilder:
         return self._second.once(users)
 
     def _signature(self, running: ActiveBackward) -> Signature:
-        """The rows of what was measured: those of the last call, or new ones, which the next call is compared with."""
+        """Return the signature of the measurements: that of the last call if it is equal, otherwise a new one, with
+        which the next call is compared.
+        """
         rows, live = running.watch.raw(), running.live
         if rows is None:
             assert live.signature is not None

@@ -42,8 +42,9 @@ MAX_SENTINELS, MAX_SENTINEL_ELEMENTS = 4, 1 << 16
 class ActiveBackward:
     """A backward call that is running.
 
-    :ivar starts: the nodes of the roots, ``None`` for a root without one. :ivar inside: the call that this one is
-    nested in. :ivar modes: the mode depths that ``TorchCallRecorder.unwind`` restores.
+    :ivar starts: the nodes of the roots, ``None`` for a root without one.
+    :ivar inside: the call that this one is nested in.
+    :ivar modes: the mode depths that ``TorchCallRecorder.unwind`` restores.
     """
 
     kind: str
@@ -57,8 +58,8 @@ class ActiveBackward:
     inside: int | None
     spot: CodeLocation | None
     modes: tuple[int, int]
-    #: What a ``GradScaler`` multiplied the roots by: norms and losses are told without it; and while it is on an
-    #: accelerator and was not read yet, where it is.
+    #: The factor by which a ``GradScaler`` multiplied the roots: recorded norms and losses are divided by it.
+    #: ``scale_away`` holds the factor while it is on an accelerator and has not been read.
     scale: float = 1.0
     scale_away: torch.Tensor | None = None
     #: The values of roots on an accelerator, by position among the roots.
@@ -111,7 +112,7 @@ def loss_value(root: Any) -> float | None:
 
 
 def all_finite(values: Sequence[float | None]) -> bool:
-    """Whether no known value is NaN or infinite."""
+    """Return whether no known value is NaN or infinite."""
     return all(value is None or value - value == 0.0 for value in values)
 
 
@@ -155,7 +156,7 @@ class BackwardCalls:
         self.in_one: Callable[..., Any] | None = None
 
     def hook_registered(self, node: Any) -> None:
-        """The user's code registered a hook on the tensor that `node` made."""
+        """Remember that the user's code registered a hook on the tensor that `node` made."""
         self._hooked.add(node._sequence_nr())
         if len(self._hooked) > 100_000:
             self._hooked.clear()
@@ -198,8 +199,9 @@ class BackwardCalls:
         return call() if way is None else way(call)
 
     def _rehearses(self, frame: Any) -> bool:
-        """Whether the call is one of a pipeline that learns its shapes: it is none of the script's, and neither is what
-        was seen of the forward before it."""
+        """Return whether a pipeline makes the call to learn shapes. Such a call is not the script's, and what was
+        recorded of the forward before it is discarded.
+        """
         if not code_objects.in_rehearsal(frame):
             return False
         self._values.flush()
@@ -412,8 +414,8 @@ class BackwardCalls:
     ) -> None:
         """Count a call whose nodes are not recorded, and its loss.
 
-        :param leaves: the known leaves that it adds gradients to; ``None`` for a call that adds none. :param values:
-        the values of `roots`, if they were read.
+        :param leaves: the known leaves that it adds gradients to; ``None`` for a call that adds none.
+        :param values: the values of `roots`, if they were read.
         """
         steps = self._steps
         if not nested:
@@ -495,7 +497,7 @@ class BackwardCalls:
             self._events.tell("backward_repeated", running, outcome(running))
             return
         if running.repeats:
-            self.layouts.assume(running.graph, self.between.bounds)  # whoever explains it asks for lines
+            self.layouts.assume(running.graph, self.between.bounds)  # an explanation of the failure needs source lines
         self._events.tell("backward_ran", running)
         recorded = outcome(running)
         self._events.tell("backward_over", running, recorded)
@@ -504,7 +506,7 @@ class BackwardCalls:
         self._events.fault(self._hooks, error)
 
     def _told(self, running: ActiveBackward) -> Callable[[int, Any, Any], None] | None:
-        """The callback that emits each node that ran; ``None`` if the event has no listeners."""
+        """Return the callback that emits each node that ran; ``None`` if the event has no listeners."""
         if not self._events.node_ran:
             return None
         return lambda node, came, went: self._events.tell("node_ran", running, node, came, went)

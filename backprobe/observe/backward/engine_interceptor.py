@@ -57,9 +57,10 @@ class Call(NamedTuple):
 class EngineInterceptor:
     """Receives the calls of the autograd engine in steps that are not recorded.
 
-    :param trouble: called with the number of the step in which something is wrong. :param surprise: called with the
-    number of the step if the call's graph has another number of nodes than earlier calls. :param over: called when a
-    call is over.
+    :param trouble: called with the number of the step in which something is wrong.
+    :param surprise: called with the number of the step if the call's graph has another number of nodes than earlier
+        calls.
+    :param over: called when a call is over.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class EngineInterceptor:
         return result
 
     def _passes(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> bool:
-        """Whether a call belongs to a fast-path step, and no more is done about it."""
+        """Return whether a call belongs to a fast-path step, so that it needs no more work."""
         own, mark = self._own, None
         own.passes.left -= 1
         if own.passes.left <= 0:
@@ -222,7 +223,7 @@ class EngineInterceptor:
             self._counted.begins_bad(*call)
 
     def _explains(self, values: Sequence[float | None]) -> bool:
-        """Whether a loss with these values is not finite, and is to be explained: Note [Bad losses in a row]."""
+        """Return whether a loss with these values is not finite, and is to be explained: Note [Bad losses in a row]."""
         budget = self._budget
         if all_finite(values):
             if any(value is not None for value in values):
@@ -242,8 +243,8 @@ class EngineInterceptor:
         self._last = state
 
     def have_repeated(self) -> bool | None:
-        """Whether calls of the finished step were recorded as repetitions of an earlier one; ``None`` if it had no such
-        calls.
+        """Return whether calls of the finished step were recorded as repetitions of an earlier one; ``None`` if it had
+        no such calls.
         """
         repeated, others, self.repeated, self.others = self.repeated, self.others, 0, 0
         return bool(repeated) if repeated or others else None
@@ -259,8 +260,8 @@ class EngineInterceptor:
             self._counted.failed(*call, error)
 
     def _is_spoilt(self, quick: bool) -> bool:
-        """Whether a call of a fast-path step gave a non-finite gradient to the farthest leaf, or, in every fourth call,
-        to one of the other leaves in turn. Note [Cold code].
+        """Return whether a call of a fast-path step gave a non-finite gradient to the farthest leaf, or, in every
+        fourth call, to one of the other leaves in turn. Note [Cold code].
 
         :param quick: no mode and no profiler of the user is on.
         """
@@ -312,11 +313,15 @@ class EngineInterceptor:
         self._over()
 
     def _tells_of(self, state: str) -> bool:
-        """Whether gradients in this `state` justify a closer inspection. A loss that is only counted does not."""
+        """Return whether gradients in this `state` justify a closer inspection. A loss that is only counted does
+        not.
+        """
         return state is not HEALTHY and self._alarms[state] < MAX_GRADIENT_ALARMS and not self._budget.only_counts
 
     def _state_now(self) -> str:
-        """The health of the farthest leaf and of one of the others in turn; of all sampled leaves if it changed."""
+        """Return the health of the farthest leaf and of one of the others in turn; of all sampled leaves if it
+        changed.
+        """
         leaves = self._counted.witnesses
         some = self._some(leaves)
         self._ask_later([leaf.grad for leaf in some])
@@ -324,7 +329,7 @@ class EngineInterceptor:
         return state if state is self._last else _state([leaf.grad for leaf in leaves])
 
     def _some(self, leaves: list[Any]) -> list[Any]:
-        """The farthest leaf, and one of the others in turn."""
+        """Return the farthest leaf, and one of the others in turn."""
         self._turn += 1
         return [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
 

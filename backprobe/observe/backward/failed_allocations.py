@@ -18,12 +18,13 @@ _UNITS = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2
 
 
 def failed_allocation(text: str, running: ActiveBackward, names: Naming, frame: Any) -> FailedAllocation:
-    """Measure what the graph of a call still holds, and the parameters and gradients beside it.
+    """Measure the memory that the graph of a call still holds, and that parameters and gradients hold.
 
     Only sizes are read, so nothing waits for a device, and nothing is allocated there. The nodes that ran have released
     what they had saved.
 
-    :param text: torch's error. :param frame: called from the script's frames, whose variables hold tensors too.
+    :param text: torch's error.
+    :param frame: called from the script's frames, whose variables hold tensors too.
     """
     models = [model for root in names.modules.roots if (model := root.ref()) is not None]
     with private.unseen():

@@ -42,7 +42,7 @@ class _Past(NamedTuple):
     counter: int
 
     def ran(self, seq: int) -> bool:
-        """Whether node `seq` belonged to its graph; if the graph is not known, whether it may have."""
+        """Return whether node `seq` belonged to its graph; if the graph is not known, whether it may have."""
         if self.live is None:
             return self.base <= seq < self.counter
         return seq < self.counter and seq + self.live.base - self.base in self.live.seq_set
@@ -72,8 +72,8 @@ class Failures:
     ) -> None:
         """Remember a call that is not recorded.
 
-        :param base: the node counter at which the new part of its graph begins. :param counter: the node counter when
-        the call was made; the current one by default.
+        :param base: the node counter at which the new part of its graph begins.
+        :param counter: the node counter when the call was made; the current one by default.
         """
         self._past.append(
             _Past(index, step, spot, None, base, private.next_sequence_nr() if counter is None else counter)
@@ -84,7 +84,7 @@ class Failures:
         error, live, nodes = running.error, running.live, running.graph.nodes
         if error is None:
             return None
-        if not isinstance(error, Exception) or of_handler(error):  # no node is to blame that one stopped it there
+        if not isinstance(error, Exception) or of_handler(error):  # a signal handler may raise at any node
             return Raised(type(error).__name__, str(error), None, False, None)
         node, certain = running_node(live.plan, running.graph.seqs, running.watch.order, live.needed)
         inner = self._frames.site_of_traceback(error.__traceback__)

@@ -59,7 +59,7 @@ class FastPath:
         self._latest: deque[tuple[int, int, int, CodeType, int]] = deque(maxlen=MAX_REMEMBERED_CALLS)
 
     def lets_pass(self, roots: Any, args: Any, kwargs: Any) -> bool:
-        """Whether a call from `roots` needs no more work. If the answer is ``False``, nothing has been done."""
+        """Return whether a call from `roots` needs no more work. If the answer is ``False``, nothing has been done."""
         between, now, begin, budget = self._between, _next(), None, self._budget
         steps, adds, value = self._steps, kwargs.get("accumulate_grad", False), None
         if self._ever % TIMED_CALL_INTERVAL == 1:

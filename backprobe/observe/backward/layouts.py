@@ -71,12 +71,12 @@ class LiveLayout:
         return [s - shift if s != ACCUMULATE_SEQ else s for s in seqs] == self.seqs if shift else seqs == self.seqs
 
     def like(self, plan: Plan, seqs: list[int], base: int, leaves: list[int], needed: Any) -> bool:
-        """Whether this layout has the structure, leaves and numbering of a graph whose lines are not known."""
+        """Return whether this layout has the structure, leaves and numbering of a graph whose lines are not known."""
         same = plan is self.plan and leaves == self.leaves and needed == self.needed
         return same and self._numbered(seqs, base)
 
     def made_as(self, other: LiveLayout) -> bool:
-        """Whether the same lines made each node of a graph with this structure."""
+        """Return whether the same lines made each node of a graph with this structure."""
         return self._ordered() == other._ordered()
 
     def entries_for(self, names: list[str]) -> dict[int, Entry]:
@@ -87,11 +87,11 @@ class LiveLayout:
         return {at: entries[i] for at, i in alike(names, ours)}
 
     def named_entries(self) -> Iterable[tuple[str, Entry]]:
-        """The name and the entry of each node."""
+        """Return the name and the entry of each node."""
         return zip(*self._ordered(), strict=True)
 
     def _ordered(self) -> tuple[list[str], list[Entry]]:
-        """The names and entries of nodes, in the order in which they were made."""
+        """Return the names and entries of nodes, in the order in which they were made."""
         if self._in_order is None:
             found = dict(makers(self.seqs, self.ends, self.entries, self.first))
             order = [i for i, seq in enumerate(self.seqs) if seq != ACCUMULATE_SEQ]

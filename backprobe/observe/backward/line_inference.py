@@ -17,9 +17,10 @@ def first_bad_node(
 ) -> int | None:
     """Return the node that made the first bad gradient; ``None`` if several may have.
 
-    :param order: the nodes that ran, in the engine's order. :param leaves: accumulators that got a gradient, and
-    whether it is bad. :param custom: nodes of custom functions. :param new: nodes that earlier graphs did not have;
-    they are preferred.
+    :param order: the nodes that ran, in the engine's order.
+    :param leaves: accumulators that got a gradient, and whether it is bad.
+    :param custom: nodes of custom functions.
+    :param new: nodes that earlier graphs did not have; they are preferred.
     """
     number = {i: 1 << at for at, i in enumerate(leaves)}
     bad = sum(number[i] for i, is_bad in leaves.items() if is_bad)
@@ -51,13 +52,14 @@ def first_bad_node(
 
 
 def is_able(name: str) -> bool:
-    """Whether a node called `name` makes gradients that are not finite for some inputs of moderate size."""
+    """Return whether a node called `name` makes gradients that are not finite for some inputs of moderate size."""
     return _ability(name) < 2
 
 
 def _ability(name: str) -> int:
-    """How easily a node makes a gradient that is not finite: 0 for a singularity, 1 for one that depends on arguments
-    or on a result that is not finite, 2 if its gradient can overflow, 3 if it hardly ever does."""
+    """Return how easily a node makes a non-finite gradient: 0 for a singularity, 1 for one that depends on arguments or
+    on a non-finite result, 2 if the gradient can overflow, 3 if it hardly ever does.
+    """
     operator = info(name)
     if operator.singular_at and not operator.singular_for_some_arguments:
         return 0

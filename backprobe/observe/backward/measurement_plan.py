@@ -16,9 +16,9 @@ Rows = tuple[list[int], list[Any], list[Any]]
 class BatchWindow:
     """Consecutive nodes whose small gradients are measured together.
 
-    :ivar order: all nodes that ran, including those whose gradients are measured at once. :ivar groups: by shape and
-    dtype, the slots of gradients and their positions: (index of the held node, number). :ivar none: positions at which
-    no gradient comes.
+    :ivar order: all nodes that ran, including those whose gradients are measured at once.
+    :ivar groups: by shape and dtype, the slots of gradients and their positions: (index of the held node, number).
+    :ivar none: positions at which no gradient comes.
     """
 
     __slots__ = ("groups", "none", "order")
@@ -39,8 +39,7 @@ class BatchWindow:
 
 
 class MeasurementPlan:
-    """What the last backward call over a layout measured, so that the next call can measure the same without
-    bookkeeping.
+    """The measurements of the last backward call over a layout: the next call repeats them without bookkeeping.
 
     It is made from the raw lists of a ``NodeHookSet``: rows of (node, number, slot, shape, dtype).
     """

@@ -39,7 +39,8 @@ class MeasurementMode:
     """How the gradients of a backward call are measured.
 
     :ivar careful: measure every gradient at once, and inspect a node that makes a bad one while its saved tensors
-    exist. Otherwise small gradients are measured in batches. :ivar brief: do not count the elements of bad gradients.
+        exist. Otherwise small gradients are measured in batches.
+    :ivar brief: do not count the elements of bad gradients.
     :ivar create_graph: gradient mode is on in the hooks and has to be turned off while we measure.
     """
 
@@ -50,11 +51,11 @@ class MeasurementMode:
 
 @dataclass(frozen=True)
 class PythonNodes:
-    """What to do around nodes that run Python: custom functions, reentrant checkpoints, hooks.
+    """Callbacks around nodes that run Python code: custom functions, reentrant checkpoints, hooks.
 
-    :ivar enter: called before such a node; `leave` is called after it. :ivar within: more nodes of that kind than the
-    custom functions: those whose saved tensors a checkpoint recomputes. :ivar entered: nodes for which a hook on their
-    tensor called `enter`: `leave` is called before them.
+    :ivar enter: called before such a node; `leave` is called after it.
+    :ivar within: more nodes of that kind than the custom functions: those whose saved tensors a checkpoint recomputes.
+    :ivar entered: nodes for which a hook on their tensor called `enter`: `leave` is called before them.
     """
 
     enter: Callable[..., None]
@@ -64,11 +65,12 @@ class PythonNodes:
 
 
 class NodeHookSet:
-    """Hooks on the nodes of one backward call, and what they measured, as flat lists.
+    """Hooks on the nodes of one backward call, and their measurements, as flat lists.
 
     :param before: nodes whose incoming gradients are measured, in addition to those with several producers: roots, and
-    nodes with hooks of the user. :param program: what an earlier call over this graph measured. :param python: what to
-    do around nodes that run Python; ``None``: nothing.
+        nodes with hooks of the user.
+    :param program: the measurements of an earlier call over this graph.
+    :param python: callbacks around nodes that run Python code; ``None``: no callbacks.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class NodeHookSet:
             put((nodes[i].register_hook, python.leave) for i in within)
 
     def stop(self) -> None:
-        """Remove the hooks, and measure what waits. The norms of what is on an accelerator are not read yet."""
+        """Remove the hooks, and measure pending gradients. Norms on an accelerator are not read yet."""
         self.hooks.running.pop()
         self._on.remove()
         with private.undispatched():

@@ -1,12 +1,11 @@
-"""Where in the forward a value that is not finite was born, found when its backward begins.
+"""Locates the forward op that first produced a NaN or Inf, from the autograd graph alone, when its backward begins.
 
-Note [What a graph tells of its forward]: nothing has to have been watched. Nodes keep what went into them, or what they
-gave, until their backward frees it, and a tensor that is kept says which node made it. What no node has kept is
-computed again from what the node has, or from the results of the nodes before it, if its formula is one of a few. A
-number that was added is not kept: it is taken to be zero, and what follows from that is not sure. Operations that make
-finite values of finite ones are taken to have done so; NaN in the result of one that makes none was in its input. No
-hook on saved tensors runs, and a tensor that was written in place since, or whose
-memory is gone, is not read.
+Note [What a graph tells of its forward]: this works without any earlier observation. Nodes save inputs or results until
+their backward frees them, and a saved tensor says which node made it. A value that no node has saved is recomputed from
+what the node has, or from the results of the nodes before it, if the op has a known formula. A number that was added is
+not saved: it is assumed to be zero, and conclusions from that are uncertain. Ops that make finite values of finite
+inputs are assumed to have done so. A NaN in the result of an op that makes none was in its input. No saved-tensor hook
+runs, and a tensor is not read if it was written in place since it was saved, or if its memory has been released.
 """
 
 from __future__ import annotations
@@ -30,16 +29,17 @@ _CONTAINED = (RuntimeError, NotImplementedError, TypeError, AttributeError, Valu
 
 @dataclass(frozen=True)
 class NonFiniteOrigin:
-    """Where what is not finite was born.
+    """The place in the forward where a non-finite value first appeared.
 
-    :ivar node: the number in the graph of the node whose forward gave it first, or took it in.
-    :ivar how: ``made``: that forward made it of finite values; ``leaf``: it was in the leaf that this node belongs to;
-        ``outside``: it came in at this node, from a tensor that has no graph.
-    :ivar kept: what the node had kept.
-    :ivar output: what was not finite of what it gave, where that is there or could be computed again.
-    :ivar sure: it is known of the node's result and of all that went in; else nothing else is left that could have.
-    :ivar masked: Inf that was put there on purpose went in, and nothing else is known to be bad.
-    :ivar others: other nodes whose forward may have given it.
+    :ivar node: the index in the graph of the node whose forward first made the value, or received it.
+    :ivar how: ``made``: that forward made the value from finite ones; ``leaf``: it was in the leaf that this node
+        belongs to; ``outside``: it entered at this node, from a tensor that has no graph.
+    :ivar kept: statistics of the node's saved tensors.
+    :ivar output: the non-finite values in the node's result, if the result exists or could be recomputed.
+    :ivar sure: the node's result and all its inputs are known; otherwise the node is what remains after excluding
+        others.
+    :ivar masked: an Inf that was put there on purpose, as by a mask, went in, and no other bad input is known.
+    :ivar others: other nodes whose forward may have made the value.
     """
 
     node: int
@@ -52,10 +52,10 @@ class NonFiniteOrigin:
 
 
 def nonfinite_origin(graph: LiveGraph, starts: Iterable[int]) -> NonFiniteOrigin | None:
-    """Where what is not finite in the results of the nodes `starts` was born; ``None`` where that cannot be told.
+    """Return where the non-finite values in the results of the nodes `starts` first appeared; ``None`` if unknown.
 
-    Reads what the nodes between keep, and waits for the device. Raises nothing, runs nobody's hooks and holds nothing.
-    To be called before the backward has freed anything.
+    Reads the saved tensors of the nodes in between, and waits for the device. Raises nothing, runs no hooks and keeps
+    no references. Call it before the backward has freed anything.
     """
     was = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)
@@ -69,8 +69,11 @@ def nonfinite_origin(graph: LiveGraph, starts: Iterable[int]) -> NonFiniteOrigin
 
 
 def bad_storages(graph: LiveGraph, i: int) -> list[tuple[int, bool]]:
-    """The memory of what node `i` keeps of others that is not finite, and whether something else than torch in this
-    process made the values: memory of NumPy or of another process, a number of Python's."""
+    """Return the storages of node `i`'s saved inputs that hold non-finite values: (address, foreign) for each.
+
+    `foreign`: code other than torch in this process made the values: the memory belongs to NumPy or another process, or
+    the value is a Python number.
+    """
     with private.unseen(), private.unnoticed(), torch.no_grad():
         search = _Search(graph, ())
         kept = [t for _, t, own in search.kept(graph.nodes[i]) if not own and search.measured(t) is not None]
@@ -79,35 +82,35 @@ def bad_storages(graph: LiveGraph, i: int) -> list[tuple[int, bool]]:
 
 
 class _Search:
-    """Goes down from bad results through all that is not known to be finite, then looks where that began."""
+    """Walks from bad results down through everything that is not known to be finite, then finds the first bad value."""
 
     def __init__(self, graph: LiveGraph, starts: Iterable[int]) -> None:
         self._nodes, self._plan, self._seqs = graph.nodes, graph.plan, graph.seqs
         self._number = {node: i for i, node in enumerate(graph.nodes)}
         self._starts = list(starts)
         self._attributes: dict[type, Any] = {}
-        #: By the address and version of a tensor: what is bad in it.
+        #: (Address, version, layout) of a tensor -> its non-finite values, ``None`` if it is finite.
         self._looked: dict[tuple[int, int, Any], BadValues | None] = {}
-        #: Nodes whose result is known: what is bad in it, ``None`` where it is finite.
+        #: Node -> non-finite values in its result, ``None`` if it is finite. Only nodes whose result is known.
         self._result: dict[int, BadValues | None] = {}
-        #: Results that are finite, of nodes that have several.
+        #: (Node, output) of finite results of nodes with several outputs.
         self._fine: set[tuple[int, int]] = set()
-        #: Bad results by fact, of which nothing more is known.
+        #: Nodes whose result is bad.
         self._bad: set[int] = set(self._starts)
-        #: Nodes that keep something bad of which no node is the maker.
+        #: Nodes that saved a non-finite tensor which no node made.
         self._outside: set[int] = set()
         self._order: list[int] = []
-        #: The first result of a node, if it is known.
+        #: Node -> its first result, if it is known.
         self._value: dict[int, Any] = {}
-        #: Nodes whose result was computed from those of the nodes before it.
+        #: Nodes whose result was computed from the results of the nodes before them.
         self._computed: set[int] = set()
-        #: Nodes whose result was computed with numbers taken to be zero.
+        #: Nodes whose result was computed with unknown numbers assumed to be zero.
         self._approximate: set[int] = set()
-        #: Nodes whose result is not known, and may hold Inf that was put there on purpose.
+        #: Nodes whose result is unknown, and may contain an Inf that was put there on purpose.
         self._filled: set[int] = set()
 
     def go_down(self) -> None:
-        """Look at what each node keeps that a bad result can have come through, and put them in order, inputs first."""
+        """Read the saved tensors of all nodes that a bad result can have passed, and sort the nodes, inputs first."""
         seen, stack = set(self._starts), self._starts[::-1]
         while stack:
             i = stack.pop()
@@ -146,7 +149,7 @@ class _Search:
         self._look_before(i)
 
     def _look_before(self, i: int) -> None:
-        """NaN in the result of node `i` was in what went in, if `i` only moves values or makes no NaN."""
+        """Mark the input of node `i` as NaN if its result is, and if `i` only moves values or makes no NaN."""
         bad, edges = self._result.get(i), self._plan.edges(i)
         name = self._plan.names[i]
         if bad is None or not bad.nan or len(edges) != 1 or edges[0] is None:
@@ -157,7 +160,7 @@ class _Search:
             self._result.setdefault(before, dataclasses.replace(bad, inf=0))
 
     def _note(self, i: int, result: Any, first: bool = True) -> None:
-        """What was seen of a result of node `i`; `first`: of its first one."""
+        """Note the values of a result of node `i`. `first`: it is the node's first output."""
         if not _readable(result):
             return
         bad = self.measured(result)
@@ -169,7 +172,7 @@ class _Search:
             self._value.setdefault(i, result)
 
     def _compute(self, i: int) -> None:
-        """Compute the result of node `i` from those of the nodes before it, if it is not known."""
+        """Compute the result of node `i` from the results of the nodes before it, if it is not known."""
         name, edges = self._plan.names[i], self._plan.edges(i)
         if i in self._value or name == ACCUMULATE:
             return
@@ -189,9 +192,9 @@ class _Search:
             self._computed.add(i)
 
     def kept(self, node: Any, any_dtype: bool = False) -> list[tuple[str, Any, bool]]:
-        """What a node keeps that can be read: name, tensor, and whether it is the node's own result.
+        """Return the readable saved tensors of a node: name, tensor, and whether it is the node's own result.
 
-        :param any_dtype: indices and masks too.
+        :param any_dtype: include indices and masks.
         """
         kind = type(node)
         try:
@@ -208,14 +211,14 @@ class _Search:
             return None
         key = (tensor.data_ptr(), tensor._version, (tensor.shape, tensor.stride()))
         if key not in self._looked:
-            total = sum_of(tensor) if tensor.shape else tensor  # torch adds up a number of Python's wrongly
+            total = sum_of(tensor) if tensor.shape else tensor  # torch sums a Python number wrongly
             self._looked[key] = None if bool(torch.isfinite(total)) else bad_values(tensor)
         return self._looked[key]
 
     def found(self) -> NonFiniteOrigin | None:
-        """The first place in the order of the forward."""
+        """Return the first place in forward order at which a non-finite value appears."""
         plan = self._plan
-        #: Those that are finite, and those of them of which that is taken to be so.
+        #: Nodes with finite results, and those of them that are only assumed to be finite.
         fine: set[int] = set()
         taken: set[int] = set()
         sure: list[int] = []
@@ -234,7 +237,7 @@ class _Search:
                     self._filled.add(i)
                 self._bad.discard(i)
             elif any(j in self._bad for j in inputs):
-                self._bad.add(i)  # passed on, as far as anybody can tell
+                self._bad.add(i)  # passed on, as far as is known
             elif i in self._outside or (i in self._bad and not inputs):
                 self._bad.add(i)
                 sure.append(i)
@@ -246,7 +249,7 @@ class _Search:
         return self._told(sure, doubtful, taken)
 
     def _is_calm(self, i: int) -> bool:
-        """Whether the result of node `i` is finite if all that went in is, but for an overflow."""
+        """Return whether node `i` makes finite results of finite inputs, except for an overflow."""
         name = self._plan.names[i]
         if name == ACCUMULATE or info(name).forward == FINITE:
             return True
@@ -258,7 +261,7 @@ class _Search:
         return False
 
     def _may_have(self, i: int) -> bool:
-        """Whether node `i`, of whose result nothing is known, may have made what is not finite of what is."""
+        """Return whether node `i`, whose result is unknown, may have made non-finite values from finite ones."""
         if not self._is_calm(i):
             return True
         operator, edges = info(self._plan.names[i]), self._plan.edges(i)
@@ -267,7 +270,7 @@ class _Search:
         return operator.amplifies and private.result_of(self._nodes[i])[1] is torch.float16
 
     def _follow_fills(self, i: int) -> None:
-        """Inf that was put there on purpose may be in the result of node `i`."""
+        """Mark node `i` if its result may contain an Inf that was put there on purpose."""
         edges = self._plan.edges(i)
         if info(self._plan.names[i]).is_fill or (
             self._is_calm(i) and any(edge and edge[0] in self._filled for edge in edges)
@@ -275,7 +278,7 @@ class _Search:
             self._filled.add(i)
 
     def _is_masked(self, i: int) -> bool:
-        """Whether Inf that was put there on purpose may have gone into node `i`."""
+        """Return whether an Inf that was put there on purpose may have gone into node `i`."""
         return any(edge and edge[0] in self._filled for edge in self._plan.edges(i))
 
     def _told(self, sure: list[int], doubtful: list[int], taken: set[int]) -> NonFiniteOrigin | None:
@@ -296,7 +299,7 @@ class _Search:
         return self._birth(left[0], None, False, tuple(left[1:])) if left else None
 
     def _risk(self, i: int) -> int:
-        """How unlikely it is that node `i` gave what is not finite, if nothing is known of its values."""
+        """Return how unlikely it is that node `i` made a non-finite value, if its values are unknown."""
         operator = info(self._plan.names[i])
         if (operator.forward == NORMALISES or operator.name == "sub") and self._is_masked(i):
             return 0
@@ -305,7 +308,9 @@ class _Search:
         return 1 if operator.forward in (OVERFLOWS, NORMALISES) else 2
 
     def _way_in(self, i: int) -> int | None:
-        """A node before `i` that may have taken in what nobody kept; ``None`` where there is none, or several."""
+        """Return the node before `i` that may have received a value that no node saved; ``None`` if there is none, or
+        several.
+        """
         ways, stack, seen = [], [i], {i}
         while stack:
             at = stack.pop()
@@ -328,7 +333,9 @@ class _Search:
         return NonFiniteOrigin(at, how, kept, self._result.get(at), sure, how == "made" and masked, others)
 
     def _takes_in(self, i: int) -> bool:
-        """Whether `i` made something bad of what is finite, and can only have been given it."""
+        """Return whether `i` made a bad result from finite known inputs, so that the bad value must be an unsaved
+        input.
+        """
         return i in self._bad and None in self._plan.edges(i) and info(self._plan.names[i]).forgets_inputs
 
     def _stats(self, i: int) -> tuple[TensorStat, ...]:
@@ -336,12 +343,12 @@ class _Search:
 
 
 def _readable(tensor: Any) -> bool:
-    """Whether `tensor` holds numbers that are there and can be read."""
+    """Return whether `tensor` is floating point, and its values exist and can be read."""
     return _is_there(tensor) and tensor.dtype in FLOATS
 
 
 def _is_there(tensor: Any) -> bool:
-    """Whether the values of `tensor` are there and can be read."""
+    """Return whether the values of `tensor` exist and can be read."""
     if not isinstance(tensor, torch.Tensor) or not private.is_plain(tensor):
         return False
     if tensor.layout is not torch.strided or private.is_wrapped(tensor) or tensor.is_meta or not tensor.numel():

@@ -70,7 +70,7 @@ class Cause:
 
 @dataclasses.dataclass
 class PendingCallRecord:
-    """One backward call. ``record()`` returns it as a ``BackwardCall``."""
+    """The observations of one backward call. ``record()`` turns them into a ``BackwardCall``."""
 
     index: int
     step: int

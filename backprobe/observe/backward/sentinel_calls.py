@@ -64,11 +64,11 @@ class SentinelCalls:
         return known or self.steps.some_held()
 
     def lets_pass(self, roots: Any, adds: bool, frame: Any, budget: Budget) -> bool | None:
-        """Whether an outermost call that is about to be made belongs to a fast-path step. ``None``: it does, and its
-        graph has another number of nodes than earlier calls.
+        """Return whether an outermost call that is about to be made belongs to a fast-path step. ``None``: it does, and
+        its graph has another number of nodes than earlier calls.
 
-        :param adds: whether the call accumulates gradients. :param budget: says whether a non-finite loss is only
-        counted.
+        :param adds: whether the call accumulates gradients.
+        :param budget: says whether a non-finite loss is only counted.
         """
         steps, calls = self.steps, self.calls
         if steps.stepped:

@@ -1,1 +1,3 @@
-"""Every op of chosen steps as torch's dispatcher runs it, forward and backward, with fingerprints of its tensors."""
+"""Recording of every op in chosen steps, forward and backward, at the dispatcher level, with fingerprints of its
+tensors.
+"""

@@ -1,7 +1,8 @@
-"""Calls of custom functions, as the mode sees them: what each was given, the ops of its forward, its gradients.
+"""Calls of custom autograd functions in recorded steps: their inputs, the ops of their forward, and their gradients.
 
-A node is made for a custom function before its forward runs, and no other until that is over: gradient mode is off in
-it. So the counter of nodes tells which call an op is of, and the node's number which call has run.
+PyTorch makes the node of a custom function before its forward runs, and makes no other node until the forward is over,
+since gradient mode is off inside. So the sequence number tells to which call an op belongs, and which call has run
+backward.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from ...source.definitions import returns_at
 from ...source.frames import variables
 from ...torch_internals.custom_calls import CustomCalls
 
-#: Numbers of what a function is given are told from those of what its ops are given.
+#: Offset of the slots of a function's inputs, so that they differ from the slots of its ops' inputs.
 APART = 1000
 _grad_on = torch.is_grad_enabled
 
 
 class Calls:
-    """Collects them. `take` and `value_of` are the mode's."""
+    """Collects the calls. `take` and `value_of` are methods of the dispatch mode."""
 
     def __init__(self, take: Callable[[Any, int], Taken], value_of: Callable[[Any], int | None]) -> None:
         self._take, self._value_of = take, value_of
@@ -32,7 +33,9 @@ class Calls:
         self.ran: list[Applied] = []
 
     def op(self, frame: Any, index: int, made: int) -> None:
-        """Op `index` is about to run; `made`: the number of the node that was made last."""
+        """Assign op `index`, which is about to run, to the custom function that calls it. `made`: the sequence number
+        of the newest node.
+        """
         if _grad_on():
             return
         under = self._custom.outermost(frame)
@@ -47,7 +50,7 @@ class Calls:
         self._ops.setdefault(made, []).append(index)
 
     def node_ran(self, node: Any, came: Any, went: Any, count: int) -> None:
-        """A node has run. `count`: the number that the next op will have."""
+        """Note the gradients of a node that has run. `count`: the index that the next op will have."""
         of: Any = getattr(type(node), "_forward_cls", None)
         ops = self._ops.pop(node._sequence_nr(), None) if of is not None else None
         if ops is None or of.__module__.partition(".")[0] == "torch":

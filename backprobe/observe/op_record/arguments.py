@@ -1,4 +1,4 @@
-"""What an op was called with, as JSON: enough to call it again."""
+"""The arguments of an op as JSON, complete enough to call the op again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...torch_internals.measure import dtype_name
 
 
 def as_json(value: Any, tensor: Callable[[Any], int]) -> Any:
-    """`value` as JSON. A tensor becomes ``{"t": tensor(it)}``."""
+    """Return `value` as JSON. A tensor becomes ``{"t": tensor(value)}``."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""``--check divergence``: what was recorded, judged when the script has ended."""
+"""``--check divergence``: evaluation of the recorded ops when the script has ended."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ...float64.tensor_store import Tensors
 from ...records import Applied, Divergence, Judged, Tape, TapeOp
 from .models import Model
 
-#: The ops of a model from one number up to another, named by paths inside it.
+#: Returns the ops of a model from one index up to another, with module paths relative to that model.
 OpsOf = Callable[[Model, int, int], list[TapeOp]]
 
 
 def against_float64(tape: Tape, kept: Tensors, applied: Sequence[Applied]) -> list[Divergence]:
-    """Where the run departs from float64; at most one."""
+    """Return the first op at which the run diverges from a float64 run: a list of at most one divergence."""
 
     def recorded(of: Tape, value: int | None) -> Any:
         found = kept.get(of.prints[value].hash) if value is not None else None
@@ -57,7 +57,7 @@ def _of_run(found: Departs) -> Divergence:
 
 
 def against_each_other(tape: Tape, kept: Tensors, models: Sequence[Model], ops_of: OpsOf) -> list[Divergence]:
-    """Where models of one structure part, each from the first of its kind."""
+    """Return where models of equal structure diverge, each compared with the first model of that structure."""
 
     def judge(a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], names: Names) -> Judged:
         return Both(a, b, pairs, kept, names).run()
@@ -107,7 +107,7 @@ def _of_models(found: Parts, one: Model, two: Model) -> Divergence:
 
 
 def _what(blame: Blame) -> str:
-    """The difference in words: between models, not runs."""
+    """Describe the difference in words that speak of models rather than runs."""
     if blame.kind == "outside":
         off = f", off by {blame.error:.2g}" if blame.error is not None else ""
         return f"another weight ({blame.name}){off}"

@@ -1,8 +1,8 @@
-"""The mode that sees each op below autograd, and notes what it took and gave.
+"""The dispatch mode that records each op below autograd, with its inputs and outputs.
 
-Note [Below autograd]: a ``TorchDispatchMode`` sees what the engine runs in a backward as it sees the forward, and what
-compiled code calls of torch's own ops. It runs the same kernels: nothing that they give changes. It is on only in steps
-that are recorded to be compared.
+Note [Below autograd]: a ``TorchDispatchMode`` sees the ops that the engine runs in a backward as it sees the forward's,
+and torch's own ops that compiled code calls. The same kernels run, so results do not change. The mode is on only in
+steps that are recorded for comparison.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .arguments import as_json
 from .space import Space
 
 _next = private.next_sequence_nr
-#: Ops that ask something of a tensor and compute nothing.
+#: Ops that query a property of a tensor and compute nothing.
 _ASK = frozenset(("is_pinned", "is_same_size", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset"))
-#: What the frames of a file are: nobody's, the user's, a library's, the engine's.
+#: Kinds of frames, by file: backprobe's or Python's, the user's, a library's, the engine's.
 _OURS, _USER, _LIBRARY, _ENGINE = range(4)
 _ROOT = __file__.rpartition("observe")[0]
 
 
 class TapeMode(TorchDispatchMode):
-    """Notes ops into ``ops`` while it is on."""
+    """Records ops into ``ops`` while it is on."""
 
     supports_higher_order_operators = True
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """The user's compiled code stays compiled."""
+        """Keep the user's compiled code compiled."""
         return True
 
     def __init__(
@@ -60,20 +60,21 @@ class TapeMode(TorchDispatchMode):
         self.count = 0
         self.step = 0
         self.optimizing = False
-        #: Hears of ops that run with gradient mode off, where somebody asks for custom functions.
+        #: Receives ops that run with gradient mode off, if custom functions are checked.
         self.calls: Calls | None = None
-        #: It is on, and is to note nothing: Note [Not taken off where code is compiled].
+        #: Whether the mode stays on the stack but records nothing: Note [Not taken off where code is compiled].
         self.quiet = False
-        #: By hash: the numbers of fingerprints.
+        #: Hash -> index of the fingerprint.
         self.known: dict[str, int] = {}
-        #: Fingerprints that no step has written yet.
+        #: Fingerprints that have not been written yet.
         self.fresh: list[Any] = []
-        #: By id: a reference, the number of its fingerprint, the count of ops when it was read, where it was.
+        #: Tensor id -> weak reference, index of its fingerprint, count of ops when it was read, key of its memory.
         self._read: dict[int, tuple[Any, int | None, int, Any]] = {}
-        #: Who gave what is at an address, by its layout too, and which value; who wrote to a storage last.
+        #: Address and layout -> (op, output, fingerprint) that produced the value there; storage -> the op that wrote
+        #: last.
         self._givers: dict[Any, tuple[int, int, int | None]] = {}
         self._writers: dict[int, int] = {}
-        #: The number of a node -> the op that it was made for.
+        #: Sequence number of a node -> the op that made the node.
         self._by_node: dict[int, int] = {}
         self._next = _next()
         self._schemas: dict[Any, tuple[str, tuple[str, ...], bool]] = {}
@@ -81,7 +82,7 @@ class TapeMode(TorchDispatchMode):
         self._wheres: list[tuple[ModuleCallRef | None, Site | None, Site | None]] = []
 
     def new_step(self, step: int) -> None:
-        """What is read anew each time: memory that others than torch may have written to."""
+        """Begin a step: forget fingerprints, since code other than ops may have written to memory."""
         self.step = step
         self.ops, self.fresh = [], []
         self._read.clear()
@@ -192,17 +193,17 @@ class TapeMode(TorchDispatchMode):
         self.ops.append((replace(op, outputs=tuple(values)), where))
 
     def value_of(self, tensor: Any, first: bool = False) -> int | None:
-        """The number of the fingerprint that `tensor` has now. `first`: it is kept before others."""
+        """Return the index of the fingerprint of `tensor`'s current values. `first`: keep the values before others."""
         with private.below_autograd():
             return self._value(tensor, first)
 
     def taken(self, tensor: Any, slot: int) -> Taken:
-        """`tensor` as a custom function gets it that runs now."""
+        """Return `tensor` as an input of the custom function that runs now."""
         with private.below_autograd():
             return self._take(tensor, False, slot)
 
     def sink(self, kind: str, name: str, tensor: Any) -> None:
-        """Note what a gradient or weight is in the end; `tensor` may be ``None``."""
+        """Record the final value of a gradient or weight; `tensor` may be ``None``."""
         with private.below_autograd():
             taken = (self._take(tensor, False, 0),) if tensor is not None else ()
         self.ops.append(
@@ -212,7 +213,7 @@ class TapeMode(TorchDispatchMode):
         self.count += 1
 
     def _take(self, tensor: Any, skip: bool, slot: int) -> Taken:
-        """`tensor` as the op that runs now gets it. `skip`: it does not read its values."""
+        """Return `tensor` as an input of the op that runs now. `skip`: the op does not read its values."""
         name = self.names.get(id(tensor), "")
         key, memory = _key(tensor), _memory(tensor)
         giver = self._givers.get(key)
@@ -223,17 +224,18 @@ class TapeMode(TorchDispatchMode):
                 return Taken(value, giver[0], giver[1], writer, name)
             if skip or giver[2] is None or giver[2] == value:
                 return Taken(value, giver[0], giver[1], None, name)
-        # From outside; or written by others than torch, or other memory at the same place.
+        # The value comes from outside, was written by code other than ops, or is other memory at the same address.
         self._givers[key] = self.count, -1 - slot, value
         self._writers.pop(memory, None)
         return Taken(value, self.count, -1 - slot, None, name)
 
     def _value(self, tensor: Any, first: bool = False) -> int | None:
-        """The number of the fingerprint of `tensor`. `first`: nothing else tells how it came about, so it is kept
-        before others."""
+        """Return the index of the fingerprint of `tensor`. `first`: no recorded op produced the values, so they are
+        kept before others.
+        """
         memo = self._read.get(id(tensor))
         key = _key(tensor)
-        here = memo is not None and memo[0]() is tensor and memo[3] == key  # else its .data was put in
+        here = memo is not None and memo[0]() is tensor and memo[3] == key  # otherwise .data was assigned
         if here and memo is not None and self._writers.get(_memory(tensor), -1) < memo[2]:
             return memo[1]
         found: int | None = None
@@ -249,8 +251,9 @@ class TapeMode(TorchDispatchMode):
         return found
 
     def _place(self, frame: Any, backward: bool) -> tuple[Site | None, Site | None]:
-        """The user's line, and the innermost one of a library inside it; in a backward those of a function or hook that
-        the engine has called."""
+        """Return the user's line, and the innermost line of a library that it calls. In a backward, only lines of a
+        function or hook that the engine has called count.
+        """
         inner = None
         while frame is not None:
             code = frame.f_code
@@ -286,7 +289,7 @@ class TapeMode(TorchDispatchMode):
 
 
 def _signature(func: Any) -> tuple[str, tuple[str, ...], bool]:
-    """The name of an op, the arguments that it writes to, whether it draws random numbers."""
+    """Return the name of an op, the arguments that it writes to, and whether it draws random numbers."""
     schema = getattr(func, "_schema", None)
     if schema is None or schema.name.startswith("profiler::"):
         return "", (), False
@@ -323,7 +326,7 @@ def _key(tensor: Any) -> Any:
 
 
 def _generator(args: Any, kwargs: Any) -> Any:
-    """What an op that is random draws from: what it was given, or that of the device."""
+    """Return the generator that a random op draws from: the one passed to it, or the default of its device."""
     for one in (*args, *kwargs.values()):
         if isinstance(one, torch.Generator):
             return one
@@ -335,7 +338,7 @@ def _generator(args: Any, kwargs: Any) -> Any:
 
 
 def _state(generator: Any) -> str:
-    """The state of a generator of random numbers, as a hash."""
+    """Return a hash of the state of a random number generator."""
     if generator is None:
         return ""
     return hashlib.blake2b(bytes(generator.get_state().tolist()), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Outermost modules, as the first call of each found them: to compare two of one structure."""
+"""Outermost modules, as their first call found them, for comparing two of equal structure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .surroundings import modules
 
 
 def _varies(weight: Any) -> bool:
-    """Whether the values of a weight are not all the same, as far as they can be read."""
+    """Return whether the values of a weight differ from each other; ``True`` if they cannot be read."""
     flat = weight.detach().flatten() if plain(weight) else None
     return flat is None or bool(flat.numel() and (flat != flat[0]).any())
 
@@ -26,10 +26,10 @@ def _varies(weight: Any) -> bool:
 class Model:
     """An outermost module.
 
-    :ivar first: for each path that was called from outside, the ops of the first call: from one number up to another.
-    :ivar settings: by path, the class and plain settings.
-    :ivar weights: by name, the number of its fingerprint, and whether its values are not all the same.
-    :ivar ended: the paths of modules, as they returned.
+    :ivar first: path that was called from outside -> range of the ops of its first call.
+    :ivar settings: path -> class and plain settings.
+    :ivar weights: name -> index of its fingerprint, and whether its values differ from each other.
+    :ivar owners: path -> the modules along it.
     """
 
     root: RootModule
@@ -40,17 +40,17 @@ class Model:
 
     @property
     def structure(self) -> Any:
-        """What two have in common that are to be compared."""
+        """A key that is equal for models with the same classes at the same paths: such models are compared."""
         return self.root.class_name, tuple((path, one["class"]) for path, one in self.settings.items())
 
     def assigned(self, path: str) -> Site | None:
-        """The line that assigns the module at `path`."""
+        """Return the source line that assigns the module at `path`."""
         owners = self.owners.get(path) or []
         return defined_at(owners[:-1], path.rpartition(".")[2]) if len(owners) > 1 else None
 
 
 class Models:
-    """Collects them. `value_of` is the mode's."""
+    """Collects outermost modules. `value_of` is a method of the dispatch mode."""
 
     def __init__(self, value_of: Callable[[Any], int | None]) -> None:
         self._value_of = value_of
@@ -58,11 +58,11 @@ class Models:
         self.all: list[Model] = []
 
     def begins(self, count: int) -> None:
-        """An outermost module is about to be called; the next op has the number `count`."""
+        """Note that an outermost module is about to be called; the next op has the index `count`."""
         self._begin = count
 
     def over(self, where: ModuleCallRef, count: int) -> None:
-        """An outermost call has returned."""
+        """Note that the call of an outermost module has returned."""
         if where.path is None:
             return
         model = next((one for one in self.all if one.root is where.root), None)

@@ -1,7 +1,7 @@
-"""Tensors that are kept to be compared, within a stated space: one safetensors file for each step.
+"""Copies of tensors for comparison, up to a size limit: one safetensors file for each step.
 
-What comes from outside and what is random comes first: the rest can be computed from it. Of the rest as much is kept as
-half of the space holds.
+Tensors from outside and random results have priority, since the rest can be computed from them. Other tensors may fill
+half of the space.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from ...files import replacing
 
 
 class Space:
-    """Holds copies until the step is over. `stay`: until all is, where they are looked at in this process."""
+    """Keeps copies until the step is over. `stay`: keep them until the end, for evaluation in this process."""
 
     def __init__(self, most: int, stay: bool = False) -> None:
         self._most, self._used, self._rest, self._stay = most, 0, 0, stay
-        #: By hash, where copies stay.
+        #: Hash -> copy, if copies stay.
         self.all: dict[str, torch.Tensor] = {}
         self._held: dict[str, torch.Tensor] = {}
         self._known: set[str] = set()
-        #: Tensors that there was no room for, and those of them that nothing else tells of.
+        #: Number of tensors that did not fit, and how many of these nothing else can reconstruct.
         self.left_out = self.lost = 0
 
     def offer(self, name: str, values: torch.Tensor, first: bool) -> None:
-        """`values` has these bytes (their hash is `name`). `first`: it comes from outside."""
+        """Keep a copy of `values`, whose hash is `name`, if it fits. `first`: the values come from outside or are
+        random.
+        """
         if name in self._known:
             return
         size = values.numel() * values.element_size()
@@ -42,9 +44,9 @@ class Space:
         self._held[name] = values.clone()
 
     def write(self, folder: Path | None, step: int) -> None:
-        """The step is over. `folder`: where its tensors go to.
+        """End the step: write its tensors to `folder`.
 
-        :raises OSError: it cannot be written.
+        :raises OSError: the file cannot be written.
         """
         if self._held and folder is not None:
             with replacing(folder / f"tensors-{step:06d}.safetensors") as part:

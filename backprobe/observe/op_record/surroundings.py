@@ -1,4 +1,4 @@
-"""What is around a run: versions, flags, variables; of a step its generators, and the settings of modules."""
+"""Environment of a run (versions, flags, variables) and of a step (random number generators, settings of modules)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = ("numpy", "transformers", "torchvision", "torchaudio", "lightning", 
 
 
 def about() -> dict[str, Any]:
-    """Of the process."""
+    """Return the versions, flags, machine and environment variables of the process."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for name in _PACKAGES:
         module = sys.modules.get(name)
@@ -51,7 +51,7 @@ def about() -> dict[str, Any]:
 
 
 def generators() -> dict[str, str]:
-    """The state of each generator of random numbers, as a hash."""
+    """Return a hash of the state of each random number generator."""
     found = {"torch": _hash(bytes(torch.get_rng_state().tolist())), "random": _hash(repr(random.getstate()).encode())}
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy.random" in sys.modules:
@@ -67,7 +67,7 @@ def _hash(data: bytes) -> str:
 
 
 def modules(named: Iterable[tuple[str, nn.Module]]) -> dict[str, dict[str, Any]]:
-    """Of each module its class and plain settings."""
+    """Return the class and plain settings of each module."""
     found = {}
     for name, module in named:
         kept: dict[str, Any] = {"class": type(module).__name__}
@@ -84,7 +84,7 @@ def modules(named: Iterable[tuple[str, nn.Module]]) -> dict[str, dict[str, Any]]
 
 
 def optimizer(one: Any) -> dict[str, Any]:
-    """The settings of an optimizer, by group."""
+    """Return the settings of an optimizer, by parameter group."""
     groups = [
         {k: v if isinstance(v, (bool, int, float, str, type(None))) else str(v) for k, v in g.items() if k != "params"}
         for g in one.param_groups

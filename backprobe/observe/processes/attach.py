@@ -1,4 +1,4 @@
-"""A process that a watched one started, from the import of torch, a fork, or the call of its target to its end."""
+"""Observation of a child process, from its import of torch, its fork, or the call of its target, to its exit."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from .termination import Terminated, left_by, note_exit_code, raised_in
 if TYPE_CHECKING:
     from ...findings.levels import Alarm
 
-#: Modules that a process runs as a whole and that train nothing: those of torch itself, and our own command, which has
-#: a run of its own.
+#: Packages whose modules train nothing if ``python -m`` runs them: torch's own, and the ``backprobe`` command, which
+#: makes a run of its own.
 _NOT_WATCHED = ("torch", "backprobe")
-#: In what ``multiprocessing`` has a process run.
+#: Text in the ``-c`` argument of a process that ``multiprocessing`` starts, by start method.
 _SPAWNED, _FORK_SERVER = "multiprocessing.spawn import spawn_main", "multiprocessing.forkserver import main"
 
 
 def arrived(plain: dict[str, Any], parent: str, following: Following, began: float | None = None) -> None:
-    """Torch has just been imported in a process that was started anew.
+    """Begin observing a newly started process that has just imported torch.
 
-    :param plain: what it was told, see ``Told``.
-    :param parent: the rank in the environment of the process that started it.
+    :param plain: the fields of ``ChildConfig`` as plain data.
+    :param parent: ``RANK`` in the environment of the process that started this one.
     :param began: the clock when backprobe's own imports began.
     """
     told = ChildConfig.of(plain)
@@ -72,12 +72,12 @@ def arrived(plain: dict[str, Any], parent: str, following: Following, began: flo
 
 
 def _target_runs() -> bool:
-    """Whether this process of ``multiprocessing`` is past the place where ``at_target`` would begin."""
+    """Return whether this child of ``multiprocessing`` has passed the point at which ``at_target`` would begin."""
     return hasattr(multiprocessing.current_process(), "_target")  # the main process of a child has none until then
 
 
 def _runs(command: list[str]) -> tuple[str, str]:
-    """What a Python runs: ``-c`` and its text, ``-m`` and its name, or nothing and a script."""
+    """Return what a Python command line runs: ``-c`` and the code, ``-m`` and the module, or ``""`` and the script."""
     rest = iter(command[1:])
     for one in rest:
         if not one.startswith("-") or one == "-":
@@ -90,8 +90,11 @@ def _runs(command: list[str]) -> tuple[str, str]:
 
 
 def at_target(told: ChildConfig, me: Identity, spawned: bool) -> None:
-    """Watch a process of ``multiprocessing`` from where its target is about to be called: then it is known whether it
-    is a data loader's. The empty method that is called there is replaced, in the child alone."""
+    """Observe a child of ``multiprocessing`` from just before its target is called.
+
+    Only then is it known whether the child is a worker of a data loader. Replaces the empty method that multiprocessing
+    calls there, in the child alone.
+    """
     if spawned:
         empty: Any = multiprocessing.context.SpawnProcess
         before = empty.__dict__.get("_after_fork")
@@ -102,15 +105,15 @@ def at_target(told: ChildConfig, me: Identity, spawned: bool) -> None:
 
         empty._after_fork = staticmethod(begin)
     else:
-        # Of a fork server's.
+        # A child of a fork server.
         multiprocessing.util.register_after_fork(told, lambda _: begin_child(told, me))
 
 
 def begin_after_fork(owner: Any, begin: Callable[[], None], is_user: Callable[[Any], bool]) -> None:
-    """Call `begin` in processes that ``multiprocessing`` forks from this one, while `owner` is there, and in those that
-    a line of the script itself forks.
+    """Call `begin` in processes that ``multiprocessing`` or a line of the script forks from this one while `owner` is
+    alive.
 
-    :param is_user: whether a code object is the script's.
+    :param is_user: whether a code object belongs to the script.
     """
     multiprocessing.util.register_after_fork(owner, lambda _: begin())
     mine, by_hand = weakref.ref(owner), weakref.WeakMethod(begin)
@@ -124,7 +127,7 @@ def begin_after_fork(owner: Any, begin: Callable[[], None], is_user: Callable[[A
 
 
 def begin_child(told: ChildConfig, me: Identity | None = None) -> None:
-    """Watch this process of ``multiprocessing`` to its end."""
+    """Observe this child of ``multiprocessing`` until it exits. Workers of data loaders are not observed."""
     target = getattr(multiprocessing.current_process(), "_target", None)
     if "torch" not in sys.modules or str(getattr(target, "__module__", "")).startswith("torch.utils.data"):
         return
@@ -136,14 +139,14 @@ def begin_child(told: ChildConfig, me: Identity | None = None) -> None:
             if sys.version_info >= (3, 13):
                 child.raised = raised_in(multiprocessing.current_process())
             multiprocessing.util.Finalize(None, child.leaves, exitpriority=1000)
-    except Exception:  # it runs as it would alone, whatever is wrong with ours
+    except Exception:  # an internal error must not disturb the process
         unwatched(str(told.folder), os.getpid())
 
 
 class Child:
-    """Its session, and what it leaves. A sink.
+    """The session of a child process, and the part of the run that the child writes. A sink.
 
-    :param anew: it was started with a script of its own.
+    :param anew: the process was started with a script of its own.
     :param began: the clock when backprobe's own imports began.
     """
 
@@ -165,7 +168,7 @@ class Child:
         self._alarmed = AlarmDispatcher(self._alarm, by_name(told.on_alarm) if told.on_alarm else None)
         self._alarmed.begin(self.session)
         self._forget_code: Callable[[], None] = lambda: None
-        #: What ended it, where that is not there any more when it ends.
+        #: Returns the exception that ended the process, if it is no longer being handled when the process exits.
         self.raised: Callable[[], BaseException | None] = lambda: None
         self._uncaught: Uncaught | None = None
         if multiprocessing.parent_process() is None:
@@ -183,7 +186,7 @@ class Child:
         begin_after_fork(self, self._forked, self.session.frames.is_user)
 
     def _forked(self) -> None:
-        """In a child of its own."""
+        """Stop in a forked child, and observe that child on its own."""
         if not self._over and os.getpid() != self._pid:
             self._over = True
             self._stay()
@@ -215,7 +218,9 @@ class Child:
             stop_for(alarm, self._part.rank, self._told)
 
     def _begin_keeping(self) -> None:
-        """What a process does not do needs no file."""
+        """Open the files and trackers of this process at its first record: a process that trains nothing leaves no
+        files.
+        """
         if self._wrote:
             return
         self._wrote = True
@@ -232,7 +237,7 @@ class Child:
             self._sinks.add(self._keep)
 
     def _begin_tracking(self) -> None:
-        """Of ranks the first writes to trackers; of others each that is a script of its own."""
+        """Open the trackers: rank 0 writes to them; without ranks, each process that is a script of its own does."""
         told, rank = self._told, self._me.rank
         if not told.to or (not self._anew if rank is None else rank != 0):
             return
@@ -242,7 +247,7 @@ class Child:
             self._sinks.add(self._tracked)
 
     def leaves(self) -> None:
-        """At the end of a process of ``multiprocessing``."""
+        """Finish at the exit of a child of ``multiprocessing``."""
         error = sys.exc_info()[1] or self.raised()
         code = error.code if isinstance(error, SystemExit) else None
         if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
@@ -253,11 +258,11 @@ class Child:
         self._end(None if isinstance(error, SystemExit) else error, code if isinstance(code, int) else int(bool(error)))
 
     def exits(self) -> None:
-        """At the end of any other process."""
+        """Finish at the exit of any other process."""
         self._end(getattr(sys, "last_value", None), None)
 
     def _exits_at_once(self, code: int, frame: Any, main: bool) -> None:
-        """By ``os._exit``."""
+        """Finish just before ``os._exit``."""
         if not self._over:
             self._part.left = self.session.frames.site(self.session.frames.spot(frame))
             self._end(None, code, main)
@@ -307,7 +312,9 @@ class Child:
 
 
 def _error_file() -> str | None:
-    """Where ``torch.multiprocessing`` writes down what this process of its raised."""
+    """Return the file in which ``torch.multiprocessing`` stores the exception of this child; ``None`` if it has
+    none.
+    """
     process: Any = multiprocessing.current_process()
     of = getattr(getattr(process, "_target", None), "__module__", "")
     last = process._args[-1] if of == "torch.multiprocessing.spawn" and process._args else None

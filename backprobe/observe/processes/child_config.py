@@ -1,4 +1,4 @@
-"""What the processes that a script starts are told, as text."""
+"""The configuration that a run passes to its child processes, as JSON."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ..schedule.settings import Settings
 
 @dataclass(frozen=True)
 class ChildConfig:
-    """What a process is told of the run that it belongs to.
+    """The configuration of a child process: the run that it belongs to, and how to observe it.
 
     :ivar folder: of the run.
-    :ivar own: folders whose code is the user's though it is installed.
-    :ivar limit: bytes that what is recorded may take.
-    :ivar root: the folder that this package is in.
+    :ivar own: folders whose code counts as the user's even if it is installed.
+    :ivar limit: maximum size of the recorded data, in bytes.
+    :ivar root: the folder that contains this package.
     """
 
     folder: Path
     settings: Settings
     own: tuple[str, ...]
     limit: int
-    #: Trackers that are written to, globs on curves, and what the run is called there; none: no tracker.
+    #: Trackers to write to (empty for none), globs on the names of their curves, and the name of the run in them.
     to: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     name: str = ""
-    #: Kinds of alarms that end the run, and the function that is told of each, as ``MODULE:FUNCTION``.
+    #: Kinds of alarms that end the run, and the function that is called with each alarm, as ``MODULE:FUNCTION``.
     stop_on: tuple[str, ...] = ()
     on_alarm: str = ""
-    #: The process that was told it first.
+    #: PID of the process that ``backprobe run`` started.
     first: int = 0
-    #: When that process started, see ``signals.py``.
+    #: Start time of that process; see ``signals.py``.
     first_ticks: int | None = None
     root: str = str(Path(__file__).resolve().parents[3])
 

@@ -1,4 +1,4 @@
-"""Tells the processes that a script starts which run they belong to. No torch."""
+"""Passes the run's configuration to the processes that a script starts. No torch."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .. import wall_clock
 from .bootstrap.backprobe_following import Following, unwatched
 from .child_config import ChildConfig
 
-#: Seconds that other ranks have to come to their end after the process that ``backprobe run`` started, from when one of
-#: them was last seen to compute; and in all. How much of a processor that is.
+#: How long to wait for other ranks after the process that ``backprobe run`` started has ended: seconds since one of
+#: them was last seen computing, and seconds in all. ``COMPUTES``: the share of a processor that counts as computing.
 LAST, LONGEST, COMPUTES = 10.0, 120.0, 0.05
 
 
 class ChildLaunch:
-    """The environment that child processes start with, from ``start`` to ``stop``.
+    """The environment that child processes start with, between ``start`` and ``stop``.
 
-    :param folder: of the run; ``None`` if it is not kept: the parts of children are then in a temporary folder.
-    :param told_in: what children are told, given that folder.
-    :param equals: this process is one of equal parts of the run, as its children are: what they leave is not its own.
+    :param folder: of the run; ``None`` if the run is not saved: children then write to a temporary folder.
+    :param told_in: makes the children's configuration for that folder.
+    :param equals: this process is a rank like its children: their parts are not collected by this process.
     """
 
     def __init__(self, folder: Path | None, told_in: Callable[[Path], ChildConfig], equals: bool = False) -> None:
@@ -38,12 +38,12 @@ class ChildLaunch:
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Processes that begin from now on are told."""
+        """Pass the configuration to processes that start from now on."""
         self._following = Following(self.told.text(), lambda pid: unwatched(str(self.folder), pid))
         self._following.start()
 
     def stop(self) -> None:
-        """No more of them are. What they left is deleted if the run is not kept."""
+        """Stop passing the configuration. Deletes the parts of the children if the run is not saved."""
         if os.getpid() != self._pid:
             return
         if self._following is not None:
@@ -54,12 +54,13 @@ class ChildLaunch:
 
     @property
     def of_parts(self) -> Path | None:
-        """The folder of the run that children are parts of, if it is that of this process."""
+        """The folder that holds the parts of the children; ``None`` if this process is not the one that collects
+        them.
+        """
         return None if self._equals else self.folder
 
     def wait(self, ranked: bool, longest: float = LONGEST) -> None:
-        """Ranks that nobody waits for, as Lightning starts them, come to their end when this one does: they have a
-        while for that, of `longest` seconds.
+        """Wait up to `longest` seconds for ranks that no process joins, such as those that Lightning starts.
 
         :param ranked: this process is a rank itself.
         """
@@ -68,7 +69,7 @@ class ChildLaunch:
         while self.of_parts is not None and (now := time.monotonic()) < min(computed + LAST, begin + longest):
             _reap()
             seen = parts.read_parts(self.of_parts).values()
-            # Beside a rank, one that has not said its own is waited for too: it may not have had the time.
+            # If this process is a rank, also wait for processes that have not reported a rank: they may be starting.
             going = [one for one in seen if (ranked or one.rank is not None) and job.goes_on(one)]
             if not going:
                 break
@@ -78,19 +79,19 @@ class ChildLaunch:
             time.sleep(0.1)
 
     def seen(self) -> tuple[RankSeen, ...]:
-        """What the processes that ended, or go on, have left."""
+        """Return the state of each process of the run, ended or running."""
         if self.of_parts is None:
             return ()
         _reap()
         return job.others(self.of_parts)
 
     def unseen(self) -> list[Unseen]:
-        """How many processes could not be watched."""
+        """Return how many processes could not be observed."""
         return parts.unwatched(self.of_parts) if self.of_parts is not None else []
 
 
 def _reap() -> None:
-    """Take note of children that are gone."""
+    """Reap child processes that have exited."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     with contextlib.suppress(Exception):
         getattr(multiprocessing, "active_children", tuple)()

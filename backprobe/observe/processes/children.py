@@ -1,4 +1,4 @@
-"""The processes of a script that are watched: each leaves a part of the run (Note [Parts])."""
+"""The child processes of a script: each writes a part of the run (Note [Parts])."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Children(Tracker):
-    """The side of the process that ``backprobe run`` started, once it has imported torch.
+    """The parent's side: runs in the process that ``backprobe run`` started, once it has imported torch.
 
-    :param launch: what tells processes that they belong to the run.
+    :param launch: passes the run's configuration to child processes.
     """
 
     def __init__(self, session: Session, launch: ChildLaunch) -> None:
@@ -29,7 +29,7 @@ class Children(Tracker):
         begin_after_fork(self, self._forked, session.frames.is_user)
 
     def _forked(self) -> None:
-        """In a child, after ``fork``."""
+        """Stop the parent's session in a forked child, and observe the child as a process of its own."""
         session = self._session
         if session is None or os.getpid() == self._pid:
             return
@@ -42,13 +42,13 @@ class Children(Tracker):
         stop_for(alarm, rank, self._launch.told)
 
     def records(self) -> tuple[RankSeen, ...]:
-        """What the processes that ended, or go on, have left."""
+        """Return the state of each process of the run, ended or running."""
         return self._launch.seen()
 
     def unseen(self) -> list[Unseen]:
         return self._launch.unseen()
 
     def stop(self) -> None:
-        """The script has ended: what is forked now is none of its processes."""
+        """Stop following forks: the script has ended."""
         if os.getpid() == self._pid:
             self._session = None

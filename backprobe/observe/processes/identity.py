@@ -1,4 +1,4 @@
-"""Which of several processes this one is, as launchers say it in the environment."""
+"""Identity of this process among the ranks of a job, read from the environment variables that launchers set."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: By launcher: the variables of a process's rank, of its rank on the machine, and of how many there are, and on the
-#: machine.
+#: For each launcher, the variables of: rank, rank on this machine, number of ranks, number of ranks on this machine.
 _LAUNCHERS = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", ""),
     ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS"),
 )
-#: What tells one job from another where its processes are on several machines.
+#: Variables that distinguish jobs whose processes run on several machines.
 _JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID")
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A process among others.
+    """The identity of a process within its job.
 
-    :ivar restart: how often the launcher has started all of them again.
-    :ivar job: the same for those that belong together; empty where nobody says.
-    :ivar here: they all have the same parent, and so the name of their job is that of no other, ever.
+    :ivar local: rank on this machine.
+    :ivar world: number of ranks.
+    :ivar restart: how often the launcher has restarted all ranks.
+    :ivar job: identifier shared by all ranks of a job; empty if no launcher is recognised.
+    :ivar here: all ranks have the same parent process, so `job` is unique for all time.
     """
 
     rank: int | None = None
@@ -38,16 +39,16 @@ class Identity:
 
     @property
     def slot(self) -> str:
-        """A name that no other process of the job has."""
+        """A name that is unique among the processes of the job."""
         again = f"-restart-{self.restart}" if self.restart else ""
         return str(os.getpid()) if self.rank is None else f"rank-{self.rank}{again}"
 
 
 def identity(environment: Mapping[str, str], parent: str | None = None) -> Identity:
-    """Who this process is.
+    """Return the identity of this process according to `environment`.
 
-    :param parent: the rank in the environment of the process that started this one: the same here was handed on, and is
-        that process's.
+    :param parent: the rank in the environment of the process that started this one. An equal rank was inherited, and
+        belongs to that process.
     """
     for names in _LAUNCHERS:
         rank, local, world, beside = (_number(environment.get(name)) for name in names)
@@ -67,7 +68,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _parent() -> str:
-    """The process that started this one, told from any that had its number before."""
+    """Return a name of the parent process: machine, PID and start time, so that a reused PID gives another name."""
     pid = os.getppid()
     try:
         since = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,4 +1,4 @@
-"""What a process, one of several, leaves of itself in the folder of the run (Note [Parts])."""
+"""The part of the run folder that one of several processes writes (Note [Parts])."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from .signals import start_ticks
 
 
 class Part:
-    """One process's folder.
+    """The folder of one process of the run.
 
     :param job: the folder of the run.
-    :param folder: its own in there, where it has one already.
-    :raises OSError: none can be made.
+    :param folder: the folder of this process, if it has one already.
+    :raises OSError: the folder cannot be created.
     """
 
     def __init__(self, job: Path, me: Identity, folder: Path | None = None) -> None:
@@ -44,13 +44,13 @@ class Part:
         self.waiting: Waiting | None = None
         self._loss: float | None = None
         self._norms: dict[int, float] = {}
-        #: Where it left by ``os._exit``.
+        #: The line that called ``os._exit``, if the process ended that way.
         self.left: Site | None = None
         self._over = False
         self._lock = threading.Lock()
 
     def begin(self, session: Session, collector: Collector) -> None:
-        """From here on what `session` sees is this process's."""
+        """Begin reporting the state of `session` as this process's."""
         self._session, self._collector = session, collector
         self.waiting = session.scene.waiting = Waiting(
             session.frames,
@@ -69,7 +69,7 @@ class Part:
         return known if known is not None else self.me.rank
 
     def backward(self, recorded: PendingCallRecord) -> None:
-        """Of steps that all ranks look at, how large the gradients are."""
+        """Sum up the gradient norms of a step that all ranks measure."""
         if due(recorded.step) and recorded.raised is None and self.me.world != 1:
             leaves = [run for run in recorded.record().nodes if run.parameter is not None]
             norms = [g.norm for run in leaves for g in run.grad_outputs[:1] if g is not None and g.norm is not None]
@@ -79,13 +79,13 @@ class Part:
         self._loss = step.loss if step.loss is not None else self._loss
 
     def save(self) -> None:
-        """Say how far it is."""
+        """Write the progress of this process to its folder."""
         with self._lock, contextlib.suppress(OSError):
             if not self._over:
                 write_seen(self.folder, self._seen(False, False), self._texts)
 
     def over(self, failed: bool, findings: Sequence[Finding], gaps: Sequence[str], **how: Any) -> None:
-        """It is at its end. `how`: ``error``, ``code`` and ``signal`` of ``RankSeen``."""
+        """Write the final state of this process. `how`: ``error``, ``code`` and ``signal`` of ``RankSeen``."""
         if self.waiting is not None:
             self.waiting.stop()
         with self._lock, contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ class Part:
 
     @property
     def _texts(self) -> bool:
-        """Whether the text of source lines is kept."""
+        """Whether the text of source lines may be stored."""
         return self._session is None or self._session.settings.source != "none"
 
     def _seen(self, over: bool, failed: bool, **more: Any) -> RankSeen:
@@ -138,13 +138,14 @@ class Part:
         )
 
 
-#: Numbers of the files that crashes of this process are written to. They stay open.
+#: File descriptors that the interpreter writes crashes of this process to. They stay open.
 _crashes: list[int] = []
 
 
 def _note_crash(path: Path) -> None:
-    """Have the interpreter write down where it was if C++ code crashes it. Nothing where the script asked for that, or
-    asks later."""
+    """Enable ``faulthandler``, so that a crash in C++ code writes the stacks to `path`. Does nothing if the script has
+    enabled it itself; a later call by the script takes over.
+    """
     if faulthandler.is_enabled() and not _crashes:
         return
     with contextlib.suppress(OSError):
@@ -161,7 +162,7 @@ def _own(job: Path, me: Identity) -> Path:
 
 
 def ending(session: Session, collector: Collector, began: float, error: BaseException | None) -> dict[str, Any]:
-    """What is known of a process at its end, as it is stored."""
+    """Return the data that is stored about a process at its end."""
     return {
         "steps": collector.counted(session),
         "backwards": session.calls,

@@ -1,7 +1,8 @@
-"""Ranks that a launcher starts, each with ``backprobe run`` before its script: the run that they have in common.
+"""Agreement on one run folder among ranks that a launcher starts with ``backprobe run`` each.
 
-Note [Joining]: the first that comes makes the folder and says in ``job.json`` whose it is; the others find it, one at a
-time. A rank's part has the rank's name, so a folder that has it already is of an earlier job, whatever else is equal.
+Note [Joining]: the first rank makes the folder and writes the identifier of the job to ``job.json``; the others find
+the folder, one at a time. A rank's part has the rank's name, so a folder that already has this part belongs to an
+earlier job, even if everything else is equal.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from ...store.job import goes_on
 from ...store.parts import JOB, PARTS, claim, locked, read_job, read_parts
 from .identity import Identity
 
-#: Seconds in which ranks on several machines come.
+#: Seconds within which ranks on several machines start.
 TOGETHER = 120.0
 
 
 def join(me: Identity, out: Path | None, runs: Path, new: Callable[[], Path]) -> tuple[Path, Path]:
-    """The folder of the run of all ranks, and this one's in it.
+    """Return the run folder that all ranks share, and this rank's folder in it.
 
-    :param out: the folder that was asked for; without it one in `runs`, which `new` makes.
+    :param out: the requested folder; without it, a folder in `runs`, which `new` makes.
     :raises BackprobeError: the folder holds something else.
-    :raises OSError: it cannot be made.
+    :raises OSError: the folder cannot be created.
     """
     if out is not None:
         out.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
@@ -71,24 +72,24 @@ def _ours(folder: Path, me: Identity) -> bool:
     job = read_job(folder)
     if job is None or job.get("job") != me.job or job.get("world") != me.world or (folder / PARTS / me.slot).exists():
         return False
-    # The same address and name may be those of a job of yesterday.
+    # An earlier job may have had the same address and name.
     fresh = time.time() - float(job.get("started", 0)) < TOGETHER
     return me.here or fresh or me.restart > 0 or any(goes_on(seen) for seen in read_parts(folder).values())
 
 
 def temporary(me: Identity) -> Path:
-    """A folder for the ranks of a run that is not kept: the same for all of them on this machine.
+    """Return a temporary folder for the ranks of a run that is not saved: the same for all ranks on this machine.
 
-    Its name is known before, since they all have to find it: it is used if it is a folder of this user's and nobody
-    else can look into it.
+    All ranks have to find the folder, so its name is predictable. It is used only if it is a directory of this user
+    that other users cannot access.
 
-    :raises OSError: it cannot be made, or is somebody else's.
+    :raises OSError: the folder cannot be created, or belongs to another user.
     """
     name = hashlib.sha256(f"{me.job}/{me.world}".encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"backprobe-{os.getuid()}-{name}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()  # a link may lead to a folder of ours
+    found = folder.lstat()  # lstat: a symbolic link could lead to a folder of this user
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a folder of this user's alone")
     return folder

@@ -1,7 +1,8 @@
-"""Signals to processes whose numbers were read from a file or a variable: none before it is known whose they are.
+"""Signals to processes whose PID was read from a file or a variable, sent only after checking that the PID is still
+theirs.
 
-A process may be gone and its number another's, and a folder of runs may be shared. So who writes a number down writes
-beside it when the process started, as the kernel counts it: no later process has both.
+The process may have exited and its PID may have been reused, and folders of runs may be shared. So a PID is stored
+together with the start time of the process as the kernel counts it: no later process has both.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in ticks of the kernel since the machine did; ``None`` where that cannot be told."""
+    """Return when a process started, in kernel ticks since boot; ``None`` if unknown."""
     if pid <= 0:
         return None
     try:
@@ -22,11 +23,13 @@ def start_ticks(pid: int) -> int | None:
 
 
 def interrupt(pid: int, ticks: int | None) -> bool:
-    """Interrupt a process as Ctrl-C does, if it is ours and the one that started at `ticks`; whether it was."""
+    """Send SIGINT to process `pid` if this user owns it and it started at `ticks`. Returns whether the signal was
+    sent.
+    """
     if not isinstance(pid, int) or pid <= 0 or ticks is None:
         return False
     try:
-        held = os.pidfd_open(pid)  # from here on the number means this process
+        held = os.pidfd_open(pid)  # from here on, the descriptor means this very process
     except (AttributeError, OSError):
         held = None
     try:

@@ -1,8 +1,8 @@
-"""A run is stopped as Ctrl-C on a terminal stops it: each of its processes is interrupted, once.
+"""Stops a run after an alarm: sends SIGINT, as Ctrl-C does, to each of its processes once.
 
-An alarm is mostly one of several ranks in the same step. A second interruption would meet a process that is already
-coming to its end, and what it has found would be lost. So the first one interrupts all others on its machine, and the
-others leave that to it.
+Several ranks mostly raise an alarm in the same step. A second SIGINT would reach a process that is already shutting
+down, and its findings would be lost. So the first process that stops the run interrupts all others on its machine, and
+the others do nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 def stop_for(alarm: Alarm, rank: int | None, told: ChildConfig) -> None:
-    """Interrupt the processes of a run that go on on this machine, and this one.
+    """Interrupt the running processes of the run on this machine, and then this process.
 
     :param rank: of this process.
-    :param told: what the processes of the run are told.
+    :param told: the configuration of the run's child processes.
     """
     if os.name == "posix" and not _is_first(told.folder):
         return
     where = "" if rank is None else f" (rank {rank})"
     say(f"backprobe: the run is stopped for {alarm.kind}: {said(alarm)}{where}", sys.stderr)
-    if os.name == "posix":  # elsewhere a process that is sent this signal is gone at once
+    if os.name == "posix":  # on Windows, this signal kills a process at once
         others = parts.read_parts(told.folder).values()
         going = {one.pid: one.start_ticks for one in others if not one.over and one.machine == platform.node()}
         for pid, ticks in sorted({told.first: told.first_ticks, **going}.items()):
@@ -44,7 +44,9 @@ def stop_for(alarm: Alarm, rank: int | None, told: ChildConfig) -> None:
 
 
 def _is_first(folder: Path) -> bool:
-    """Whether no process of this machine has stopped the run yet. Where that cannot be noted, each does."""
+    """Return whether no process of this machine has stopped the run yet. Also ``True`` if the marker file cannot be
+    written.
+    """
     try:
         os.close(os.open(folder / f".stopped-{platform.node()}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:

@@ -1,12 +1,11 @@
-"""How a process ends that Python tells nobody of: by SIGTERM, and with which exit code.
+"""Process exits that Python reports to no handler: SIGTERM, ``os._exit``, and the final exit code.
 
-Note [Ended by a signal]: a launcher ends the other ranks with SIGTERM when one has failed. A process of ours writes
-what it knows first, and then dies by the signal as it would alone. The interpreter calls a handler in the main thread
-only, and that one may be inside C++ for long, as in a collective operation or a store: so a thread hears of the signal
-too, through the file that the interpreter writes signals to, and does the work if the main thread does not come. It is
-none of ``threading``'s: a script that counts or lists its threads, or traces them, does not meet it. A
-script that sets a handler of its own has it; one that asks for the one before, and calls it, calls something that does
-nothing.
+Note [Ended by a signal]: a launcher ends the other ranks with SIGTERM when one has failed. An observed process first
+writes its data, and then dies by the signal as it would alone. The interpreter calls a handler in the main thread only,
+and the main thread may be inside C++ code for long, as in a collective or a store. So a thread also receives the
+signal, through the wakeup file descriptor, and does the work if the main thread does not. The thread is not one of
+``threading``, so a script that counts, lists or traces its threads does not see it. A script that sets its own handler
+keeps it; if it calls the previous handler, that handler does nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ BEGIN, WRITE = 0.5, 15.0
 class Terminated:
     """Calls `write` when SIGTERM ends this process.
 
-    :param write: is given whether it is called in the main thread.
+    :param write: called with whether it runs in the main thread.
     """
 
     def __init__(self, write: Callable[[bool], None]) -> None:
@@ -46,7 +45,7 @@ class Terminated:
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Handle the signal, if it ends the process and this is the main thread."""
+        """Set the SIGTERM handler if the signal has its default action and this is the main thread."""
         main = threading.current_thread() is threading.main_thread()
         if os.name != "posix" or not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             return
@@ -61,14 +60,16 @@ class Terminated:
         os.register_at_fork(after_in_child=forked)
 
     def listen(self) -> None:
-        """Have a thread hear of the signal too, if ``start`` has set the handler and this is the main thread."""
+        """Start the thread that also receives the signal, if ``start`` has set the handler and this is the main
+        thread.
+        """
         main = threading.current_thread() is threading.main_thread()
         if not main or self._pipe is not None or signal.getsignal(signal.SIGTERM) != self._handle:
             return
         read, write = os.pipe()
         os.set_blocking(write, False)
         before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        if before != -1:  # somebody else's
+        if before != -1:  # another library's descriptor
             signal.set_wakeup_fd(before)
             os.close(read)
             os.close(write)
@@ -77,7 +78,7 @@ class Terminated:
             _thread.start_new_thread(self._listen, (read,))
 
     def stop(self) -> None:
-        """As before ``start``."""
+        """Restore the state before ``start``."""
         with contextlib.suppress(ValueError):  # not in the main thread
             if signal.getsignal(signal.SIGTERM) == self._handle:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -99,7 +100,7 @@ class Terminated:
 
     @contextlib.contextmanager
     def after(self) -> Iterator[None]:
-        """What is within is what would be written: a signal that comes meanwhile waits for it."""
+        """Delay termination until the block is over: the block itself writes the data, so the handler does not."""
         self._later = True
         try:
             yield
@@ -125,7 +126,7 @@ class Terminated:
             try:
                 if not self._over.is_set():
                     self._write(main)
-            except Exception:  # nobody is there to be told
+            except Exception:  # the process is about to die; there is no way to report this
                 pass
             finally:
                 self._over.set()
@@ -133,7 +134,7 @@ class Terminated:
 
 
 def _die() -> None:
-    """By the signal, as if nobody had listened: its exit status says so."""
+    """Die by SIGTERM as if no handler had been set, so that the exit status shows the signal."""
     put: Any = ctypes.pythonapi.PyOS_setsig  # from any thread
     put.argtypes, put.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     put(signal.SIGTERM, None)
@@ -142,8 +143,11 @@ def _die() -> None:
 
 
 def raised_in(process: Any) -> Callable[[], BaseException | None]:
-    """What ``process.run`` raises, once it has, of a process of ``multiprocessing`` that is about to call it. From
-    Python 3.13 on what runs at its end is not told. It is shown as it would be alone."""
+    """Return a function that returns the exception of a ``multiprocessing`` process, or ``None``.
+
+    Wraps ``process.run``, which is about to be called, and ``traceback.print_exc``: since Python 3.13, finalizers
+    cannot see the exception. The traceback is printed without backprobe's frames.
+    """
     raised: list[BaseException] = []
     own, shown = process.run, traceback.print_exc
 
@@ -166,8 +170,11 @@ def raised_in(process: Any) -> Callable[[], BaseException | None]:
 
 
 def left_by(leaves: Callable[[int, Any, bool], None]) -> Callable[[], None]:
-    """Call `leaves` before ``os._exit``, which runs nothing else of Python's: with the code, the frame that calls it,
-    and whether that is the main thread. What is returned puts back what was."""
+    """Call `leaves` before ``os._exit``, which runs no other Python code at exit.
+
+    `leaves` gets the exit code, the frame that calls ``os._exit``, and whether that is the main thread. Returns a
+    function that restores ``os._exit``.
+    """
     real, pid = os._exit, os.getpid()
 
     @functools.wraps(real)
@@ -186,10 +193,10 @@ def left_by(leaves: Callable[[int, Any, bool], None]) -> Callable[[], None]:
 
 
 def note_exit_code(file: Path) -> Callable[[], None]:
-    """Have the C library write the exit code of this process to `file`, as a byte, when it exits: nothing of Python
-    knows it, or runs, when ``SystemExit`` has reached the top. What is returned undoes it in a forked child.
+    """Make the C library write the exit code of this process to `file`, as one byte, at exit.
 
-    Nothing is written where the C library cannot, and where a process does not exit but is ended.
+    No Python code knows the code or runs once ``SystemExit`` has reached the top. Returns a function that undoes this
+    in a forked child. Writes nothing if the C library lacks ``on_exit``, or if a signal kills the process.
     """
     try:
         c = ctypes.CDLL(None)

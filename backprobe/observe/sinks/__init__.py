@@ -1,1 +1,1 @@
-"""Where what was seen goes: memory, a run folder."""
+"""Sinks: consumers of the session's records, such as memory, a run folder, plugins and experiment trackers."""

@@ -1,4 +1,4 @@
-"""Sends what the session sees to a run folder, as it happens."""
+"""A sink that writes records to a run folder as they come."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from ..backward.pending_call_record import PendingCallRecord
     from ..session import Session
 
-#: Share of the run's time that writing new graphs may take, after the first steps.
+#: Maximum share of the run's time for writing new graphs, after the first steps.
 NEW_GRAPHS = 0.03
-#: Steps with the same module calls whose shapes and norms are written.
+#: Maximum number of steps with the same module calls that are written with shapes and norms.
 TRAILS = 16
-#: Seconds after which it is written again what watching takes, for who looks on.
+#: Minimum seconds between two updates of the stored overhead, for programs that follow the run.
 TOOK = 2.0
 
 
 class Keep:
-    """A sink that writes. What it could not write within its bounds is counted in ``skipped``."""
+    """A sink that writes to a run folder. ``skipped`` counts backward calls left out to stay within ``NEW_GRAPHS``."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -31,7 +31,8 @@ class Keep:
         self._begin = time.perf_counter()
         self._spent = 0.0
         self._naming: dict[int, int] = {}
-        #: By what steps have the same calls: how many were written with their numbers, and the key of the last.
+        #: Key: hash of a step's module calls. Value: how many such steps were written with shapes and norms, and the
+        #: key of the last one.
         self._trails: dict[int, tuple[int, Any]] = {}
         self._written = self._told = 0.0
         self._known: set[int] = set()
@@ -41,7 +42,7 @@ class Keep:
         begin = time.perf_counter()
         new = live.index not in self._known
         if new:
-            # A graph that changes every step costs more to write than it tells.
+            # If the graph changes every step, writing each costs more than it is worth.
             if recorded.step > 8 and not recorded.trouble and self._spent > NEW_GRAPHS * (begin - self._begin):
                 self.skipped += 1
                 return
@@ -54,7 +55,7 @@ class Keep:
 
     def measured(self, measured: Measured) -> None:
         self.writer.measured(measured)
-        self.writer.commit()  # the next steps may pass without a record: who looks on sees what is measured now
+        self.writer.commit()  # the next steps may have no record, and a reader of the live run expects these
 
     def step(self, step: Step, session: Session) -> None:
         modules = session.modules
@@ -66,7 +67,7 @@ class Keep:
         if step.index in (0, 2, 9) or now - self._told > TOOK:
             self._told = now
             self.writer.put(session.took.info())
-        if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
+        if step.index in (0, 2, 9) or now - self._written > 30:  # in case the run is killed
             self._written = now
             self.writer.check_there()
             facts = session.facts()
@@ -74,17 +75,20 @@ class Keep:
             self.writer.put({"sources": session.sources((facts.parameters, facts.seen))})
 
     def _trail_of(self, same: int, step: Step, details: Any) -> Any:
-        """The key of a step's trail: that of the last step which was looked at and had the same calls. One that is
-        looked at is written with its numbers, while there are few."""
+        """Return the key of a step's module calls, for the run folder.
+
+        The key is that of the last step that had the same calls and was written with shapes and norms. The first
+        ``TRAILS`` steps with details get a key of their own.
+        """
         count, last = self._trails.get(same, (0, same))
         if details and count < TRAILS:
             count, last = self._trails[same] = count + 1, (same, step.index)
         return last
 
     def close(self, session: Session, trace: Trace, findings: list[Finding], info: Mapping[str, Any]) -> None:
-        """The run is over: write what is known at the end.
+        """Write what is known at the end of the run.
 
-        :raises OSError, sqlite3.Error: it cannot be written.
+        :raises OSError, sqlite3.Error: the run folder cannot be written.
         """
         from ..backward.layouts import LiveLayout
 

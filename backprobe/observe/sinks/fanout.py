@@ -1,4 +1,6 @@
-"""Hands on what was seen to several sinks. A run that cannot be written any more is watched all the same."""
+"""A sink that forwards to several sinks. If the run folder cannot be written any more, observation goes on without
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,17 @@ if TYPE_CHECKING:
     from ..backward.pending_call_record import PendingCallRecord
     from ..session import Session, Sink
 
-#: What is said of a run that is not kept whole, by this name.
+#: The name of the coverage entry of a run that was not saved completely.
 LOST = "kept run"
 FAILURES = (OSError, sqlite3.Error, BackprobeError)
 
 
 class Telling:
-    """A sink that tells `sinks` one after the other."""
+    """A sink that forwards records to `sinks`, one after the other."""
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = list(sinks)
-        #: What could not be kept of the run.
+        #: What could not be saved of the run.
         self.lost: list[Unseen] = []
 
     def add(self, sink: Sink) -> None:
@@ -60,7 +62,7 @@ class Telling:
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
-        """What fails within is the run as a whole."""
+        """Handle a write error in the block as the loss of the whole saved run."""
         try:
             yield
         except FAILURES as error:
@@ -72,5 +74,5 @@ class Telling:
 
 
 def lost(what: str, error: Exception) -> Unseen:
-    """What is said of a run that could not be written any more. `what`: of it is not kept."""
+    """Return the coverage entry of a run that could not be written any more. `what`: the part that is not saved."""
     return Unseen(LOST, 1, f"not kept {what}: {type(error).__name__}: {error}", hides=False)

@@ -1,6 +1,8 @@
-"""Keeps what the session saw in memory, within bounds: the first steps, the last ones, those with trouble, those in
-which a gradient is far beyond the usual with those before the first of them, and those since which a part of it is
-zero."""
+"""A sink that keeps records in memory, within bounds.
+
+It keeps the first steps, the last ones, steps with errors, steps with a gradient far above the usual (and the steps
+before the first of them), and steps since which some gradients are exactly zero.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,16 @@ if TYPE_CHECKING:
     from ..backward.pending_call_record import PendingCallRecord
     from ..session import Session
 
-#: How far beyond the usual a gradient is, where a step is kept for it; and how many such steps are.
+#: Factor above the usual gradient norm from which a step is kept, and the maximum number of such steps.
 SPIKE, SPIKES = 1e5, 4
-#: Statistics that are held: 32 MiB of them.
+#: Maximum number of statistics that are kept: 32 MiB.
 NUMBERS = 8 << 20
-#: Graphs whose zeros are counted, and steps that each of them has kept for that.
+#: Maximum number of graphs whose zero gradients are counted, and of steps that are kept for each of them.
 GRAPHS, LEVELS = 4, 4
 
 
 class _Calls(Shown, Sequence[BackwardCall]):
-    """Backward calls made into records when they are read."""
+    """Backward calls, converted into records at the first read."""
 
     def __init__(self, recorded: Sequence[PendingCallRecord]) -> None:
         self._recorded = recorded
@@ -54,33 +56,35 @@ class _Kept:
 
 
 class Collector:
-    """A sink that holds at most `first` + 2 `last` + `troubled` + ``SPIKES`` + ``GRAPHS * LEVELS`` steps, with `limit`
-    backward calls each and a few more."""
+    """A sink that keeps at most `first` + 2 `last` + `troubled` + ``SPIKES`` + ``GRAPHS * LEVELS`` steps, and about
+    `limit` backward calls in each.
+    """
 
     def __init__(self, first: int = 4, last: int = 12, troubled: int = 12, limit: int = 400) -> None:
         self._first, self._troubled, self._limit = first, troubled, limit
         self._early: list[_Kept] = []
         self._late: deque[_Kept] = deque(maxlen=last)
-        #: Apart: steps that were not recorded do not take the place of those that were.
+        #: Unrecorded steps, kept separately so that they do not displace recorded ones.
         self._bare: deque[_Kept] = deque(maxlen=last)
         self._trouble: list[_Kept] = []
-        #: Apart: gradients that grow for long before they overflow are not to take the place of the step that does.
+        #: Steps with a gradient spike, kept separately: growing gradients must not displace the step that overflows.
         self._spiked: list[_Kept] = []
-        #: The last steps before the first of those: what the usual is.
+        #: The last steps before the first spike: they show the usual gradients.
         self._before: list[_Kept] = []
-        #: Graph -> numbers of zeros that there were in all of its calls since a step, which is kept; rising.
+        #: For each graph: a count of zero gradients that all its calls since a kept step have reached, with that step;
+        #: rising.
         self._zeros: dict[int, list[tuple[int, _Kept]]] = {}
         self._open = _Kept()
-        #: The largest gradient of the call in which it was smallest.
+        #: The smallest maximum gradient norm of any call so far.
         self._usual = math.inf
         self.steps = 0
         self.backwards = 0
         self._measured: list[Measured] = []
-        #: Numbers in those.
+        #: Number of values in ``_measured``.
         self._numbers = 0
 
     def measured(self, measured: Measured) -> None:
-        """Keeps statistics; above ``NUMBERS`` of them every other record of the older half goes."""
+        """Keep statistics; above ``NUMBERS`` values, drop every other record of the older half."""
         self._measured.append(measured)
         self._numbers += len(measured.values)
         if self._numbers > NUMBERS and len(self._measured) > 8:
@@ -128,7 +132,7 @@ class Collector:
                 since.append((count, kept))
 
     def cut(self, session: Session) -> None:
-        """Nothing more comes: the step that goes on is the last."""
+        """End the running step: no more records will come."""
         kept, self._open = self._open, _Kept()
         if kept.backwards:
             indices = tuple(recorded.index for recorded in kept.backwards)
@@ -138,11 +142,11 @@ class Collector:
             self._late.append(kept)
 
     def counted(self, session: Session) -> int:
-        """The steps that are over, those that passed without a record among them."""
+        """Return how many steps are over, including unrecorded ones."""
         return self.steps + session.budget.passed
 
     def trace(self, session: Session, info: Mapping[str, Any] | None = None) -> Trace:
-        """What is there, as a ``Trace``; call it when the session has stopped."""
+        """Return the kept steps as a ``Trace``. Call it after the session has stopped."""
         steps = []
         zeros = (kept for since in self._zeros.values() for _, kept in since)
         calm = (*self._early, *self._before, *self._late, *self._bare)
@@ -156,7 +160,7 @@ class Collector:
         return Trace(shown, session.facts(), info, sources=session.sources)
 
     def at(self, session: Session, recorded: PendingCallRecord) -> Trace:
-        """What is known in the middle of a step, at a call that is going on, for who wants to know now."""
+        """Return a ``Trace`` in the middle of a step, during the backward call `recorded`."""
         step = Step(recorded.step, 0.0, None, (recorded.index,))
         kept = _Kept()
         kept.trail, kept.details = session.modules.trail, session.modules.details

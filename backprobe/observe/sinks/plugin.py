@@ -1,4 +1,4 @@
-"""Sinks of plugins: entry points of the group ``backprobe.sinks``."""
+"""A sink that forwards to plugins: entry points of the group ``backprobe.sinks``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from ..backward.pending_call_record import PendingCallRecord
     from ..session import Session, Sink
 
-#: The entry points of plugins that want to know: each a function that is given what is known of the run, and returns
-#: a sink (``Sink``), which may have ``close(trace, findings)`` too.
+#: The entry-point group of plugins. Each entry point is a function that gets the data of the run and returns a sink
+#: (``Sink``), which may have a method ``close(trace, findings)`` too.
 GROUP = "backprobe.sinks"
 
 
 class Plugged:
-    """A sink that hands on what it gets to `first` and to the sinks of plugins. One that fails gets nothing more, and
-    is said in the trace's ``unseen``.
+    """A sink that forwards records to `first` and to the sinks of plugins. A plugin that fails gets no more records,
+    and the trace's coverage names it.
 
-    :param about: gives what the plugins are told of the run; called only where there are some.
+    :param about: returns the data of the run for plugins; called only if there are any.
     """
 
     def __init__(self, about: Callable[[], Mapping[str, Any]], first: Sink | None = None) -> None:
@@ -59,7 +59,7 @@ class Plugged:
             self._each(lambda sink: sink.measured(measured) if hasattr(sink, "measured") else None)
 
     def close(self, trace: Trace) -> None:
-        """Tell the sinks that it is over, and `trace` which of them failed. A forked child tells nobody."""
+        """Close the sinks of plugins, and add failed plugins to the coverage of `trace`. A forked child closes none."""
         if os.getpid() == self._pid:
             self._each(lambda sink: sink.close(trace, trace.findings) if hasattr(sink, "close") else None)
         trace.note_unseen(self._failed)
@@ -77,7 +77,7 @@ class Plugged:
 
 
 def about(level: str, started: float) -> dict[str, Any]:
-    """What a run is made with, as it is stored and told to plugins."""
+    """Return the data about a run that is stored and given to plugins."""
     return {
         "folder": os.getcwd(),
         "pid": os.getpid(),

@@ -1,4 +1,4 @@
-"""Sends statistics, losses and what was found to experiment trackers."""
+"""A sink that sends statistics, losses and findings to experiment trackers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ if TYPE_CHECKING:
     from ..backward.pending_call_record import PendingCallRecord
     from ..session import Session
 
-#: Seconds that trackers have at the end, all together: of a script that ended (or what this variable says), and of one
-#: that is being killed.
+#: Seconds that all trackers together have at the end, for a script that has ended and for one that is being killed; and
+#: the environment variable that overrides the first.
 PATIENCE, KILLED, WAIT = 30.0, 2.0, "BACKPROBE_WAIT"
-#: Findings that are told.
+#: Maximum number of findings that are sent.
 TOLD = 20
 
 
 class Tracked:
-    """A sink. Nothing is waited for before the end, and nothing is raised: where it fails itself it does nothing more.
+    """A sink that writes to experiment trackers. It blocks only at the end and never raises; after an internal error it
+    stops.
 
     :param own: trackers that get a run of their own.
-    :param found: trackers of which a run that the script has open is used, in a thread or process at hand.
-    :param keys: globs on the curves that are wanted besides those of all layers together.
-    :param about: what is told of the run: ``script``, ``run`` (its folder), ``name``.
+    :param found: trackers for which the script's open run is used, by a thread in this process or by another process.
+    :param keys: globs on the names of curves to send in addition to the curves over all layers.
+    :param about: data about the run: ``script``, ``run`` (its folder), ``name``.
     """
 
     def __init__(self, own: Sequence[str], found: Sequence[str], keys: Sequence[str], about: Mapping[str, Any]) -> None:
@@ -44,7 +45,7 @@ class Tracked:
         self._own = [Link(name, keys) for name in own]
         self._found = {name: Link(name, keys, surely=False) for name in found if name in OPEN}
         self._wandb = "wandb" in found
-        #: Tracker -> the run of the script that is written to; ``None``: none is open now.
+        #: Tracker -> the script's run that is written to; ``None``: no run is open now.
         self._open: dict[str, Any] = {}
         self._boxes: list[Outbox] = []
         self._box: Outbox | None = None
@@ -55,12 +56,15 @@ class Tracked:
             self._patience = max(float(os.environ.get(WAIT, PATIENCE)), 0.0)
         except ValueError:
             self._patience = PATIENCE
-        #: Something was seen that a tracker is to have: before that there is no run of ours in any.
+        #: Whether there has been anything to send: backprobe opens runs of its own only then.
         self._begun = False
 
     @classmethod
     def of(cls, to: Sequence[str], keys: Sequence[str], script: str, run: str, name: str) -> Tracked:
-        """:param to: trackers, and ``auto`` for those that the script has a run open in."""
+        """Return a sink for the trackers `to`.
+
+        :param to: names of trackers; ``auto`` stands for those in which the script has a run open.
+        """
         own = [one for one in dict.fromkeys(to) if one != "auto"]
         found = [one for one in WRITERS if "auto" in to and one not in own and is_installed(one)]
         return cls(own, found, keys, {"script": script, "run": run, "name": name})
@@ -79,14 +83,14 @@ class Tracked:
             self._step(step)
 
     def alarm(self, kind: str, text: str, step: int) -> None:
-        """An alarm, as it comes."""
+        """Send an alarm at once."""
         with self._contained():
             alert = Alert(kind, text, self._read, "WARN", step)
             for one in self._there:
                 one.alert(alert)
 
     def close(self, findings: Sequence[Finding], killed: bool = False) -> None:
-        """Tell what was found, and let the trackers come to their end. `killed`: there is no time."""
+        """Send the findings, and close the trackers. `killed`: the process is being killed, so wait only briefly."""
         with self._contained():
             self._close(findings, killed)
 
@@ -146,19 +150,19 @@ class Tracked:
 
     @property
     def unseen(self) -> list[Unseen]:
-        """What trackers do not have of the run: each is said once."""
+        """Return what is missing in the trackers, each cause once."""
         every: list[Link | Outbox] = [*self._links, *self._boxes]
         return [*self._lost, *(one for each in every for one in each.unseen)]
 
     @property
     def written(self) -> list[tuple[str, str, int]]:
-        """Trackers that were written to, where, and curves that they were not given."""
+        """Return (tracker, place, number of curves left out) for each tracker that was written to."""
         found = [(link.tracker, link.at, link.left_out) for link in self._links if link.at]
         return found + [("wandb", "the script's run", box.left_out) for box in self._boxes if not box.failed]
 
     @property
     def _links(self) -> list[Link]:
-        """Those that have been written to, or are to be."""
+        """The connections to trackers that have been opened or are going to be."""
         return [*self._own, *(link for name, link in self._found.items() if name in self._open)]
 
     @property
@@ -172,7 +176,7 @@ class Tracked:
         return f"Report: backprobe show {folder}" if folder else "The run is not kept."
 
     def _look_for_runs(self) -> None:
-        """What the script has open now."""
+        """Look for runs that the script has open now."""
         for name, link in self._found.items():
             try:
                 run = OPEN[name]()

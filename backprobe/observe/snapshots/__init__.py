@@ -1,1 +1,1 @@
-"""A graph that is there, read into plain data."""
+"""Conversion of an existing autograd graph into plain data."""

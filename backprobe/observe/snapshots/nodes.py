@@ -1,4 +1,4 @@
-"""Read one autograd node after another into the columns of a graph."""
+"""Reads autograd nodes, one after another, into the columns of a graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...torch_internals import private
 from ...torch_internals.measure import dtype_name, shape_of
 from .tensor_names import TensorNames
 
-#: The last file and line of the text of a stack trace, and the attribute that a path of Dynamo's begins with.
+#: The file and line of an entry in a stack trace's text, and the prefix of module paths in Dynamo.
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n\s*(.+))?')
 _SELF = re.compile(r"^L\[[^\]]*\]\.?")
 #: A submodule in such a path, as some versions of torch write it.
@@ -37,15 +37,15 @@ class NodeReader:
         self._storages: dict[int, int] = {}
         self._attributes: dict[type, tuple[tuple[str, str, str], ...]] = {}
         self._types: dict[type, tuple[str, str]] = {}
-        #: Storage -> the leaf of this graph that lives in it.
+        #: Storage -> the leaf of this graph that uses the storage.
         self._leaf_storage: dict[int, str | None] = {}
-        #: Row of a saved tensor -> the node that made it, until its index is known.
+        #: (Row of a saved tensor, the node that made the tensor), until the index of the node is known.
         self._makers: list[tuple[int, Any]] = []
         self._count = 0
         self._freed = 0
 
     def read(self, node: Any) -> None:
-        """The next node. Its edges are the walk's business."""
+        """Append the next node. The caller appends its edges."""
         columns = self._columns
         i = self._count
         self._count = i + 1
@@ -57,13 +57,13 @@ class NodeReader:
         kind, name = known
         metas = node._input_metadata
         try:
-            if len(metas) == 1:  # the same few again and again: one look-up
+            if len(metas) == 1:  # mostly the same few shapes: one dictionary look-up
                 (m,) = metas
                 key: Any = (cls, name or node.name(), tuple(m.shape), m.dtype, m.device)
             else:
                 key = (cls, name or node.name(), *[(tuple(m.shape), m.dtype, m.device) for m in metas])
             row = self._kinds.get(key)
-        except (RuntimeError, TypeError):  # sizes that are symbolic, or that nested tensors do not have
+        except (RuntimeError, TypeError):  # symbolic sizes, or nested tensors, which have none
             key = (cls, name or node.name(), *[(shape_of(m), m.dtype, m.device) for m in metas])
             row = self._kinds.get(key)
         if row is None:
@@ -84,12 +84,14 @@ class NodeReader:
             self.inside[i] = inside_of(node, Frames((os.getcwd(),)))
 
     def _meet(self, cls: type, node: Any) -> tuple[str, str]:
-        """A type of nodes: its kind, and its nodes' name where all have the type's."""
+        """Return the kind of a new node type, and the name of its nodes if all have the type's name, otherwise
+        ``""``.
+        """
         self._attributes[cls] = private.saved_attributes(cls, node)
         return _kind_of(node), node.name() if node.name() == cls.__name__ or cls.__name__ == "AccumulateGrad" else ""
 
     def resolve(self, index: dict[Any, int]) -> None:
-        """All nodes are known now: which of them made what was saved."""
+        """Set which nodes made the saved tensors, now that the index of every node is known."""
         made = self._columns.made
         for row, maker in self._makers:
             made[row] = index.get(maker, -1)
@@ -192,12 +194,12 @@ def _kind_of(node: Any) -> str:
 
 
 def _path(path: str) -> str:
-    """A path of Dynamo's as the module is called."""
+    """Return the path of a module in Dynamo's notation as a plain module path."""
     return _SUBMODULE.sub(r"\1\2", _SELF.sub("", path))
 
 
 def inside_of(node: Any, frames: Frames) -> tuple[Inside, ...]:
-    """The operations of a compiled region's backward, in the order they run; empty where torch no longer has them."""
+    """Return the operations of a compiled region's backward in execution order; empty if torch no longer has them."""
     module = private.backward_module(node)
     found = []
     for op in module.graph.nodes if module is not None else ():

@@ -1,6 +1,6 @@
-"""``backprobe.graph.recording``: note the module call and the line of every node that a block makes.
+"""``backprobe.graph.recording``: record the module call and the source line of every node that a block makes.
 
-Cheaper than ``backprobe.trace``: no backward is watched and no value is looked at. What is kept is bounded, and
+Cheaper than ``backprobe.trace``: backward calls are not observed and no values are read. The record is bounded, and
 holds no tensor, module or graph.
 """
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """What ran while it was on. Make it with ``backprobe.graph.recording``, ask it with ``graph(loss)``.
+    """A record of the ops and module calls of a block, made by ``backprobe.graph.recording``; read it with
+    ``graph(loss)``.
 
     A recording belongs to the thread that enters it, and can be entered once.
     """
@@ -52,14 +53,14 @@ class Recording:
         events.attach(self)
         self._limit = limit
         self._on = False
-        #: Sequence numbers that it covers: from ``first`` up to, not including, ``last``.
+        #: Sequence numbers that the recording covers: from ``first`` up to, not including, ``last``.
         self.first = self.last = -1
-        #: Module calls are known from here on.
+        #: Module calls are known from this sequence number on.
         self.calls_from = 0
 
     @property
     def error(self) -> BaseException | None:
-        """The first thing of ours that failed, if anything did."""
+        """The first internal error, if there was one."""
         return self._faults.first
 
     @property
@@ -92,19 +93,19 @@ class Recording:
         self.last = private.next_sequence_nr()
 
     def origins(self) -> Origins:
-        """Where nodes were made, as far as it is known now."""
+        """Return the origins of nodes that are known so far."""
         if self._on:
             self.eye.catch_up()
         return Origins(self.log, self.modules, self.frames, self.calls_from)
 
     def graph(self, roots: Any, **options: Any) -> Graph:
-        """``backprobe.graph(roots, recording=self, **options)``."""
+        """Return ``backprobe.graph(roots, recording=self, **options)``."""
         from .snapshot import graph
 
         return graph(roots, recording=self, **options)
 
     def forward_begins(self) -> None:
-        """An outermost module is about to run: let go of what is too old."""
+        """Drop old records when an outermost module is about to run."""
         self.log.trim()
         modules = self.modules
         if len(modules.trail) > self._limit // 2:
@@ -112,13 +113,13 @@ class Recording:
             self.calls_from = private.next_sequence_nr()
 
     def _dynamo_looks(self, active: bool) -> None:
-        """Dynamo is active on this thread, or no longer. See Note [Out of Dynamo's sight]."""
+        """Hide from Dynamo while it is active on this thread. See Note [Out of Dynamo's sight]."""
         if self._on:
             self.eye.out_of_sight(active)
             self.modules.out_of_sight(active)
 
     def _broke(self, error: BaseException) -> None:
-        """Too much fails: the user's code goes on as it would alone."""
+        """Stop recording after too many internal errors, so that the user's code goes on undisturbed."""
         self.eye.noting = False
         self.last = private.next_sequence_nr()
         self.modules.stop()

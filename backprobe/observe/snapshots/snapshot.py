@@ -1,6 +1,6 @@
-"""``backprobe.graph``: read an autograd graph into plain data.
+"""``backprobe.graph``: convert an autograd graph into plain data.
 
-One walk over the nodes, roots first; no tensor's values are read, no saved-tensor hook is run, nothing is attached but
+One walk over the nodes, roots first. It reads no tensor values and runs no saved-tensor hooks. It attaches nothing but
 what frees a deep graph safely (Note [Freeing deep graphs]).
 """
 
@@ -28,7 +28,7 @@ from .recording import Recording
 from .recording import recording as _recording
 from .tensor_names import TensorNames
 
-#: A tensor, a gradient edge, a node, or several of these, by name or in a list.
+#: A tensor, a gradient edge, a node, or several of these in a dict by name or in a list.
 Roots = Any
 
 
@@ -40,28 +40,29 @@ def graph(
     recording: Recording | LiveTrace | None = None,
     saved: bool = True,
 ) -> Graph:
-    """The autograd graph that `roots` reach, as plain data: it holds no tensor and no torch object, and can be pickled.
+    """Return the autograd graph that `roots` reach, as plain data: it holds no tensor and no torch object, and can be
+    pickled.
 
     Module calls and source lines are known for nodes that ran while a recording was on (``backprobe.graph.recording``
-    or ``backprobe.trace``). One that is on now is found; give one that is over. ``Graph.notes`` says what is missing.
+    or ``backprobe.trace``). An active recording is found; pass one that is over. ``Graph.notes`` says what is missing.
 
     :param roots: a tensor that requires a gradient, a ``GradientEdge`` or a node; a list of them, or a dict by name.
     :param model: for the names of parameters and buffers; a dict of models puts each one's label before its names.
-    :param tensors: more tensors to be asked about by name later, such as ``{"hidden": h}``.
-    :param recording: what was on when the graph was built.
-    :param saved: read what each node keeps for its backward.
+    :param tensors: further tensors for later queries by name, such as ``{"hidden": h}``.
+    :param recording: the recording that was on when the graph was built.
+    :param saved: read the saved tensors of each node.
     :raises BackprobeError: a root has no graph, or an argument is of another type.
     """
     found = _named(roots, "root")
     if not found:
         raise BackprobeError("no roots: give backprobe.graph a loss, or several in a list or dict")
-    owner = _owner(recording)  # modes cannot be seen where they are off
+    owner = _owner(recording)  # before modes are hidden
     with private.unseen():
         starts = [(name, *_start(name, value, "root")) for name, value in found]
         names = TensorNames(model, owner.modules if owner is not None else None)
         asked = [(name, *_start(name, value, "tensor")) for name, value in _named(tensors or {}, "tensor")]
         collecting = gc.isenabled()
-        gc.disable()  # nothing we make is garbage before we are done, and a million objects set it off again and again
+        gc.disable()  # a graph makes many objects and no garbage: each collection would be wasted
         try:
             return _snapshot(starts, asked, names, owner.origins() if owner is not None else None, saved)
         finally:
@@ -69,7 +70,7 @@ def graph(
                 gc.enable()
 
 
-#: The name under which it has been offered from the start: ``backprobe.graph.recording``.
+#: ``backprobe.graph.recording`` is a public name.
 graph.recording = _recording  # type: ignore[attr-defined]
 
 
@@ -86,7 +87,7 @@ def _snapshot(
     try:
         index = _walk([node for _, node, _, _ in starts], columns, reader, nodes)
     except BaseException:
-        if len(nodes) > deep_graph_free.DEEP:  # what was looked at has to be freed with care all the same
+        if len(nodes) > deep_graph_free.DEEP:  # the nodes read so far need safe freeing too
             missing = len(nodes) + 1 - len(columns.starts)
             begins = [*columns.starts, *[len(columns.targets)] * missing]
             deep_graph_free.protect(nodes, borders(begins, columns.targets, deep_graph_free.BAND))
@@ -123,7 +124,7 @@ def _snapshot(
 
 
 def _walk(starts: Iterable[Any], columns: Columns, reader: NodeReader, nodes: list[Any]) -> dict[Any, int]:
-    """Fill the columns, roots first; node -> its index. `nodes` is filled as the walk goes."""
+    """Fill the columns, roots first, and append each node to `nodes` as it is found. Returns the index of each node."""
     index: dict[Any, int] = {}
     for node in starts:
         if node not in index:
@@ -150,7 +151,7 @@ def _walk(starts: Iterable[Any], columns: Columns, reader: NodeReader, nodes: li
 
 
 def _named(values: Any, what: str) -> list[tuple[str, Any]]:
-    """(name, value) of what was given in any of the forms."""
+    """Return (name, value) for each value that was given as a dict, a list or one value."""
     if isinstance(values, Mapping):
         return [(str(name), value) for name, value in values.items()]
     if isinstance(values, (list, tuple)) and not isinstance(values, GradientEdge):
@@ -159,7 +160,7 @@ def _named(values: Any, what: str) -> list[tuple[str, Any]]:
 
 
 def _start(name: str, value: Any, what: str) -> tuple[Any, int, TensorMeta | None]:
-    """Node, output number and metadata of a root."""
+    """Return node, output number and metadata of a root."""
     if isinstance(value, GradientEdge):
         meta = value.node._input_metadata  # type: ignore[attr-defined]
         seen = meta[value.output_nr] if value.output_nr < len(meta) else None
@@ -188,7 +189,7 @@ def _meta(value: Any) -> TensorMeta:
 
 
 def _owner(recording: Recording | LiveTrace | None) -> Recording | Session | None:
-    """Who knows where nodes were made: what was given, else the innermost recording or trace that is on."""
+    """Return what knows the origins of nodes: the given recording, or the innermost recording or trace that is on."""
     if recording is None:
         owners = (getattr(mode, "owner", None) for mode in reversed(private.function_modes()))
         return next((owner for owner in owners if owner is not None), None)

@@ -1,4 +1,4 @@
-"""TensorNames of parameters and buffers, and of the storages that they live in, for a graph that is being read."""
+"""Names of parameters and buffers, and of the storages that hold them, for a graph that is being read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..forward.modules import ModuleWatch
 
 
 class TensorNames:
-    """What the tensors of some models are called. Used while a graph is read, and let go then.
+    """Names of the parameters and buffers of some models. Used while a graph is read, and then released.
 
-    :param model: one, or several by label; where there is none, the outermost modules that `watch` has seen.
+    :param model: a model, or several by label; ``None`` for the outermost modules that `watch` has seen.
     """
 
     def __init__(self, model: nn.Module | Mapping[str, nn.Module] | None, watch: ModuleWatch | None) -> None:
         self._names: dict[int, list[str]] = {}
-        self._held: list[Any] = []  # ids mean something as long as what they belong to lives
-        #: Storage -> (name, whether it is a buffer's).
+        self._held: list[Any] = []  # keeps tensors alive, so that their ids stay valid
+        #: Storage -> (name, whether it belongs to a buffer).
         self.storages: dict[int, tuple[str, bool]] = {}
         self.notes: list[str] = []
         self.model = ""
@@ -60,6 +60,6 @@ class TensorNames:
                 self.storages[storage[0]] = (self._names[id(tensor)][0], buffer)
 
     def of(self, tensor: Any) -> tuple[str | None, tuple[str, ...]]:
-        """A tensor's name, and its other names."""
+        """Return the name of a tensor, and its other names."""
         names = self._names.get(id(tensor), ())
         return (names[0], tuple(dict.fromkeys(names[1:]))) if names else (None, ())

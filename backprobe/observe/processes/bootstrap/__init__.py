@@ -1,1 +1,3 @@
-"""A folder that children have in ``PYTHONPATH`` until they begin: ``sitecustomize`` runs before anything of theirs."""
+"""The folder at the start of ``PYTHONPATH`` of child processes: its ``sitecustomize`` runs before any code of
+theirs.
+"""

@@ -1,10 +1,11 @@
-"""Processes that this one starts run ``sitecustomize`` beside this file. Imports nothing of ours, and no torch.
+"""Makes child processes of this process run the ``sitecustomize`` beside this file. Imports no other part of backprobe,
+and no torch.
 
-Note [Reaching a child]: a child is told by two variables of its environment: ``PYTHONPATH`` has this folder first, and
-``BACKPROBE_JOB`` says what it belongs to. They are in the environment of the process, not in ``os.environ``: a script
-reads and hands on its own. Where it gives a child's environment itself (``subprocess`` with ``env``), they are put in
-where the child is started. A child takes them out (Note [As without us]) and watches itself when it has imported torch;
-one that does not import it pays for a look at the names of what it imports.
+Note [Reaching a child]: two environment variables reach a child: ``PYTHONPATH`` has this folder first, and
+``BACKPROBE_JOB`` holds its configuration. They are in the environment of the process, not in ``os.environ``, which a
+script may read and pass on. If the script sets a child's environment itself (``subprocess`` with ``env``), the
+variables are added when the child is started. A child removes them (Note [As without us]) and observes itself once it
+has imported torch; a child that does not import torch only pays for a check of the names that it imports.
 """
 
 import os
@@ -12,21 +13,21 @@ import sys
 
 if __package__:
     from .backprobe_torch_import import TorchImport
-else:  # in a child, whose path has this folder alone
+else:  # in a child, whose path has only this folder
     from backprobe_torch_import import TorchImport  # type: ignore[import-not-found, no-redef]
 
-#: What a child is told, and the rank that its parent has of its environment: it may have handed it on.
+#: Variables for the child's configuration, and for the rank of its parent, which the child may have inherited.
 JOB, PARENT = "BACKPROBE_JOB", "BACKPROBE_PARENT_RANK"
 HERE = os.path.dirname(os.path.abspath(__file__))
-#: Where the environment is in what starts a process.
+#: Position of the environment among the arguments of ``fork_exec``.
 _ENVIRONMENT = 5
 
 
 class Following:
-    """Tells children what they belong to, from ``start`` to ``stop``.
+    """Passes the configuration to child processes, between ``start`` and ``stop``.
 
-    :param told: what they are told, as text.
-    :param refused: is called with the pid of a Python that takes nothing from its environment.
+    :param told: the configuration, as text.
+    :param refused: called with the PID of a child Python that ignores its environment.
     """
 
     def __init__(self, told, refused=None):
@@ -42,7 +43,7 @@ class Following:
 
         self._replace(_posixsubprocess, "fork_exec")
         subprocess = sys.modules.get("subprocess")
-        if hasattr(subprocess, "_fork_exec"):  # its own name of the same, from Python 3.11 on
+        if hasattr(subprocess, "_fork_exec"):  # subprocess's own name for it, from Python 3.11 on
             self._replace(subprocess, "_fork_exec")
         return True
 
@@ -62,7 +63,7 @@ class Following:
             refuses = _takes_nothing(given[0])
             if len(given) > _ENVIRONMENT:
                 env = given[_ENVIRONMENT]
-                if refuses:  # it would not take out what it is told
+                if refuses:  # it would not remove our variables
                     env = [name + b"=" + value for name, value in os.environb.items()] if env is None else env
                 elif isinstance(env, list):
                     env = self._of(env)
@@ -84,7 +85,7 @@ class Following:
         return [("PYTHONPATH", path), (JOB, self.told), (PARENT, os.environ.get("RANK", ""))]
 
     def _of(self, env):
-        """`env`, a list of ``NAME=value``, with what a child is told."""
+        """Return `env`, a list of ``NAME=value``, with the variables for a child."""
         kept, places, path = [], {}, None  # type: ignore[var-annotated]
         for one in env:
             name, _, value = os.fsdecode(one).partition("=")
@@ -103,7 +104,7 @@ class Following:
 
 
 def _takes_nothing(args):
-    """Whether a command is a Python that is told to leave its environment, or ``site``, alone."""
+    """Return whether a command is a Python with options that ignore the environment or ``site``."""
     args = [os.fsdecode(one) for one in args]
     if not args or not os.path.basename(args[0]).startswith("python"):
         return False
@@ -119,7 +120,7 @@ def _takes_nothing(args):
 
 
 def arrive():
-    """In a child, before anything of its own runs."""
+    """Begin in a child, before any of its own code runs."""
     told, parent = os.environ.pop(JOB, None), os.environ.pop(PARENT, "")
     if "PYTHONPATH" in os.environ:
         rest = [one for one in os.environ["PYTHONPATH"].split(os.pathsep) if one != HERE]
@@ -137,7 +138,7 @@ def arrive():
 
 
 def _watch(told, parent, following):
-    """Torch has been imported in this child."""
+    """Begin observing this child, which has imported torch."""
     import json
     from time import perf_counter
 
@@ -149,12 +150,12 @@ def _watch(told, parent, following):
         finally:
             sys.path.remove(told["root"])
         arrived(told, parent, following, began)
-    except Exception:  # the child runs as it would alone, whatever is wrong with ours
+    except Exception:  # an internal error must not disturb the child
         unwatched(told["folder"], os.getpid())
 
 
 def unwatched(folder, pid):
-    """Note in a job's folder that a process of it could not be watched."""
+    """Note in a run's folder that one of its processes could not be observed."""
     try:
         parts = os.path.join(folder, "parts")
         if not os.path.isdir(parts):

@@ -1,11 +1,11 @@
-"""Calls a function right after ``import torch`` has finished. Imports nothing of ours, and no torch.
+"""Calls a function right after ``import torch`` has finished. Imports no other part of backprobe, and no torch.
 
-Note [The import of torch]: torch is imported when the script imports it, so what the script sets before that (variables
-of the environment, ``sys.path``) counts. A finder that never finds anything stands first in ``sys.meta_path``. It sees
-the first ``torch.something`` that torch imports in its own ``__init__``, and gives ``torch.__spec__`` a class that
-hears when the import system sets ``_initializing`` to ``False``: the last thing that it does. No frame of ours is on
-the stack while torch is imported, finders and loaders are the ones that there are without us, and an import that fails
-is seen when it is tried again. When torch is there the finder and the class are gone.
+Note [The import of torch]: torch is imported when the script imports it, so that what the script sets before
+(environment variables, ``sys.path``) takes effect. A finder that never finds anything is first in ``sys.meta_path``. It
+sees the first ``torch.something`` that torch imports in its own ``__init__``, and gives ``torch.__spec__`` a class that
+notices when the import system sets ``_initializing`` to ``False``, which is its last action. No frame of backprobe is
+on the stack while torch is imported, finders and loaders are the same as without backprobe, and an import that fails is
+noticed when it is tried again. Once torch is imported, the finder and the class are removed.
 """
 
 import sys
@@ -19,7 +19,7 @@ class TorchImport:
         self._watched = None
 
     def start(self):
-        """At once if torch has been imported already."""
+        """Start waiting for the import. Calls `then` at once if torch has been imported already."""
         spec = _spec()
         if spec is not None and not getattr(spec, "_initializing", False):
             self._then()
@@ -53,21 +53,21 @@ class TorchImport:
         Watched.__name__, Watched.__qualname__, Watched.__module__ = real.__name__, real.__qualname__, real.__module__
         try:
             spec.__class__ = Watched
-        except TypeError:  # a class of somebody's own, with another layout
+        except TypeError:  # another class, with an incompatible layout
             return
         self._watched = spec
 
     def _ended(self, spec):
-        """The import of `spec` has succeeded, or failed."""
+        """Call `then` if the import of `spec` has succeeded; it may have failed."""
         if spec is self._watched and _spec() is spec:
             self.stop()
             self._then()
 
 
 def _spec():
-    """``torch.__spec__`` if torch is there, or is being imported."""
+    """Return ``torch.__spec__`` if torch is imported or being imported; otherwise ``None``."""
     torch = sys.modules.get("torch")
     try:
-        return object.__getattribute__(torch, "__dict__").get("__spec__")  # a lazy module is not to be loaded by us
+        return object.__getattribute__(torch, "__dict__").get("__spec__")  # must not trigger a lazy module
     except AttributeError:
         return None

@@ -1,7 +1,7 @@
-"""Run by Python at its start in processes that a watched one starts; then the user's own module of this name, if any.
+"""Run by Python at the start of child processes; then runs the user's own ``sitecustomize``, if there is one.
 
-Note [As without us]: what got a child here is gone from its variables, its path and its modules before anything of its
-own runs. That there is no other ``sitecustomize`` is what ``site`` expects to be told by the error.
+Note [As without us]: all traces of backprobe's start are removed from a child's environment, path and modules before
+any of its own code runs. If there is no other ``sitecustomize``, the import below raises, as ``site`` expects.
 """
 
 import sys
