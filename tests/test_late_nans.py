@@ -185,9 +185,7 @@ def test_a_bad_gradient_of_a_step_that_nobody_looked_at_is_told_of_its_step(tmp_
     (first,) = told.findings
     assert told.noted == [False]
     assert first.step == 2 and first.kind == "nonfinite-backward" and first.confidence != "certain"
-    assert "became NaN in step 2, of which nothing was recorded" in first.title
     assert told.right, first.sites
-    assert "backprobe run --budget none" in first.advice
 
 
 REPEATED = """

@@ -274,7 +274,7 @@ class Session:
         careful = self._attention.begin_step(step, self.settings, recorded and not repeats)
         self._cost.explains = self._cost.explains or (careful and step < self._explains_until)
         self._switch.to((recorded and not repeats) or step < self.settings.careful)
-        self._switch.leave_calls_to_engine(not recorded)
+        self._switch.leave_calls_to_engine(not recorded and self.settings.level == "minimal")
         self._steps.samples_away = recorded
         if self._switch.on:
             self.events.tell("step_begins", step, careful)

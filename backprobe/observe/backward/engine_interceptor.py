@@ -192,7 +192,7 @@ class EngineInterceptor:
             counted.is_usual(call.kind, call.roots, values, frame)
             counted.begins_bad(*call)
             return call, None
-        if call.kind != "autograd.grad":
+        if counted.calls.left_to_engine and call.kind != "autograd.grad":
             counted.look_for_witnesses(call.roots)
         if self.repeating and not (private.mode_depth() or private.in_mode() or private.compiles_backward()):
             running = counted.calls.repeated(*call)

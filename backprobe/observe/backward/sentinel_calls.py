@@ -43,6 +43,8 @@ class SentinelCalls:
         self.calls, self._names, self.steps, self._events, self._remember = calls, names, steps, events, remember
         #: Sampled leaves that represent all leaves of a graph, the farthest first.
         self.far: list[weakref.ref[Any]] = []
+        #: Leaves of the graph of an unrecorded call, for as long as no others are known.
+        self._provisional: list[weakref.ref[Any]] = []
         #: The place of the last counted call.
         self._spot: CodeLocation | None = None
 
@@ -61,7 +63,8 @@ class SentinelCalls:
     def witnesses(self) -> list[Any]:
         """A few leaves of the last recorded graph, far from its roots."""
         known = [leaf for leaf in (ref() for ref in self.far) if leaf is not None]
-        return known or self.steps.some_held()
+        known = known or self.steps.some_held()
+        return known or [leaf for leaf in (ref() for ref in self._provisional) if leaf is not None]
 
     def lets_pass(self, roots: Any, adds: bool, frame: Any, budget: Budget) -> bool | None:
         """Return whether an outermost call that is about to be made belongs to a fast-path step. ``None``: it does, and
@@ -163,10 +166,10 @@ class SentinelCalls:
         self._hand_on(running)
 
     def look_for_witnesses(self, roots: Sequence[Any]) -> None:
-        """Take sampled leaves from the graph of `roots` if there are none of an earlier one."""
-        if all(ref() is None for ref in self.far):
+        """Take sampled leaves from the graph of `roots` if no others are known."""
+        if not self.witnesses:
             graph = walk([node_of(root) for root in roots], Plans())
-            self.far = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
+            self._provisional = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
 
     def gave_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
         """Record a call that gave non-finite gradients. The leaves that got one tell which node made the first."""

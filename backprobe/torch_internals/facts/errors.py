@@ -115,3 +115,15 @@ def second_derivatives() -> None:
     (first,) = torch.autograd.grad(made.sum(), q, create_graph=True)
     text = said_by(lambda: torch.autograd.grad(first.sum(), q))
     expect(torch_texts.NO_DERIVATIVE.search(text) is not None and torch_texts.ATTENTION in text, f"torch says {text}")
+
+
+@fact(
+    "errors of allocations",
+    "out-of-memory is silent: such errors are reported as backward-error",
+    "OUT_OF_MEMORY WANTED",
+)
+def allocations() -> None:
+    text = said_by(lambda: torch.empty(1 << 50, dtype=torch.uint8))
+    wanted = torch_texts.WANTED.search(text)
+    found = torch_texts.OUT_OF_MEMORY.search(text) and wanted and (wanted["count"], wanted["unit"])
+    expect(found == (str(1 << 50), "bytes"), f"torch says {text}")
