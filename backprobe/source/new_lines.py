@@ -8,6 +8,7 @@ call does, in the calling code. On an older Python nothing is detected.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import CodeType
 from typing import Any
 
@@ -100,30 +101,21 @@ class FirstRuns:
 
         :param everything: all lines of the running functions are new.
         """
-        added: dict[int, CodeType] = {}
-        calling: set[tuple[CodeType, int]] = set()
-        new = {(code, self._line((code, at))) for code, at in spots}
-        inner: CodeType | None = None
+        running = []
         while frame is not None:
-            code = frame.f_code
-            if self._frames.is_user(code):
-                line = code, frame.f_lineno
-                if everything and inner is None:
-                    added[id(code)] = code
-                if inner is not None and (everything or line in new):
-                    calling.add(line)
-                    added[id(inner)] = inner
-                    if everything:
-                        added[id(code)] = code
-                inner = code
+            if self._frames.is_user(frame.f_code):
+                running.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
-        kept = [(code, at) for code, at in spots if (code, self._line((code, at))) not in calling]
-        lines = [(code, begin) for code in added.values() for begin, line in _first_of_lines(code)]
-        return kept + [spot for spot in lines if (spot[0], self._line(spot)) not in calling]
+        new = {self._line(spot) for spot in spots}
+        calls = [(called, line) for (called, _), line in pairwise(running) if everything or line in new]
+        calling = {line for _, line in calls}
+        codes = [code for code, _ in running] if everything else [called for called, _ in calls]
+        inside = [(code, begin) for code in dict.fromkeys(codes) for begin, _ in _first_of_lines(code)]
+        return [spot for spot in (*spots, *inside) if self._line(spot) not in calling]
 
-    def _line(self, spot: CodeLocation) -> int:
+    def _line(self, spot: CodeLocation) -> tuple[CodeType, int]:
         site = self._frames.site(spot)
-        return site.line if site is not None else 0
+        return spot[0], site.line if site is not None else 0
 
     def called_from(self, spots: list[CodeLocation]) -> list[CodeLocation]:
         """Return `spots`, and the lines of the user's functions that are called on those lines, matched by name,

@@ -53,15 +53,20 @@ def from_new_lines(
         if found:
             lines.append(((code, at), found))
     where = _modules_of(known)
+    places: dict[str, tuple[CodeLocation | None, str]] = {}
     made: dict[int, Entry] = {}
     for i, name in names.items():
         stem = _stem_of(name)
-        fits = ((spot, op) for spot, ops in lines for op in ops if _makes(op, stem))
-        spot, op = next(fits, (None, ""))
-        if spot is None:
-            spot, op = _only_line(stem, frames) or (lines[0][0] if len(lines) == 1 else None), stem
+        if stem not in places:
+            fits = ((spot, op) for spot, ops in lines for op in ops if _makes(op, stem))
+            places[stem] = next(fits, None) or (
+                _only_line(stem, frames) or (lines[0][0] if len(lines) == 1 else None),
+                stem,
+            )
+        spot, op = places[stem]
         if spot is not None:
-            op = "Function.apply" if op.endswith(".apply") else op
+            if op.endswith(".apply") or name.endswith("Backward"):  # names of torch's own nodes end with a number
+                op = "Function.apply"
             made[i] = (*spot, op, where.get(id(spot[0])), None)
     return made
 
