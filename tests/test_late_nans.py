@@ -28,8 +28,10 @@ SAMPLE = tuple(NAMES[11 * i] for i in range(9))
 def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step is recorded but the first three, and those that trouble asks for; gradients are looked at in those that
     pass, as in all steps that are not extremely short. New lines are looked for after each step that is heard:
-    otherwise the speed of the machine would decide how often."""
+    otherwise the speed of the machine would decide how often. So it would of the length of stretches that pass."""
     monkeypatch.setattr(sessions, "SCAN_INTERVAL_RATIO", 0)
+    monkeypatch.setattr(budgets, "FAR", 8)
+    monkeypatch.setattr(budgets, "LONG", 0.0)
     monkeypatch.setattr(budgets, "FREE", 0.0)
     monkeypatch.setattr(budgets, "MOST", 10**9)
     monkeypatch.setattr(budgets, "PEEK", math.inf)
