@@ -361,9 +361,8 @@ def tests() -> dict[str, Any]:
         # Warnings of another torch are not what is tested here.
         options = ["-v", "-m", "gpu", "-o", "filterwarnings=default", "-p", "no:cacheprovider", f"--junitxml={report}"]
         marks = ("mark.gpu", "needs_device")
-        files = sorted(
-            str(p) for p in (ROOT / "tests").glob("test_*.py") if any(mark in p.read_text() for mark in marks)
-        )
+        texts = {str(p): p.read_text() for p in sorted((ROOT / "tests").glob("test_*.py"))}
+        files = [file for file, text in texts.items() if any(mark in text for mark in marks)]
         command, limit_s = [sys.executable, "-m", "pytest", *options, *files], PARTS["tests"] * PATIENCE - 10
         try:
             done = subprocess.run(command, cwd=ROOT, timeout=limit_s)

@@ -95,9 +95,7 @@ def watched(budget: float | None, loop: Callable[[], Any]) -> tuple[Trace, Sessi
     session.start()
     try:
         loop()
-    except RuntimeError as error:
-        raised = error
-    except ValueError as error:
+    except (RuntimeError, ValueError) as error:
         raised = error
     finally:
         session.stop()

@@ -6,30 +6,22 @@ checkpointing would save.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..records import Finding, FindingSite, SavedBytes, SavedMemory, SavedModule, Site
+from ..records import Finding, FindingSite, SavedBytes, SavedMemory, SavedModule
 from ..text import size
 from .rules import MEMORY, Kind, Topic, rule
+from .saved_bytes import KEYS, MAX_ROWS, bytes_by, lines_by_bytes, table
 
 if TYPE_CHECKING:
     from ..traces import Trace
 
-#: The most rows of a table in the evidence.
-MAX_ROWS = 30
 _HELD = {
     "parameter": "by parameters",
     "buffer": "by buffers",
     "variable": "by your variables",
     "graph": "by another graph",
     "other": "by something else",
-}
-_KEYS: dict[str, Callable[[SavedBytes], str]] = {
-    "module": lambda r: "(unknown)" if r.module is None else r.module or "(no module)",
-    "line": lambda r: str(r.site) if r.site else "(unknown)",
-    "op": lambda r: r.op,
-    "dtype": lambda r: r.dtype,
 }
 
 
@@ -42,7 +34,7 @@ def saved_memory(trace: Trace) -> list[Finding]:
     if not rows:
         return []
     own = [r for r in rows if not r.holder]
-    total, held = sum(r.bytes for r in own), _by(lambda r: r.holder, (r for r in rows if r.holder))
+    total, held = sum(r.bytes for r in own), bytes_by(lambda r: r.holder, (r for r in rows if r.holder))
     shown = own or rows
     memory = trace.facts.one(SavedMemory)
     return [
@@ -53,7 +45,7 @@ def saved_memory(trace: Trace) -> list[Finding]:
             confidence="certain",
             module=shown[0].module,
             step=memory.step if memory is not None else None,
-            sites=tuple(FindingSite("cause", site) for site in _lines(shown))[:8],
+            sites=tuple(FindingSite("cause", site) for site in lines_by_bytes(shown))[:8],
             evidence={
                 "total_bytes": total,
                 "rows": [
@@ -67,7 +59,7 @@ def saved_memory(trace: Trace) -> list[Finding]:
                     }
                     for r in own[:MAX_ROWS]
                 ],
-                **{f"by_{what}": _table(_by(key, own)) for what, key in _KEYS.items()},
+                **{f"by_{what}": table(bytes_by(key, own)) for what, key in KEYS.items()},
                 "held_anyway": held,
                 **(_graph(memory) if memory is not None else {}),
             },
@@ -76,35 +68,11 @@ def saved_memory(trace: Trace) -> list[Finding]:
     ]
 
 
-def _lines(rows: list[SavedBytes]) -> list[Site]:
-    """Return the lines, those that save most first."""
-    found: dict[Site, int] = {}
-    for row in rows:
-        if row.site is not None:
-            found[row.site] = found.get(row.site, 0) + row.bytes
-    return sorted(found, key=lambda site: -found[site])
-
-
-def _by(key: Callable[[SavedBytes], str], rows: Iterable[SavedBytes]) -> dict[str, int]:
-    """Return the bytes by key, the largest first."""
-    found: dict[str, int] = {}
-    for row in rows:
-        found[key(row)] = found.get(key(row), 0) + row.bytes
-    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
-
-
-def _table(found: dict[str, int]) -> dict[str, int]:
-    """Return the first rows and the sum of the rest, so that the table adds up to the total."""
-    first = dict(list(found.items())[:MAX_ROWS])
-    rest = sum(found.values()) - sum(first.values())
-    return {**first, "(rest)": rest} if rest else first
-
-
 def _title(total: int, own: list[SavedBytes], held: dict[str, int]) -> str:
     anyway = ", ".join(f"{size(count)} {_HELD.get(holder, holder)}" for holder, count in held.items())
     if not own:
         return f"what is kept for backward is held anyway: {anyway}"
-    op, most = next(iter(_by(_KEYS["op"], own).items()))
+    op, most = next(iter(bytes_by(KEYS["op"], own).items()))
     text = f"{size(total)} are kept for backward, {size(most)} of them by {op}"
     return f"{text}; what else is saved is held anyway ({anyway})" if anyway else text
 

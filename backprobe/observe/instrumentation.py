@@ -133,7 +133,6 @@ class Instrumentation:
         if self._dynamo.active:
             self._hide()
         private.show_backward(eye)
-        self._calls.left_to_engine = False
         self._record_from_here()
         self.on = True
 
@@ -173,12 +172,13 @@ class Instrumentation:
         engine_calls.unlisten(self._hidden_call)
         private.unshow_backward(self._eye)
         self._eye.drop()
-        self.on = self._eye.idle = False
+        self.on = self._eye.idle = self._calls.left_to_engine = False
         self._modules.stop()
 
     def _idle(self) -> None:
         private.unshow_backward(self._eye)
         self.on, self._eye.idle = False, True
+        self._calls.left_to_engine = False
         self._modules.idle()
 
 

@@ -116,16 +116,24 @@ class Reading:
         )
 
 
-def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
-    """Read the saved tensors of the nodes of `graph`, without unpacking: Note [Nothing is unpacked]."""
-    nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
-    storages = Storages()
-    for i in sorted(range(len(nodes)), key=seqs.__getitem__):
-        if plan.names[i] != ACCUMULATE:
+def storages_of(graph: LiveGraph, holders: Holders) -> tuple[Storages, dict[int, tuple[str, str]]]:
+    """Return the storages that the nodes of `graph` have saved, and kind and name of the other holder of each, by key;
+    two empty strings if only the graph holds it. Nothing is unpacked: Note [Nothing is unpacked].
+    """
+    nodes, storages = graph.nodes, Storages()
+    for i in sorted(range(len(nodes)), key=graph.seqs.__getitem__):
+        if graph.plan.names[i] != ACCUMULATE:
             storages.add(i, nodes[i])
     holders.look(nodes)
     holders.other_graphs(nodes, set(storages.found))
-    held = {key: holders.of(key, found) for key, found in storages.found.items()}  # before anything else refers to them
+    # Before anything else refers to them.
+    return storages, {key: holders.of(key, found) for key, found in storages.found.items()}
+
+
+def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
+    """Read the saved tensors of the nodes of `graph`."""
+    nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
+    storages, held = storages_of(graph, holders)
     places, rows, calls = origins.find(seqs)
     modules = [_module(places[row], calls) for row in rows]
     entries = [

@@ -176,14 +176,7 @@ class Frames:
 
     def spot_at(self, file: str, line: int) -> CodeLocation | None:
         """Return a place on a line of the user's code that was met, or that a module of `file` defines."""
-        codes = self.users_codes() + code_of_modules((file,))
-        for code in codes:  # grows as we go
-            codes += [c for c in code.co_consts if isinstance(c, CodeType)]
-            if code.co_filename == file:
-                for begin, _, at in code.co_lines():
-                    if at == line:
-                        return code, begin
-        return None
+        return _spot_in(self.users_codes(), file, line) or _spot_in(code_of_modules((file,)), file, line)
 
     def inside(self, stack: Stack | None) -> tuple[Site, ...]:
         """Return the library lines of `stack`, the innermost last."""
@@ -222,3 +215,14 @@ class Frames:
                 last = site_at(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name)
             traceback = traceback.tb_next
         return last
+
+
+def _spot_in(codes: list[CodeType], file: str, line: int) -> CodeLocation | None:
+    """Return a place on a line of one of `codes`, or of code nested in them."""
+    for code in codes:  # grows as we go
+        codes += [c for c in code.co_consts if isinstance(c, CodeType)]
+        if code.co_filename == file:
+            for begin, _, at in code.co_lines():
+                if at == line:
+                    return code, begin
+    return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ...graphs.plan import ACCUMULATE
 from ...records import FailedAllocation
 from ...saved_memory.holders import Holders
-from ...saved_memory.storages import Storages
+from ...saved_memory.reading import storages_of
 from ...torch_internals import private, storage_ids
+from ...torch_internals.walk import LiveGraph
 from ...torch_texts import WANTED
 from ..forward.naming import Naming
 from .calls import ActiveBackward
@@ -28,7 +28,7 @@ def failed_allocation(text: str, running: ActiveBackward, names: Naming, frame: 
     """
     models = [model for root in names.modules.roots if (model := root.ref()) is not None]
     with private.unseen():
-        saved = _saved(running, Holders(frame, names.frames, models))
+        saved = _saved(running.graph, Holders(frame, names.frames, models))
     parameters = {id(p): p for model in models for p in model.parameters()}.values()
     return FailedAllocation(
         wanted_bytes(text),
@@ -46,18 +46,13 @@ def wanted_bytes(text: str) -> int | None:
     return round(float(match["count"]) * _UNITS[match["unit"]])
 
 
-def _saved(running: ActiveBackward, holders: Holders) -> tuple[tuple[int, int], ...]:
-    graph, storages = running.graph, Storages()
-    for i in sorted(range(len(graph.nodes)), key=graph.seqs.__getitem__):
-        if graph.plan.names[i] != ACCUMULATE:
-            storages.add(i, graph.nodes[i])
-    holders.look(graph.nodes)
-    holders.other_graphs(graph.nodes, set(storages.found))
-    held: Counter[int] = Counter()
-    for key, found in storages.found.items():
-        if not holders.of(key, found)[0]:
-            held[found.first] += found.storage.nbytes()
-    return tuple(held.most_common())
+def _saved(graph: LiveGraph, holders: Holders) -> tuple[tuple[int, int], ...]:
+    storages, held = storages_of(graph, holders)
+    found: Counter[int] = Counter()
+    for key, storage in storages.found.items():
+        if not held[key][0]:
+            found[storage.first] += storage.storage.nbytes()
+    return tuple(found.most_common())
 
 
 def _bytes(tensors: Any) -> int:

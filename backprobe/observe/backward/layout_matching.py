@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
 from ...ops import info
@@ -58,11 +58,7 @@ def from_new_lines(
     for i, name in names.items():
         stem = _stem_of(name)
         if stem not in places:
-            fits = ((spot, op) for spot, ops in lines for op in ops if _makes(op, stem))
-            places[stem] = next(fits, None) or (
-                _only_line(stem, frames) or (lines[0][0] if len(lines) == 1 else None),
-                stem,
-            )
+            places[stem] = _place_of(stem, lines, frames)
         spot, op = places[stem]
         if spot is not None:
             if op.endswith(".apply") or name.endswith("Backward"):  # names of torch's own nodes end with a number
@@ -71,16 +67,26 @@ def from_new_lines(
     return made
 
 
-def _only_line(stem: str, frames: Frames) -> CodeLocation | None:
-    """Return the place of the only line of the user's files that calls an operation `stem`; ``None`` if there is none
-    or more than one.
+def _place_of(stem: str, new: list[tuple[CodeLocation, list[str]]], frames: Frames) -> tuple[CodeLocation | None, str]:
+    """Return the likeliest place of an operation `stem`, and what the operation is called there.
+
+    :param new: new lines, with the operations on each.
     """
-    found: set[tuple[str, int]] = set()
+    for spot, ops in new:
+        for op in ops:
+            if _makes(op, stem):
+                return spot, op
+    everywhere = set(_lines_with(stem, frames))
+    only = frames.spot_at(*everywhere.pop()) if len(everywhere) == 1 else None
+    return only or (new[0][0] if len(new) == 1 else None), stem
+
+
+def _lines_with(stem: str, frames: Frames) -> Iterator[tuple[str, int]]:
+    """Yield the lines of the user's files that call an operation `stem`: file and line."""
     for file in frames.users_files():
         for op, lines in lines_with_operations(file).items():
             if _makes(op, stem):
-                found.update((file, line) for line in lines)
-    return frames.spot_at(*found.pop()) if len(found) == 1 else None
+                yield from ((file, line) for line in lines)
 
 
 def from_lines_that_ran(
@@ -151,11 +157,11 @@ def candidate_lines(name: str, entries: Iterable[Entry], frames: Frames, most: i
         if site is not None:
             found.setdefault((site.file, site.line), site)
     stem = _stem_of(name)
-    for file in frames.users_files():
-        for op, lines in lines_with_operations(file).items():
-            for line in lines if _makes(op, stem) and len(found) < most else ():
-                if (file, line) not in found:
-                    found[file, line] = frames.site(frames.spot_at(file, line)) or site_at(file, line, "<module>")
+    for file, line in _lines_with(stem, frames):
+        if len(found) >= most:
+            break
+        if (file, line) not in found:
+            found[file, line] = frames.site(frames.spot_at(file, line)) or site_at(file, line, "<module>")
     return tuple(found.values())[:most]
 
 
