@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
+from allocating import WANTED, Allocates
 from handmade import kinds, only
 from torch import nn
 
 import backprobe
 from backprobe.observe.backward.failed_allocations import wanted_bytes
 
-WANTED = 1 << 46
 BATCH, WIDTH = 64, 256
 #: Bytes of a batch of hidden values in float32. They exceed what a session holds itself in closely inspected steps.
 HIDDEN = BATCH * WIDTH * 4
-
-
-class Allocates(torch.autograd.Function):
-    """Asks for more memory than there is, in its backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        return grad + torch.empty(WANTED // 4)[: grad.numel()].view_as(grad)
 
 
 def trained(fails_in: int, steps: int) -> list[torch.Tensor]:

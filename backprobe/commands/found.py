@@ -26,7 +26,7 @@ def file_of(script: str) -> str:
     """
     found = script if os.path.exists(script) or os.sep in script else shutil.which(script) or script
     if not os.path.isfile(found) or not os.access(found, os.R_OK) or zipfile.is_zipfile(found):
-        return found  # Python itself reports what is wrong, if anything is; a pipe can be read only once
+        return found  # leave it to Python, which reports errors itself: a pipe can be read only once
     with open(found, "rb") as file:
         head = file.read(500)
     python = next((match for pattern in _PYTHONS if (match := pattern.match(head))), None)

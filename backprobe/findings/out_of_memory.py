@@ -9,7 +9,7 @@ from .saved_bytes import KEYS, bytes_by, lines_by_bytes, table
 
 #: The most lines named as sites.
 MAX_SITES = 5
-#: The request is the mistake if it is more than so many times as large as what the step holds.
+#: The size of the request, as a multiple of what the step holds, above which the request is the mistake.
 TOO_LARGE = 4
 
 

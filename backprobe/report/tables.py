@@ -149,7 +149,7 @@ class Parameters(Order):
         rows = []
         for name in self.names:
             fact = self._facts.get(name)
-            if fact is None:  # of a run of an older format: its shape was not noted
+            if fact is None:  # its shape was not recorded
                 fact = FreeParameter(name, (-1,), True, 0, False, None)
             rows.append(
                 {
