@@ -112,7 +112,11 @@ def test_models_tensors_and_graphs_are_let_go() -> None:
 
 
 def test_memory_does_not_grow() -> None:
-    """Tensors that are alive between steps: as many after fifty as after ten."""
+    """A leak makes every later count of live tensors larger than every earlier one.
+
+    Counts may go up and down: losses that wait for the next fetch are alive, as many as
+    there were steps since the last one.
+    """
 
     def alive():
         gc.collect()
@@ -122,11 +126,11 @@ def test_memory_does_not_grow() -> None:
     session, _ = watched()
     session.start()
     counts = []
-    for _ in range(5):
+    for _ in range(8):
         train(model, 10)
         counts.append(alive())
     session.stop()
-    assert len(set(counts[1:])) == 1
+    assert min(counts[4:]) <= max(counts[:4]), counts
 
 
 CHAIN = """
