@@ -12,6 +12,7 @@ import subprocess
 import sys
 import types
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +119,7 @@ BROKEN = {
     "views": [("torch.Tensor._base", property(lambda self: None))],
     "hooks of tensors": [("torch.Tensor._backward_hooks", property(lambda self: None))],
     "weak references to tensors": [("backprobe.torch_internals.references.tensor_ref", lambda tensor: lambda: None)],
+    "tensors that are swapped": [("torch.utils.weakref", weakref)],
     "memory of tensors": [("torch._C._storage_Use_Count", lambda data: 1)],
     "parts of sparse tensors": [("torch.Tensor._indices", torch.Tensor._values)],
     "norms of many tensors at once": [("torch._foreach_norm", lambda tensors: [t.sum() for t in tensors])],

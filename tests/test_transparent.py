@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import weakref
 
 import pytest
 import torch
@@ -159,6 +160,31 @@ def batched():
     return step
 
 
+def parameters_swapped():
+    """``Module.to`` and ``load_state_dict`` that give parameters new content instead of new data."""
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), torch.randn(5, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    swaps = iter((None, lambda: model.to(torch.float64), None, lambda: model.load_state_dict(dict(model.state_dict()))))
+
+    def step():
+        optimizer.zero_grad()
+        value = model(x.to(model[0].weight.dtype)).square().mean()
+        value.backward()
+        optimizer.step()
+        found = [value.detach(), grads(model), [p.detach().clone() for p in model.parameters()]]
+        swap = next(swaps, None)
+        del value
+        if swap is not None:
+            torch.__future__.set_swap_module_params_on_conversion(True)
+            try:
+                swap()
+            finally:
+                torch.__future__.set_swap_module_params_on_conversion(False)
+        return found
+
+    return step
+
+
 def functional():
     def step():
         x = torch.arange(3.0)
@@ -254,7 +280,7 @@ MAKERS = {
     for f in (
         *(mlp, convnet, transformer, lstm, tied, shared_nodes_and_two_roots, in_place, custom_function),
         *(double_backward, only_some_inputs, batched, functional, hooks_that_change, sparse, complex_values),
-        *(autocast, accumulation, lbfgs),
+        *(autocast, accumulation, lbfgs, parameters_swapped),
     )
 } | {"checkpoint_reentrant": checkpointed(True), "checkpoint": checkpointed(False)}
 
@@ -278,6 +304,15 @@ def test_every_detail_of_the_node_records_holds(name: str) -> None:
                 assert run.grad_outputs[0].norm is not None
         orders = sorted(r.order for r in call.nodes if r.order is not None)
         assert orders == list(range(len(orders)))
+
+
+def test_a_swap_of_tensors_respects_weak_references_of_others() -> None:
+    first, second = torch.ones(2), torch.zeros(2)
+    ref = weakref.ref(first)
+    with backprobe.trace(), pytest.raises(RuntimeError, match="Cannot swap t1 because it has weakref"):
+        torch.utils.swap_tensors(first, second)
+    assert ref() is first
+    assert first.tolist() == [1, 1]
 
 
 def test_errors_are_the_same() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
+import threading
 import weakref
 from typing import Any
 
@@ -33,6 +35,52 @@ def test_a_backward_that_is_compiled_as_a_whole_is_left_alone() -> None:
     alone = gradient()
     with stepped():
         assert same(gradient(), alone)
+
+
+def test_the_numbers_of_backward_calls_rise_by_one() -> None:
+    """In a process with one thread; with more of them a call takes another number (a known difference)."""
+    script = """
+import torch, backprobe
+x, numbers = torch.ones(2, requires_grad=True), []
+with backprobe.breakpoint_backward(action=lambda stop: "node"):
+    for _ in range(3):
+        y = x.exp()
+        y.register_hook(lambda grad: numbers.append(torch._C._current_graph_task_id()))
+        y.sum().backward()
+print([b - a for a, b in zip(numbers, numbers[1:])])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[1, 1]"
+
+
+def test_a_call_of_another_thread_over_the_same_nodes_is_not_taken_for_ours() -> None:
+    """The other call began earlier, waits in a hook while ours runs, and goes on after it."""
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    began, goes_on = threading.Event(), threading.Event()
+
+    def wait(grad: torch.Tensor) -> None:
+        if threading.current_thread() is other:
+            began.set()
+            assert goes_on.wait(60)
+
+    y.register_hook(wait)
+    other = threading.Thread(target=lambda: torch.autograd.grad(y.sum(), x, retain_graph=True))
+    other.start()
+    assert began.wait(60)
+    stops = []
+
+    def action(stop: Any) -> str:
+        stops.append((stop.phase, stop.node.name))
+        if len(stops) == 2:
+            goes_on.set()
+            other.join(60)
+        return "node"
+
+    with backprobe.breakpoint_backward(action=action):
+        y.sum().backward()
+    assert not other.is_alive()
+    assert stops == [("before", name) for name in ("SumBackward0", "ExpBackward0", "AccumulateGrad")]
 
 
 class Deep(Function):

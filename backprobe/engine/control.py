@@ -1,8 +1,8 @@
 """Hooks on one backward call: they report each node to the ``StopController``, and wait if it decides to stop.
 
 Note [Hooks of one call]: A hook reacts only to its own call. A backward that a user's hook runs over the same nodes has
-another, higher number (``private.graph_task``); a call that began earlier, in another thread, has a lower number than
-one that we start just before.
+another, higher number (``private.graph_task``). A call that began earlier, in another thread or around ours, has a
+lower one: if there can be such a call, a tiny one that we start just before gives the limit.
 
 Note [Holding incoming gradients]: The incoming gradients are held while their node runs, so that they can be inspected
 if it raises. This does not apply to an accumulator, which would then have to copy them.
@@ -61,7 +61,7 @@ class Control:
         self.running: int | None = None
         self._incoming: Any = None
         self._number = -1
-        self._before = private.last_graph_task()
+        self._before = private.last_earlier_graph_task()
         self._hooks = private.NodeHooks()
         #: The bound hooks, kept because they are identified by object.
         self._before_hook, self._after_hook = self.before, self.after
@@ -230,7 +230,7 @@ class Control:
         pilot.journal.restore()
         pilot.resume, pilot.reported_error = CONTINUE, None
         self.running, self._incoming, self._number = None, None, -1
-        self._before = private.last_graph_task()
+        self._before = private.last_earlier_graph_task()
         self._leave.clear()
         self.graph.ran.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,14 @@ def last_graph_task() -> int:
     except RuntimeError:
         pass
     return found[-1]
+
+
+def last_earlier_graph_task() -> int:
+    """Return a graph task id that no running call exceeds, and every later call does; -1 if no call can be running.
+
+    On the only Python thread, outside any backward, none is. Otherwise ``last_graph_task`` takes an id.
+    """
+    return last_graph_task() if in_backward() or len(sys._current_frames()) > 1 else -1
 
 
 def gradient_edge(tensor: torch.Tensor) -> GradientEdge:

@@ -23,15 +23,29 @@ def _holds() -> bool:
     return view is not None and sys.getrefcount(tensor) > before
 
 
-class _Fixed(weakref.ref):
-    """A weak reference to a tensor that is safe on older torch."""
+class TensorRef(weakref.ref):
+    """A weak reference to a tensor; one object for each tensor.
+
+    Note [Swapped tensors]: ``torch.utils.swap_tensors``, and so ``Module.to`` and ``load_state_dict`` of models whose
+    parameters are wrapper subclasses, refuses a tensor that has weak references. After a swap a reference to the Python
+    object still leads to the same parameter. So that function does not see references of this class; it sees all
+    others.
+    """
 
     __slots__ = ()
 
-    def __new__(cls, tensor: Any) -> _Fixed:
+    def __new__(cls, tensor: Any) -> TensorRef:
         """Return the same reference for the same tensor, as ``weakref.ref`` does."""
-        known = next((r for r in weakref.getweakrefs(tensor) if type(r) is cls), None)
-        return known if known is not None else super().__new__(cls, tensor)
+        for known in weakref.getweakrefs(tensor):
+            if type(known) is cls:
+                return known
+        return super().__new__(cls, tensor)
+
+
+class _Fixed(TensorRef):
+    """A weak reference to a tensor that is safe on older torch."""
+
+    __slots__ = ()
 
     def __call__(self) -> Any:
         tensor = super().__call__()
@@ -40,8 +54,22 @@ class _Fixed(weakref.ref):
         return tensor
 
 
+class _OthersReferences:
+    """The module ``weakref``, as ``torch.utils.swap_tensors`` sees it: Note [Swapped tensors]."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(weakref, name)
+
+    @staticmethod
+    def getweakrefs(tensor: Any) -> list[weakref.ref[Any]]:
+        """Return the weak references to `tensor` that are not backprobe's."""
+        return [one for one in weakref.getweakrefs(tensor) if not isinstance(one, TensorRef)]
+
+
 _REFERS = _holds()
-tensor_ref: type[weakref.ref[Any]] = weakref.ref if _REFERS else _Fixed
+tensor_ref: type[TensorRef] = TensorRef if _REFERS else _Fixed
+if vars(torch.utils).get("weakref") is weakref:
+    torch.utils.weakref = _OthersReferences()  # type: ignore[attr-defined]
 
 
 def tensors_alive(generation: int | None = None) -> list[torch.Tensor]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -247,7 +246,7 @@ class TapeMode(TorchDispatchMode):
                 found = self.known[hashed] = len(self.known)
                 self.fresh.append(print_of(values, hashed))
             self.space.offer(hashed, values, first)
-        self._read[id(tensor)] = (weakref.ref(tensor), found, self.count, key)
+        self._read[id(tensor)] = (private.tensor_ref(tensor), found, self.count, key)
         return found
 
     def _place(self, frame: Any, backward: bool) -> tuple[Site | None, Site | None]:

@@ -87,6 +87,21 @@ def weak() -> None:
 
 
 @fact(
+    "tensors that are swapped",
+    "models whose parameters are wrapper subclasses cannot be converted while they are observed",
+    "",
+)
+def swapped() -> None:
+    x, other = _plain(), torch.zeros(3, device="cpu")
+    ref = references.tensor_ref(x)
+    try:
+        torch.utils.swap_tensors(x, other)
+    except RuntimeError as e:
+        expect(False, str(e))
+    expect(ref() is x and not bool(torch.any(x)), "a weak reference leads to another tensor after a swap")
+
+
+@fact(
     "memory of tensors",
     "what a graph keeps cannot be counted by storage, nor who else holds it",
     "_cdata _storage_Use_Count",
