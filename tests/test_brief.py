@@ -421,7 +421,7 @@ def test_a_script_that_ends_in_the_midst_of_them_loses_none(brief: None) -> None
 
 
 def test_they_are_told_of_where_that_can_be_paid() -> None:
-    for length, told in ((1e-4, False), (0.02, True)):
+    for length, told in ((5e-5, False), (1e-3, True)):
         budget = Budget(0.05)
         for _ in range(50):
             budget.step_over(length + 1e-3, 1e-3, False, False)

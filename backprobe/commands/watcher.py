@@ -34,7 +34,7 @@ from ..observe.sinks.plugin import Plugged, about
 from ..observe.sinks.tracker import Tracked
 from ..privacy import masked_arguments
 from ..process_clock import Moment, Startup
-from ..records import Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
+from ..records import BriefSteps, Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
 from ..store.job import goes_on, is_run, job_of, load_run
 from ..store.parts import locked, read_parts, write_seen
 from ..store.reader import open_run
@@ -267,6 +267,15 @@ class Watcher:
         self._sinks.step(step, session)
         if self._part is not None:
             self._part.step(step)
+        self._step_shown(session)
+
+    def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        self._sinks.brief_steps(steps, session)
+        if self._part is not None:
+            self._part.brief_steps(steps)
+        self._step_shown(session)
+
+    def _step_shown(self, session: Session) -> None:
         if not self.options.quiet and not self._me.rank:
             self._progress(session)
 

@@ -17,7 +17,7 @@ from typing import Any
 from torch.optim import optimizer as optim
 
 from ..findings.levels import Alarm, Monitor, finding_of
-from ..records import Finding, FindingSite, Measured, Step, Unseen
+from ..records import BriefSteps, Finding, FindingSite, Measured, Step, Unseen
 from ..terminal import say
 from ..torch_internals import private
 from ..torch_internals.uncompiled import dynamo_passthrough
@@ -63,6 +63,9 @@ class AlarmDispatcher(Tracker):
         """Ignore single backward calls."""
 
     def step(self, step: Step, session: Session) -> None:
+        """Ignore steps."""
+
+    def brief_steps(self, steps: BriefSteps, session: Session) -> None:
         """Ignore steps."""
 
     def measured(self, measured: Measured) -> None:

@@ -69,9 +69,6 @@ class Tracker:
     def step_over(self, step: Step) -> None:
         """A step is over."""
 
-    def brief_step(self, step: Step) -> None:
-        """A fast-path step is over; it is earlier than the running step (Note [Brief steps])."""
-
     def look_begins(self, step: int) -> None:
         """The statistics of `step` are about to be measured: its optimizer is about to step."""
 

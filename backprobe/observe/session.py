@@ -6,14 +6,14 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 
 from ..process_clock import Startup
-from ..records import Facts, Measured, Step, Stopped, Unseen, Watched
+from ..records import BriefSteps, Facts, Measured, Step, Stopped, Unseen, Watched
 from ..source.excerpts import sources
 from ..source.frames import CodeLocation, Frames
 from ..source.new_lines import FirstRuns
@@ -41,6 +41,7 @@ from .forward.torch_call_recorder import TorchCallRecorder
 from .forward.values import ForwardValues
 from .forward.writes import WriteLog
 from .instrumentation import Instrumentation
+from .schedule.brief_steps import pass_brief
 from .schedule.budget import FREE, Budget
 from .schedule.cost import Cost, Took
 from .schedule.inspection_schedule import CLOSE, InspectionSchedule
@@ -358,10 +359,9 @@ class Session:
     def _tell(self, mine: float) -> None:
         """Pass on records of fast-path steps; backprobe took `mine` seconds of each."""
         mark = self.events.own.begin()
-        steps = self._steps.have_passed(mine)
-        for step, away in steps:
-            self._handing.waits(step, list(away))
-            self.events.tell("brief_step", step)
+        steps, away = self._steps.have_passed(mine)
+        if steps:
+            self._handing.brief_steps(steps, away)
         seconds = self.events.own.since(mark)
         if steps:
             self.budget.telling(len(steps), seconds)
@@ -578,4 +578,20 @@ class _Handing:
         self._steps.append(step)
         self._hand()
 
-    brief_step = step_over
+    def brief_steps(self, steps: BriefSteps, away: Mapping[int, Sequence[Any]]) -> None:
+        """Pass on fast-path steps, which are earlier than the running step (Note [Brief steps]).
+
+        :param away: by step, the losses that are on an accelerator.
+        """
+        try:
+            if away or self._steps:
+                for step in steps:
+                    self.waits(step, list(away.get(step.index, ())))
+                    self.step_over(step)
+                return
+            if self._losses is not None:
+                for step in steps:
+                    self._losses.add(step)
+            pass_brief(self._sink, steps, self._session)
+        except Exception as error:
+            self._session.events.fault(self, error)

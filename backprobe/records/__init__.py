@@ -53,7 +53,7 @@ from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaSta
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .statistics import Measured
-from .steps import OptimizerSeen, ParameterStat, Step
+from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
 
@@ -68,6 +68,7 @@ __all__ = [
     "BadOp",
     "BadValues",
     "Born",
+    "BriefSteps",
     "Collective",
     "CompiledRegion",
     "CompiledWrong",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .places import Site
@@ -44,6 +45,49 @@ class Step:
     resident: int | None = None
     allocated: int | None = None
     graphs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BriefSteps:
+    """Steps in a row of which little is known, in columns: a run of very short steps has millions of them.
+
+    The fields are those of ``Step``; each column has one entry for each step.
+
+    :ivar first: the number of the first step.
+    :ivar watching: seconds that measuring took in each step; no more than the step itself took.
+    :ivar counts: the number of backward calls.
+    :ivar backwards: the numbers of all these calls, one step after the other.
+    :ivar losses: the loss; of no meaning where ``calls`` is 0.
+    """
+
+    first: int
+    watching: float
+    graphs: int
+    seconds: Sequence[float]
+    losses: Sequence[float]
+    calls: Sequence[int]
+    scales: Sequence[float]
+    counts: Sequence[int]
+    backwards: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def __iter__(self) -> Iterator[Step]:
+        """Iterate over the steps."""
+        return self.last(len(self))
+
+    def last(self, count: int) -> Iterator[Step]:
+        """Iterate over the last `count` steps, or all if there are fewer."""
+        since = max(len(self) - count, 0)
+        begin = sum(self.counts[:since])
+        for at in range(since, len(self)):
+            seconds, calls, end = self.seconds[at], self.calls[at], begin + self.counts[at]
+            loss, watching = (self.losses[at] if calls else None), min(self.watching, seconds)
+            numbers, begin = tuple(self.backwards[begin:end]), end
+            yield Step(
+                *(self.first + at, seconds, loss, numbers, (), watching, calls, self.scales[at]), graphs=self.graphs
+            )
 
 
 @record

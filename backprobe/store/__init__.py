@@ -5,7 +5,7 @@
 #: A new field of a record, with a default, does not change the version: a file names the fields of its records, and a
 #: reader ignores unknown ones. The version changes if a table changes, or if a field gets another meaning. The keys
 #: ``format`` and ``backprobe`` of the table ``info`` are the same in every format.
-FORMAT = 2
+FORMAT = 3
 #: The mode of a run's folder: only its owner can read it.
 PRIVATE = 0o700
 #: The file in a run's folder.

@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..packed_calls import Layout, Measured, Signature
-from ..records import ACCUMULATE_SEQ, Node, Site
+from ..records import ACCUMULATE_SEQ, BriefSteps, Node, Site
 from .codec import Decoder, check_name, to_plain
 
 #: The most inputs or outputs of a node: readers do work for each number below the highest.
 MAX_SLOTS = 1 << 20
+#: The most steps, and backward calls, in a stretch of brief steps.
+MAX_BRIEF_CALLS = 1 << 22
 _MEASURED = ("node", "number", "slot", "kind")
+
+
+#: The columns of ``BriefSteps`` with one value for each step, and the types of their values.
+_BRIEF = {"seconds": "f", "losses": "d", "calls": "i", "scales": "d", "counts": "i"}
+#: ``watching`` and ``graphs`` of ``BriefSteps``, and the length of each column as it is stored.
+_BRIEF_HEAD = struct.Struct(f"<dq{len(_BRIEF) + 1}q")
+
+
+def brief_data(steps: BriefSteps) -> bytes:
+    """Encode `steps`, all but their number and the number of the first.
+
+    A column of equal values is stored as one value, and so are the numbers of backward calls if none is left out.
+    """
+    columns = []
+    for name, code in _BRIEF.items():
+        column = array(code, getattr(steps, name))
+        columns.append(column[:1] if column.count(column[0]) == len(column) else column)
+    numbers = array("q", steps.backwards)
+    in_a_row = len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1
+    columns.append(numbers[:1] if in_a_row else numbers)
+    head = _BRIEF_HEAD.pack(steps.watching, steps.graphs, *map(len, columns))
+    return b"".join([head, *(column.tobytes() for column in columns)])
+
+
+def brief_from(first: int, count: int, data: bytes) -> BriefSteps:
+    """Decode the `count` steps that ``brief_data`` encoded, beginning with number `first`.
+
+    :raises ValueError, struct.error: `data` holds no such steps.
+    """
+    if count > MAX_BRIEF_CALLS:
+        raise ValueError(f"a stretch of {count} steps")
+    watching, graphs, *lengths = _BRIEF_HEAD.unpack(data[: _BRIEF_HEAD.size])
+    at, columns = _BRIEF_HEAD.size, []
+    for code, length in zip((*_BRIEF.values(), "q"), lengths, strict=True):
+        column = array(code)
+        end = at + length * column.itemsize
+        if not at <= end <= len(data):
+            raise ValueError(f"a stretch of {count} steps has {len(data)} bytes")
+        column.frombytes(data[at:end])
+        columns.append(column)
+        at = end
+    found: dict[str, array[Any]] = {}
+    for name, column in zip(_BRIEF, columns, strict=False):
+        found[name] = column * count if len(column) == 1 else column
+        if len(found[name]) != count:
+            raise ValueError(f"a stretch of {count} steps has {len(column)} {name}")
+    calls, numbers = sum(found["counts"]), columns[-1]
+    if len(numbers) == 1 < calls <= MAX_BRIEF_CALLS:
+        numbers = array("q", range(numbers[0], numbers[0] + calls))
+    if len(numbers) != calls or min(found["counts"], default=0) < 0:
+        raise ValueError(f"a stretch of {count} steps has {len(numbers)} backward calls")
+    return BriefSteps(first, watching, graphs, backwards=numbers, **found)
 
 
 def layout_plain(layout: Layout, texts: bool = True) -> dict[str, Any]:

@@ -7,7 +7,9 @@ import json
 import sqlite3
 import typing
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +22,7 @@ from ..records import BackwardCall, BadValues, Finding, Measured, ModuleCall, No
 from ..traces import Shown, StepRow, Trace, TracedStep
 from . import FILE, FORMAT
 from .codec import Decoder, check_name
-from .columns import layout_from, signature_from
+from .columns import brief_from, layout_from, signature_from
 from .facts import facts_from
 from .opening import check_tables, connect
 from .settled import needs_room, settled
@@ -154,6 +156,11 @@ class _Sized(Generic[T]):
         return sum(map(self._size, self._kept.values()))
 
 
+def _row(step: Step, names: Sequence[str] = (), values: Sequence[float] = ()) -> StepRow:
+    held = step.resident, step.allocated, step.graphs, step.watching
+    return StepRow(step.index, step.seconds, step.loss, names, values, step.calls, step.scale, *held)
+
+
 class StoredSteps(Shown, Sequence[TracedStep]):
     """The steps of a run on disk.
 
@@ -162,12 +169,13 @@ class StoredSteps(Shown, Sequence[TracedStep]):
 
     def __init__(self, tables: Tables, decoder: Decoder, file: Path) -> None:
         self._tables, self._decode, self._file = tables, decoder, file
-        self._ids = tables.numbers()
+        self._ids, self._stretches = tables.numbers(), tables.stretches()
         if not all(type(number) is int for number in self._ids):
             raise ValueError("a step has no number")
         self._layout = _Sized(self._read_layout, lambda layout: len(layout.nodes))
         self._signature = _Sized(self._read_signature, lambda signature: len(signature.out) + len(signature.came))
         self._names = _Sized(self._read_names, len)
+        self._brief = _Sized(self._read_brief, len)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -181,6 +189,9 @@ class StoredSteps(Shown, Sequence[TracedStep]):
         return TracedStep(step, StoredCalls(self, number), lambda: self.module_calls(trail))
 
     def _step(self, number: int) -> tuple[Step, int | None]:
+        brief = self._brief_step(number)
+        if brief is not None:
+            return brief, None
         row = self._tables.step(number)
         if row is None:  # the step during which the run was killed
             return Step(number, 0.0, None, ()), None
@@ -188,6 +199,17 @@ class StoredSteps(Shown, Sequence[TracedStep]):
         triples = zip(values[0::3], values[1::3], values[2::3], strict=True)
         stats = (ParameterStat(name, *of) for name, of in zip(self._names(row.names), triples, strict=False))
         return dataclasses.replace(self._decode(Step, row.head), parameters=tuple(stats)), row.trail
+
+    def _brief_step(self, number: int) -> Step | None:
+        """Return the step `number` if it is one of a stretch of brief steps."""
+        at = bisect_right(self._stretches, number, key=itemgetter(0)) - 1
+        if at < 0 or number >= sum(self._stretches[at]):
+            return None
+        first = self._stretches[at][0]
+        return self._brief(first)[number - first]
+
+    def _read_brief(self, first: int) -> list[Step]:
+        return list(brief_from(first, *self._tables.stretch(first)))
 
     def close(self) -> None:
         self._tables.db.close()
@@ -206,14 +228,15 @@ class StoredSteps(Shown, Sequence[TracedStep]):
         """Iterate over the numbers of steps; see ``Trace.step_rows``."""
         for number in self._ids[first:end]:
             with reading(self._file):
-                row = self._tables.step(number)
-                if row is None:
+                brief = self._brief_step(number)
+                row = self._tables.step(number) if brief is None else None
+                if brief is not None:
+                    found = _row(brief)
+                elif row is None:
                     found = StepRow(number, 0.0, None, (), ())
                 else:
-                    step = self._decode(Step, row.head)
-                    names, values = self._names(row.names), array("d", row.parameters)
-                    held = step.resident, step.allocated, step.graphs, step.watching
-                    found = StepRow(number, step.seconds, step.loss, names, values, step.calls, step.scale, *held)
+                    values = array("d", row.parameters)
+                    found = _row(self._decode(Step, row.head), self._names(row.names), values)
             yield found
 
     def statistics(self, after: int = -1) -> list[Measured]:

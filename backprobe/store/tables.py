@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ TABLES = {
     "records": "(kind text primary key, data blob, crc integer) without rowid",
     **dict.fromkeys(("layouts", "signatures", "trails", "names"), "(id integer primary key, data blob, crc integer)"),
     "steps": "(id integer primary key, head text, names integer, parameters blob, trail integer, crc integer)",
+    "brief": "(id integer primary key, count integer, data blob, crc integer)",
     "statistics": "(id integer primary key, names integer, data blob, crc integer)",
     "backwards": "(id integer primary key, step integer, trouble integer, layout integer, signature integer, "
     "head text, apart text, norms blob, seconds blob, crc integer)",
@@ -31,7 +33,8 @@ TABLES = {
 #: Limits for one query: rows, bytes in them, and unpacked bytes of the records of the whole run. Steps are counted in
 #: millions, and each has a row.
 MAX_ROWS, MAX_ROWS_BYTES, MAX_RECORDS_BYTES = 50_000_000, 1 << 30, 256 << 20
-_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
+_WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+_DAMAGE = (*_WRONG, zlib.error, struct.error)
 #: Parts of SQLite's errors for a file that may be sound: another process locks it, it may not be opened, or was closed.
 _NOT_DAMAGE = ("database is locked", "unable to open database", "readonly database", "closed database")
 
@@ -132,7 +135,13 @@ class Tables:
 
     def numbers(self) -> list[int]:
         """Return the numbers of the steps that have data."""
-        found = [row[0] for row in bounded(self.db.execute("select id from steps order by id"))]
+        found = [row[0] for row in bounded(self.db.execute("select id from steps"))]
+        stretches = self.stretches()
+        if len(found) + sum(count for _, count in stretches) > MAX_ROWS:
+            raise ValueError("a run has more steps than can be")
+        for first, count in stretches:
+            found.extend(range(first, first + count))
+        found = sorted({*found})
         # A killed run: the backward calls of the unfinished step.
         last = found[-1] if found else -1
         query = "select distinct step from backwards where step > ? order by step"
@@ -141,6 +150,20 @@ class Tables:
     def step(self, number: int) -> StoredStep | None:
         row = self._row("steps", "id, head, names, parameters, trail", number)
         return None if row is None else StoredStep(json.loads(row[1]), *row[2:])
+
+    def stretches(self) -> list[tuple[int, int]]:
+        """Return the number of the first step of each stretch of brief steps, and how many steps it has; in order."""
+        found = list(bounded(self.db.execute("select id, count from brief order by id")))
+        if not all(type(value) is int and 0 <= value < 1 << 62 for row in found for value in row):
+            raise ValueError("a stretch of steps has no number")
+        return [(first, count) for first, count in found]
+
+    def stretch(self, first: int) -> tuple[int, bytes]:
+        """Return how many steps the stretch that begins with step `first` has, and its data."""
+        row = self._row("brief", "id, count, data", first)
+        if row is None:
+            raise LookupError(f"brief has no row {first}")
+        return row[1], row[2]
 
     def calls(self, step: int) -> list[StoredCall]:
         columns = "id, step, trouble, layout, signature, head, apart, norms, seconds"
@@ -152,8 +175,6 @@ class Tables:
 
     def statistics(self, after: int = -1) -> list[tuple[int, int, bytes]]:
         """Return step, number of the names, and single-precision values of the measured steps after `after`."""
-        if not self.db.execute("select 1 from sqlite_master where name = 'statistics'").fetchall():
-            return []  # a file written before statistics existed
         rows = self._rows("statistics", "id, names, data", "where id > ? order by id", (after,))
         return [tuple(row) for row in rows]  # type: ignore[misc]
 

@@ -21,11 +21,11 @@ from .. import __version__
 from ..errors import BackprobeError, StorageError
 from ..files import inside, replacing
 from ..packed_calls import Layout, Packed, PackedNodes, Signature, pack
-from ..records import BackwardCall, Facts, Finding, KeptBatch, Measured, ModuleCall, Step
+from ..records import BackwardCall, BriefSteps, Facts, Finding, KeptBatch, Measured, ModuleCall, Step
 from . import CODE, CRASH, FILE, FORMAT, PRIVATE, SEEN
 from .batches import file_of, is_batch
 from .codec import checksum, dumps, own_fields, squeeze, to_plain
-from .columns import layout_plain, signature_plain
+from .columns import brief_data, layout_plain, signature_plain
 from .facts import facts_plain
 from .tables import TABLES
 
@@ -171,6 +171,13 @@ class Writer:
         self.commit()
         if self._bytes > max(self.limit, self._thin_at):
             self._thin(step.index)
+
+    def brief_steps(self, steps: BriefSteps) -> None:
+        """Write steps that passed, in one row, and commit."""
+        data = brief_data(steps)
+        self._bytes += len(data) + 32
+        self._row("brief", steps.first, len(steps), data)
+        self.commit()
 
     def _names_of(self, names: tuple[str, ...]) -> int:
         number = self._names.get(names)

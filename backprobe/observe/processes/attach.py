@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...privacy import masked_arguments
 from ...process_clock import Moment, Startup
-from ...records import Measured, Replicas, Step
+from ...records import BriefSteps, Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
 from ...store.writer import Writer
@@ -205,6 +205,11 @@ class Child:
         self._begin_keeping()
         self._part.step(step)
         self._sinks.step(step, session)
+
+    def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        self._begin_keeping()
+        self._part.brief_steps(steps)
+        self._sinks.brief_steps(steps, session)
 
     def measured(self, measured: Measured) -> None:
         self._begin_keeping()

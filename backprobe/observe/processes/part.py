@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import NO_LINK
-from ...records import Finding, RankSeen, Site, Step
+from ...records import BriefSteps, Finding, RankSeen, Site, Step
 from ...store import CRASH
 from ...store.parts import claim, read_parts, write_seen
 from ...text import raised
@@ -77,6 +77,10 @@ class Part:
 
     def step(self, step: Step) -> None:
         self._loss = step.loss if step.loss is not None else self._loss
+
+    def brief_steps(self, steps: BriefSteps) -> None:
+        known = [loss for loss, calls in zip(steps.losses, steps.calls, strict=True) if calls]
+        self._loss = known[-1] if known else self._loss
 
     def save(self) -> None:
         """Write the progress of this process to its folder."""

@@ -28,10 +28,11 @@ These checks run at any cost: in steps shorter than a few tenths of a millisecon
 some steps are recorded all the same, fast-path steps are charged at most ``MOSTLY`` of the allowance. The number of
 fast-path steps in a row is randomised, too. They are counted, and the run reports the count.
 
-Note [Brief steps]: if steps are long enough to afford it (``TELL``), fast-path steps get a deferred record, written for
-a whole stretch at once from what was noted when each step ended: its seconds, its calls and its loss. Such a step costs
-a tenth to a fifth of an ordinary unrecorded step, and the savings pay for recorded ones. A stretch takes at most
-``WHILE`` seconds, because its steps are not visible to a reader of the run until it ends.
+Note [Brief steps]: if the budget covers it (``TELL``), fast-path steps get a deferred record, made for a whole stretch
+at once from what was noted when each step ended: its seconds, its calls and its loss. The steps of a stretch stay in
+columns (``BriefSteps``) until they are read; in a run folder they are one row. So such a record costs a few
+microseconds, and the budget covers it in nearly every run. A stretch takes at most ``WHILE`` seconds, because its steps
+are not visible to a reader of the run until it ends.
 
 Note [Bad losses in a row]: a run may go on for long after its loss became NaN, and each further step shows the same
 problem. So under a budget, ``IN_A_ROW`` backward calls in a row with a non-finite loss are explained. Later steps are
@@ -58,7 +59,7 @@ REST, MOSTLY = 0.5, 0.7
 #: one stretch of those.
 BRIEF, WHILE = 0.1, 0.5
 #: The part of the allowance for deferred records: keeping a loss is worth more than recording one more step's nodes.
-TELL = 0.25
+TELL = 0.5
 #: The share for unrecorded steps if no nodes are recorded and there is no budget.
 WATCH = 0.02
 #: The part of the allowance up to which fast-path steps check gradients.
@@ -97,8 +98,8 @@ class Budget:
         self.recorded = self.steps = 0
         #: How many steps took the fast path without a record, and how many got a deferred record.
         self.passed = self.told = 0
-        #: Seconds that a deferred record of one step takes.
-        self._telling = 2e-5
+        #: Of the latest deferred records: decayed sums of the seconds that they took, and of steps.
+        self._telling = 2e-3, 1000.0
         #: What is left of the seconds reserved for close inspections.
         self._kept = KEPT * FREE
         #: Mean seconds of a step without us; our seconds in an unrecorded step, and in a fast-path step.
@@ -228,7 +229,8 @@ class Budget:
 
     def tells(self) -> bool:
         """Return whether the allowance covers deferred records of fast-path steps."""
-        return self._floor is not None and self._telling <= TELL * self._floor * self._length
+        seconds, steps = self._telling
+        return self._floor is not None and seconds <= TELL * self._floor * self._length * steps
 
     def lets_pass(self, tells: bool = False, several: bool = False) -> int:
         """Return how many steps take the fast path after this one, which was not recorded.
@@ -260,7 +262,7 @@ class Budget:
         """Account for deferred records of `steps` fast-path steps, which took `seconds` to write."""
         self.told += steps
         self.passed -= steps
-        self._telling = _mean(self._telling, seconds / steps)
+        self._telling = 0.9 * self._telling[0] + seconds, 0.9 * self._telling[1] + steps
 
     def have_passed(self, steps: int, seconds: float, mine: float) -> None:
         """Account for `steps` fast-path steps, which took `seconds`, `mine` of them our own work."""

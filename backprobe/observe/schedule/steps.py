@@ -18,15 +18,16 @@ import os
 import threading
 import time
 import weakref
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import itemgetter
+from operator import itemgetter, sub
 from typing import Any
 
 from torch.optim import optimizer as optim
 
-from ...records import OptimizerSeen, Step
+from ...records import BriefSteps, OptimizerSeen, Step
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.memory_usage import allocated, resident
@@ -228,36 +229,45 @@ class StepWatch:
         elif self.noted:
             self._take_notes()
 
-    def have_passed(self, mine: float) -> list[tuple[Step, Sequence[Any]]]:
-        """Return the deferred records of the fast-path steps, each with the losses that are on an accelerator.
+    def have_passed(self, mine: float) -> tuple[BriefSteps | None, dict[int, Sequence[Any]]]:
+        """Return the deferred records of the fast-path steps; and by step, the losses that are on an accelerator.
 
         :param mine: seconds that recording took in each.
         """
-        (first, before, ends), calls, steps = self._stretch, self._take_notes(), []
-        if self.tells and first + len(ends) == self.index:
-            for index, end in enumerate(ends, first):
-                numbers, loss = calls.get(index, ((), NotedLoss()))
-                took = end - before
-                about = min(mine, took), loss.calls, loss.scale, None, None, self.graphs
-                steps.append((Step(index, took, loss.value, tuple(sorted(numbers)), (), *about), loss.away))
-                before = end
-        return steps
+        (first, before, ends), notes = self._stretch, self._take_notes()
+        size = len(ends)
+        away: dict[int, Sequence[Any]] = {}
+        if not self.tells or not size or first + size != self.index:
+            return None, {}
+        losses, scales = array("d", [0.0]) * size, array("d", [1.0]) * size
+        calls, counts, backwards = array("i", [0]) * size, array("i", [0]) * size, array("q")
+        for step, number, noted in notes:
+            at = step - first
+            counts[at] += 1
+            backwards.append(number)
+            if noted.calls:
+                losses[at] += noted.value or 0.0
+                calls[at] += noted.calls
+                scales[at] = noted.scale
+                if noted.away:
+                    away[step] = (*away.get(step, ()), *noted.away)
+        seconds = array("d", map(sub, ends, (before, *ends)))
+        return BriefSteps(first, mine, self.graphs, seconds, losses, calls, scales, counts, backwards), away
 
-    def _take_notes(self) -> dict[int, tuple[list[int], NotedLoss]]:
-        """Return, by step, the numbers of the noted calls and the loss; clear the notes.
+    def _take_notes(self) -> list[tuple[int, int, NotedLoss]]:
+        """Return the notes of calls in earlier steps, in the order of the calls; clear all notes.
 
         The running step leaves the fast path: the calls noted for it become part of it.
         """
-        calls: dict[int, tuple[list[int], NotedLoss]] = {}
-        for step, number, noted in self.noted:
-            numbers, loss = calls.get(step, ([], NotedLoss()))
-            numbers.append(number)
-            calls[step] = numbers, loss.and_(noted)
-        self.noted = []
-        numbers, loss = calls.pop(self.index, ([], NotedLoss()))
-        self.backwards = sorted({*self.backwards, *numbers})
+        notes, self.noted = self.noted, []
+        notes.sort()  # by step and number of the call
+        loss, numbers = NotedLoss(), self.backwards
+        while notes and notes[-1][0] == self.index:
+            _, number, noted = notes.pop()
+            numbers, loss = [*numbers, number], noted.and_(loss)
+        self.backwards = sorted({*numbers})
         self.losses.passed(loss)
-        return calls
+        return notes
 
     def _memory(self, now: float) -> tuple[int | None, int | None]:
         """Return the bytes used by this process and by its accelerator, from a cache.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...records import Finding, Measured, Step
+from ...records import BriefSteps, Finding, Measured, Step
 from ...store.writer import Writer
 from ...traces import Trace
 
@@ -63,11 +63,19 @@ class Keep:
         same = hash(tuple(map(id, trail)) if len(trail) < 50_000 else len(trail))
         key = self._trail_of(same, step, details)
         self.writer.step(step, key, lambda: modules.calls_of(trail, details, step.index))
+        self._step_written(step.index in (0, 2, 9), session)
+
+    def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        self.writer.brief_steps(steps)
+        self._step_written(False, session)
+
+    def _step_written(self, early: bool, session: Session) -> None:
+        """Write, now and then, what a reader of the running run needs."""
         now = time.monotonic()
-        if step.index in (0, 2, 9) or now - self._told > TOOK:
+        if early or now - self._told > TOOK:
             self._told = now
             self.writer.put(session.took.info())
-        if step.index in (0, 2, 9) or now - self._written > 30:  # in case the run is killed
+        if early or now - self._written > 30:  # in case the run is killed
             self._written = now
             self.writer.check_there()
             facts = session.facts()

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import BackprobeError
-from ...records import Measured, Step, Unseen
+from ...records import BriefSteps, Measured, Step, Unseen
+from ..schedule.brief_steps import pass_brief
 from .disk import Keep
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class Telling:
         for sink in list(self._sinks):
             with self._kept(sink, step.index):
                 sink.step(step, session)
+
+    def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        for sink in list(self._sinks):
+            with self._kept(sink, steps.first):
+                pass_brief(sink, steps, session)
 
     def measured(self, measured: Measured) -> None:
         for sink in list(self._sinks):

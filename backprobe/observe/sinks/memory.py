@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...records import BackwardCall, Measured, ModuleCall, Step
+from ...records import BackwardCall, BriefSteps, Measured, ModuleCall, Step
 from ...traces import Shown, Steps, Trace, TracedStep
 
 if TYPE_CHECKING:
@@ -120,6 +120,14 @@ class Collector:
             self._spiked.append(kept)
         else:
             (self._late if kept.backwards else self._bare).append(kept)
+
+    def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        """Keep the last of these steps."""
+        self.steps += len(steps)
+        for step in steps.last(self._bare.maxlen or 0):
+            kept = _Kept()
+            kept.step, kept.trail, kept.details = step, session.modules.trail, session.modules.details
+            self._bare.append(kept)
 
     def _count_zeros(self, kept: _Kept) -> None:
         for graph, count in kept.zeros.items():

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...plugins import CONTAINED, failure, load
-from ...records import Measured, Step, Unseen
+from ...records import BriefSteps, Measured, Step, Unseen
 from ...traces import Trace
+from ..schedule.brief_steps import pass_brief
 
 if TYPE_CHECKING:
     from ..backward.pending_call_record import PendingCallRecord
@@ -51,6 +52,13 @@ class Plugged:
             self._first.step(step, session)
         if self._sinks:
             self._each(lambda sink: sink.step(step, session))
+
+    def brief_steps(self, steps: BriefSteps, session: Session) -> None:
+        if self._first is not None:
+            pass_brief(self._first, steps, session)
+        if self._sinks:
+            for step in steps:
+                self._each(lambda sink, step=step: sink.step(step, session))  # type: ignore[misc]
 
     def measured(self, measured: Measured) -> None:
         if self._first is not None and hasattr(self._first, "measured"):
