@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,16 +21,18 @@ class Gradients:
     """Norms of a step's gradients by parameter, and the total norm, which is unknown if some norms are.
 
     :ivar calls: backward calls of the step whose nodes were recorded.
+    :ivar clip_norm: the total norm that clipping found, if it counts as the total.
     """
 
     norms: Mapping[str, float]
     source: int = NONE
     whole: bool = True
     calls: int = 0
+    clip_norm: float | None = None
 
     @property
     def total(self) -> float | None:
-        return together([*self.norms.values()]) if self.norms and self.whole else None
+        return together([*self.norms.values()]) if self.norms and self.whole else self.clip_norm
 
 
 class LeafGradients:
@@ -94,7 +97,9 @@ def gradients_of(
 class OneKind:
     """Reads the gradients of steps with norms of one kind: that of the first step that has them for all its parameters.
 
-    Norms before and after clipping form no common series. Steps with only the other kind have no norms.
+    Norms before and after clipping form no common series. Steps with only the other kind have no norms. The total norm
+    that clipping found counts as one before clipping, until a step shows that it is another: of some of the parameters,
+    or without a scaler's factor.
 
     :ivar kind: the kind; ``NONE`` until it is known.
     """
@@ -102,13 +107,36 @@ class OneKind:
     def __init__(self, kind: int = NONE) -> None:
         self.kind = kind
         self._leaves = LeafGradients()
+        #: Whether clipping found the norm that the backward gave, as far as both are known.
+        self._clips_all = True
 
-    def of(self, calls: Iterable[BackwardCall], used: Iterable[tuple[str, float | None]]) -> Gradients:
-        """Return the gradients of the next step: see ``gradients_of``."""
+    def of(
+        self,
+        calls: Iterable[BackwardCall],
+        used: Iterable[tuple[str, float | None]],
+        clip_norm: float | None = None,
+    ) -> Gradients:
+        """Return the gradients of the next step: see ``gradients_of``.
+
+        :param clip_norm: the total norm that clipping found.
+        """
+        calls = [*calls]
         found = gradients_of(self._leaves, calls, used, self.kind)
+        if clip_norm is not None and self._clips_all and self.kind != OPTIMIZER:
+            if found.source == BACKWARD and found.total is not None:
+                self._clips_all = _alike(found.total, clip_norm)
+            elif not found.norms or found.source == OPTIMIZER:
+                found = Gradients({}, BACKWARD, calls=len(calls), clip_norm=clip_norm)
         if self.kind == NONE and found.total is not None:
             self.kind = found.source
         return found
+
+
+def _alike(one: float, other: float) -> bool:
+    """Return whether two norms are equal up to the rounding of half precision."""
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return True
+    return abs(one - other) <= 0.02 * max(one, other)
 
 
 def _slots(packed: Packed) -> list[tuple[str, int]]:

@@ -198,10 +198,10 @@ def every(folder: Path) -> None:
     writer.backward(call, packed, packed.layout, True)
     writer.step(step, "trail", lambda: (filled(ModuleCall), filled(ModuleCall)))
     for brief in (
-        records.BriefSteps(4, 0.01, 2, [0.5, 0.25], [1.5, 0.0], [1, 0], [1.0, 1.0], [1, 1], [5, 6]),
-        records.BriefSteps(6, 0.01, 0, [0.5, 0.5], [3.0, float("inf")], [2, 2], [8.0, 8.0], [2, 2], [7, 8, 10, 11]),
+        (4, 0.01, 2, [0.5, 0.25], [1.5, 0.0], [1, 0], [1.0, 1.0], [1, 1], [-1.0, 0.5], [5, 6]),
+        (6, 0.01, 0, [0.5, 0.5], [3.0, float("inf")], [2, 2], [8.0, 8.0], [2, 2], [2.0, 2.0], [7, 8, 10, 11]),
     ):
-        writer.brief_steps(brief)
+        writer.brief_steps(records.BriefSteps(*brief))  # type: ignore[arg-type]
     writer.measured(records.Measured(6, ("norm", "mean"), [0.5, 2.0]))
     parameters, unseen = (filled(records.Parameter), filled(records.Parameter)), (filled(records.Unseen),)
     facts = facts_of(parameters, unseen, ("memory", "functions"), seen)

@@ -35,7 +35,8 @@ def stretches(draw: st.DrawFn) -> BriefSteps:
     same = draw(st.booleans())
     return BriefSteps(
         *(draw(st.integers(0, 1 << 40)), draw(st.floats(0, 1)), draw(st.integers(0, 9)), seconds),
-        *([losses[0]] * size if same else losses, counts, [scales[0]] * size if same else scales, counts, calls),
+        *([losses[0]] * size if same else losses, counts, [scales[0]] * size if same else scales, counts),
+        *(draw(st.lists(st.floats(0) | st.just(-1.0), min_size=size, max_size=size)), calls),
     )
 
 
@@ -69,10 +70,14 @@ def test_other_bytes_are_steps_or_an_error(steps: BriefSteps, at: int, new: byte
 
 def test_a_step_has_what_its_columns_say() -> None:
     columns: dict[str, Any] = {"seconds": array("f", [0.5, 0.25]), "losses": [2.0, 7.0], "calls": [3, 0]}
-    steps = [*BriefSteps(5, 0.375, 4, scales=[8.0, 1.0], counts=[2, 1], backwards=[7, 8, 9], **columns)]
+    steps = [
+        *BriefSteps(
+            5, 0.375, 4, scales=[8.0, 1.0], counts=[2, 1], clip_norms=[-1.0, 0.5], backwards=[7, 8, 9], **columns
+        )
+    ]
     assert steps == [
         Step(5, 0.5, 2.0, (7, 8), (), 0.375, 3, 8.0, graphs=4),
-        Step(6, 0.25, None, (9,), (), 0.25, 0, graphs=4),
+        Step(6, 0.25, None, (9,), (), 0.25, 0, graphs=4, clip_norm=0.5),
     ]
 
 

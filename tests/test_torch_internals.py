@@ -165,6 +165,7 @@ BROKEN = {
     "the timeout of the store": [("torch.distributed.distributed_c10d._get_default_store", GONE)],
     "the flight recorder": [("torch._C._distributed_c10d._dump_fr_trace", lambda *_: pickle.dumps({}))],
     "parameters that FSDP swaps": [("backprobe.torch_internals.facts.others._sources", lambda folder: "")],
+    "norms that clipping finds": [("backprobe.torch_internals.gradient_clipping.SCALES", "nobody_calls_this")],
     "when Dynamo is active": [("backprobe.torch_internals.dynamo_activity.SETS_CALLBACK", "nobody_calls_this")],
     "graphs that Dynamo makes": [("backprobe.torch_internals.compiled_graphs.copy_of", lambda graph: torch.fx.Graph())],
     "graphs that are not compiled": [

@@ -45,9 +45,9 @@ from .schedule.brief_steps import pass_brief
 from .schedule.budget import FREE, Budget
 from .schedule.cost import Cost, Took
 from .schedule.inspection_schedule import CLOSE, InspectionSchedule
-from .schedule.samples import Away, filled
+from .schedule.samples import Away, AwayClipNorm
 from .schedule.settings import Settings
-from .schedule.steps import StepWatch
+from .schedule.steps import OnAccelerator, StepWatch
 from .statistics.losses import Losses
 from .tracker_context import TrackerContext
 from .trackers import trackers
@@ -290,7 +290,7 @@ class Session:
     def _wanted(self, step: int) -> bool:
         return self._attention.wanted(step, self.settings, self.budget)
 
-    def _step_over(self, step: Step, away: list[Any], norms: list[Away]) -> None:
+    def _step_over(self, step: Step, away: list[Any], norms: list[Away | AwayClipNorm]) -> None:
         mark = self.events.own.begin()
         self._handing.waits(step, away, norms)
         first = step.index < self.settings.careful
@@ -524,8 +524,8 @@ class _Handing:
         self.later = Later()
         self._losses = Losses() if session.settings.layer_stats else None
 
-    def waits(self, step: Step, losses: list[Any], norms: Sequence[Away] = ()) -> None:
-        """Make `step`, which is over, wait for parts of its loss and for norms of its parameters."""
+    def waits(self, step: Step, losses: list[Any], norms: Sequence[Away | AwayClipNorm] = ()) -> None:
+        """Make `step`, which is over, wait for parts of its loss and for norms."""
         if losses or norms:
             self._missing[step.index] = bool(losses) + len(norms)
         if losses:
@@ -542,10 +542,8 @@ class _Handing:
 
         return known
 
-    def _norms(self, index: int, away: Away) -> Callable[[list[float]], None]:
-        return lambda read: self._known(
-            index, lambda step: replace(step, parameters=filled(step.parameters, away, read))
-        )
+    def _norms(self, index: int, away: Away | AwayClipNorm) -> Callable[[list[float]], None]:
+        return lambda read: self._known(index, lambda step: away.put(step, read))
 
     def _known(self, index: int, change: Callable[[Step], Step]) -> None:
         for at, step in enumerate(self._steps):
@@ -578,15 +576,15 @@ class _Handing:
         self._steps.append(step)
         self._hand()
 
-    def brief_steps(self, steps: BriefSteps, away: Mapping[int, Sequence[Any]]) -> None:
+    def brief_steps(self, steps: BriefSteps, away: Mapping[int, OnAccelerator]) -> None:
         """Pass on fast-path steps, which are earlier than the running step (Note [Brief steps]).
 
-        :param away: by step, the losses that are on an accelerator.
+        :param away: by step, what of it is on an accelerator.
         """
         try:
             if away or self._steps:
                 for step in steps:
-                    self.waits(step, list(away.get(step.index, ())))
+                    self.waits(step, *away.get(step.index, ([], [])))
                     self.step_over(step)
                 return
             if self._losses is not None:

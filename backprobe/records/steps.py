@@ -32,6 +32,7 @@ class Step:
     :ivar resident: resident memory of the process in bytes at the end of the step, if the system reports it.
     :ivar allocated: bytes of tensors on CUDA devices then, if there are any.
     :ivar graphs: graphs older than the previous step that were alive when the step began.
+    :ivar clip_norm: the total norm of gradients that ``torch.nn.utils.clip_grad_norm_`` found, if it was called once.
     """
 
     index: int
@@ -45,6 +46,7 @@ class Step:
     resident: int | None = None
     allocated: int | None = None
     graphs: int = 0
+    clip_norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class BriefSteps:
     :ivar counts: the number of backward calls.
     :ivar backwards: the numbers of all these calls, one step after the other.
     :ivar losses: the loss; of no meaning where ``calls`` is 0.
+    :ivar clip_norms: ``clip_norm``; -1 where it is not known.
     """
 
     first: int
@@ -68,6 +71,7 @@ class BriefSteps:
     calls: Sequence[int]
     scales: Sequence[float]
     counts: Sequence[int]
+    clip_norms: Sequence[float]
     backwards: Sequence[int]
 
     def __len__(self) -> int:
@@ -85,9 +89,9 @@ class BriefSteps:
             seconds, calls, end = self.seconds[at], self.calls[at], begin + self.counts[at]
             loss, watching = (self.losses[at] if calls else None), min(self.watching, seconds)
             numbers, begin = tuple(self.backwards[begin:end]), end
-            yield Step(
-                *(self.first + at, seconds, loss, numbers, (), watching, calls, self.scales[at]), graphs=self.graphs
-            )
+            clip = None if self.clip_norms[at] == -1.0 else self.clip_norms[at]
+            known = self.first + at, seconds, loss, numbers, (), watching, calls, self.scales[at]
+            yield Step(*known, graphs=self.graphs, clip_norm=clip)
 
 
 @record

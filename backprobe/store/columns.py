@@ -19,7 +19,7 @@ _MEASURED = ("node", "number", "slot", "kind")
 
 
 #: The columns of ``BriefSteps`` with one value for each step, and the types of their values.
-_BRIEF = {"seconds": "f", "losses": "d", "calls": "i", "scales": "d", "counts": "i"}
+_BRIEF = {"seconds": "f", "losses": "d", "calls": "i", "scales": "d", "counts": "i", "clip_norms": "d"}
 #: ``watching`` and ``graphs`` of ``BriefSteps``, and the length of each column as it is stored.
 _BRIEF_HEAD = struct.Struct(f"<dq{len(_BRIEF) + 1}q")
 

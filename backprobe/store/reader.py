@@ -157,7 +157,7 @@ class _Sized(Generic[T]):
 
 
 def _row(step: Step, names: Sequence[str] = (), values: Sequence[float] = ()) -> StepRow:
-    held = step.resident, step.allocated, step.graphs, step.watching
+    held = step.resident, step.allocated, step.graphs, step.watching, step.clip_norm
     return StepRow(step.index, step.seconds, step.loss, names, values, step.calls, step.scale, *held)
 
 

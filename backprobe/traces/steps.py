@@ -81,6 +81,7 @@ class StepRow:
     allocated: int | None = None
     graphs: int = 0
     watching: float = 0.0
+    clip_norm: float | None = None
 
 
 def numbers_of(steps: Sequence[TracedStep]) -> Sequence[int]:

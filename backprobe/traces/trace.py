@@ -183,7 +183,7 @@ class Trace:
             record = step.record
             names = [p.name for p in record.parameters]
             values = [-1.0 if v is None else v for p in record.parameters for v in (p.weight, p.grad, p.update)]
-            held = record.resident, record.allocated, record.graphs, record.watching
+            held = record.resident, record.allocated, record.graphs, record.watching, record.clip_norm
             yield StepRow(step.index, step.seconds, step.loss, names, values, record.calls, record.scale, *held)
 
     @property

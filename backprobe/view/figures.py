@@ -42,7 +42,7 @@ def kind_of(trace: Trace) -> int:
 
 
 def _gradients(norms: OneKind, trace: Trace, at: int, row: StepRow) -> Gradients:
-    return norms.of(trace.steps[at].backwards, zip(row.names, row.values[1::3], strict=True))
+    return norms.of(trace.steps[at].backwards, zip(row.names, row.values[1::3], strict=True), row.clip_norm)
 
 
 def ratios_of(row: StepRow) -> list[float]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ...records import ParameterStat
+from ...records import ParameterStat, Step
 from ...torch_internals import private
 from ...torch_internals.async_scalars import capturing
 from ...torch_internals.measure import is_float
@@ -51,6 +51,24 @@ class Away:
             return list(read)
         pairs = zip(read[:count], read[count:], strict=True)
         return [top if not 0.0 < top < math.inf else value if holds(value) else None for value, top in pairs]
+
+    def put(self, step: Step, read: Sequence[float]) -> Step:
+        """Return `step` with the norms, now that they are known."""
+        return replace(step, parameters=filled(step.parameters, self, read))
+
+
+@dataclass
+class AwayClipNorm:
+    """The ``clip_norm`` of a step, which stays on an accelerator.
+
+    :ivar numbers: a vector of the one number.
+    """
+
+    numbers: torch.Tensor
+
+    def put(self, step: Step, read: Sequence[float]) -> Step:
+        """Return `step` with the norm, now that it is known."""
+        return replace(step, clip_norm=read[0])
 
 
 def filled(parameters: Sequence[ParameterStat], away: Away, read: Sequence[float]) -> tuple[ParameterStat, ...]:

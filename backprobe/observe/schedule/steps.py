@@ -19,23 +19,27 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter, sub
 from typing import Any
 
+import torch
 from torch.optim import optimizer as optim
 
 from ...records import BriefSteps, OptimizerSeen, Step
 from ...source.frames import CodeLocation
-from ...torch_internals import private
+from ...torch_internals import gradient_clipping, private
 from ...torch_internals.memory_usage import allocated, resident
 from ..events import Events
 from ..forward.naming import Naming
 from .cost import Cost
 from .losses import Losses, NotedLoss, is_zero, loss_scale
-from .samples import Away, Samples
+from .samples import Away, AwayClipNorm, Samples
+
+#: Of a step: its losses that are on an accelerator, and norms.
+OnAccelerator = tuple[list[Any], list[Away | AwayClipNorm]]
 
 #: Backward calls after which an optimizer that was created, but never steps, is no longer waited for.
 UNAIDED = 100
@@ -72,7 +76,7 @@ class StepWatch:
         names: Naming,
         events: Events,
         cost: Cost,
-        on_step: Callable[[Step, list[Any], list[Away]], None],
+        on_step: Callable[[Step, list[Any], list[Away | AwayClipNorm]], None],
         first: int = 3,
         share: float | None = None,
     ) -> None:
@@ -126,17 +130,22 @@ class StepWatch:
         self._stretch: tuple[int, float, list[float]] = 0, 0.0, []
         #: The optimizers that stepped in this step; and the groups that stepped together in earlier steps.
         self._turn: set[int] = set()
+        #: What clipping found in the running step; and in each fast-path step, with its number.
+        self._clip_norms: list[float | AwayClipNorm | None] = []
+        self._passed_clip_norms: list[tuple[int, float | AwayClipNorm]] = []
         self._turns: set[frozenset[int]] = set()
         self._sizes: dict[int, int] = {}
         self.samples = Samples(names, share)
         self._last = self._paused_at = _clock()
         self._held: tuple[float, int | None, int | None] = (0.0, None, None)
         self._pid, self._thread = os.getpid(), threading.get_ident()
+        self._noted_clip = self.clipped
 
     def start(self) -> None:
         self._last += _clock() - self._paused_at  # a pause is no part of a step
         self._cost.goes_on()
         self.paused = False
+        gradient_clipping.listen(self._noted_clip)
         self._handles = self._handles or [
             optim.register_optimizer_step_pre_hook(self._before),
             optim.register_optimizer_step_post_hook(self._after),
@@ -153,6 +162,7 @@ class StepWatch:
     def remove(self) -> None:
         """Remove the hooks without finishing the step."""
         self.pause()
+        gradient_clipping.unlisten(self._noted_clip)
         while self._handles:
             self._handles.pop().remove()
 
@@ -172,8 +182,13 @@ class StepWatch:
         seconds = now - self._last
         mine = self._cost.step_over(seconds)
         loss, calls, scale, away = self.losses.take()
-        held = *self._memory(now), self.graphs
-        norms, norms_away = self.samples.take()
+        norms, sampled_away = self.samples.take()
+        norms_away: list[Away | AwayClipNorm] = [*sampled_away]
+        clip = self._take_clip_norm()
+        if isinstance(clip, AwayClipNorm):
+            norms_away.append(clip)
+            clip = None
+        held = *self._memory(now), self.graphs, clip
         step = Step(self.index, seconds, loss, tuple(self.backwards), norms, mine, calls, scale, *held)
         self.index += 1
         self._last = now
@@ -186,6 +201,30 @@ class StepWatch:
             self._turns.add(frozenset(self._turn))
         self._turn.clear()
         self.stepped, self.called, self.backwards, self._written = False, False, [], 0
+
+    def clipped(self, norm: Any) -> None:
+        """Note the total norm of gradients that clipping found."""
+        if not self._mine():
+            return
+        found = None
+        try:
+            if type(norm) is torch.Tensor and not private.hands_off(norm):
+                with private.unseen(), private.undispatched():
+                    found = float(norm.item()) if norm.is_cpu else AwayClipNorm(norm.detach().reshape(1))
+        except Exception as error:
+            self._events.fault(self, error)
+        self._clip_norms.append(found)
+
+    def _take_clip_norm(self) -> float | AwayClipNorm | None:
+        """Return and reset what clipping found in this step; ``None`` if it was not called exactly once."""
+        norms, self._clip_norms = self._clip_norms, []
+        return norms[0] if len(norms) == 1 else None
+
+    def _pass_clip_norm(self) -> None:
+        """Keep what clipping found in a fast-path step that is over."""
+        found = self._take_clip_norm()
+        if found is not None and self.tells:
+            self._passed_clip_norms.append((self.index, found))
 
     def let_pass(self, steps: int, tells: bool = False) -> None:
         """Let the next `steps` steps take the fast path: Note [Steps that pass]. `tells`: they get deferred records."""
@@ -206,6 +245,8 @@ class StepWatch:
 
     def _pass(self) -> None:
         """End a step that took the fast path."""
+        if self._clip_norms:
+            self._pass_clip_norm()
         self._ends.append(_clock())
         if self.backwards:  # calls that were counted before the step took the fast path
             loss, calls, scale, away = self.losses.take()
@@ -229,14 +270,15 @@ class StepWatch:
         elif self.noted:
             self._take_notes()
 
-    def have_passed(self, mine: float) -> tuple[BriefSteps | None, dict[int, Sequence[Any]]]:
-        """Return the deferred records of the fast-path steps; and by step, the losses that are on an accelerator.
+    def have_passed(self, mine: float) -> tuple[BriefSteps | None, dict[int, OnAccelerator]]:
+        """Return the deferred records of the fast-path steps; and by step, what of it is on an accelerator.
 
         :param mine: seconds that recording took in each.
         """
         (first, before, ends), notes = self._stretch, self._take_notes()
+        clips, self._passed_clip_norms = self._passed_clip_norms, []
         size = len(ends)
-        away: dict[int, Sequence[Any]] = {}
+        away: dict[int, OnAccelerator] = {}
         if not self.tells or not size or first + size != self.index:
             return None, {}
         losses, scales = array("d", [0.0]) * size, array("d", [1.0]) * size
@@ -250,9 +292,15 @@ class StepWatch:
                 calls[at] += noted.calls
                 scales[at] = noted.scale
                 if noted.away:
-                    away[step] = (*away.get(step, ()), *noted.away)
+                    away.setdefault(step, ([], []))[0].extend(noted.away)
+        norms = array("d", [-1.0]) * size
+        for step, norm in clips:
+            if isinstance(norm, float):
+                norms[step - first] = norm
+            else:
+                away.setdefault(step, ([], []))[1].append(norm)
         seconds = array("d", map(sub, ends, (before, *ends)))
-        return BriefSteps(first, mine, self.graphs, seconds, losses, calls, scales, counts, backwards), away
+        return BriefSteps(first, mine, self.graphs, seconds, losses, calls, scales, counts, norms, backwards), away
 
     def _take_notes(self) -> list[tuple[int, int, NotedLoss]]:
         """Return the notes of calls in earlier steps, in the order of the calls; clear all notes.
@@ -327,6 +375,8 @@ class StepWatch:
             return
         by, now = id(optimizer), _next_seq()
         if self.called and self.passing > 1 and by in self.only and not self.backwards:
+            if self._clip_norms:
+                self._pass_clip_norm()
             self._ends.append(_clock())
             self.passing -= 1
             self.index += 1

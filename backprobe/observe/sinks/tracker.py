@@ -116,7 +116,7 @@ class Tracked:
         if not self._there:
             return
         numbers = {} if step.loss is None else {"backprobe/loss": step.loss}
-        norm = self._norms.of(calls, ((one.name, one.grad) for one in step.parameters)).total
+        norm = self._norms.of(calls, ((one.name, one.grad) for one in step.parameters), step.clip_norm).total
         if norm is not None:
             when = "before" if self._norms.kind == BACKWARD else "after"
             numbers[f"backprobe/grad_norm_{when}_clip"] = norm

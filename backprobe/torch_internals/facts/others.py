@@ -13,7 +13,7 @@ import torch
 import torch.distributed
 
 from ... import torch_texts
-from .. import code_objects
+from .. import code_objects, gradient_clipping
 from .. import compilations as noted
 from .. import compiled_graphs as graphs
 from .. import compiled_writes as writes
@@ -266,6 +266,23 @@ def dynamo_activity() -> None:
     expect(asks is not None and asks() is None, "the callback of Dynamo cannot be asked for")
     if "def _dynamo_graph_capture_for_export" in text:  # only in some versions of torch
         expect(f"with {activity.CAPTURES}()" in text, f"an export does not call {activity.CAPTURES}")
+
+
+@fact(
+    "norms that clipping finds",
+    "the gradient norms of steps that are not recorded are missing in a run that clips",
+    "",
+)
+def clipping() -> None:
+    weight = leaf()
+    weight.grad = torch.full_like(weight, 2.0)
+    found: list[torch.Tensor] = []
+    gradient_clipping.listen(found.append)
+    try:
+        total = torch.nn.utils.clip_grad_norm_([weight], 1e6)
+    finally:
+        gradient_clipping.unlisten(found.append)
+    expect(len(found) == 1 and found[0] is total, f"of one call of clip_grad_norm_ {len(found)} norms are told")
 
 
 @fact(
