@@ -25,6 +25,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "BRIEF", 0.0)
     monkeypatch.setattr(budgets, "WHILE", 0.02)
     monkeypatch.setattr(budgets, "FREE", 0.0)
+    monkeypatch.setattr(budgets, "LONG_STEP", 0.0)
     monkeypatch.setattr(Budget, "tells", lambda self: True)
 
 

@@ -314,7 +314,7 @@ class Session:
             begun = self._steps.index
             room = min(self._attention.room(begun, self.budget), max(self.scene.next_look - begun, 0))
             tells = self._tells()
-            room = min([room, *(may_pass(begun, tells) for may_pass in self.scene.may_pass)])
+            room = min([room, *(may_pass(begun, self.budget.long_steps) for may_pass in self.scene.may_pass)])
             if not tells and self._steps.losses.is_odd_for_once and self.budget.tells():
                 return  # the next step finds out how its loss is summed up; those after it keep their losses
             several = self.scene.waiting is not None

@@ -45,8 +45,8 @@ class TrackerContext:
     :ivar hand_on: passes statistics of a step to the sink.
     :ivar look_again: requests the next statistics soon: the last ones are an alarm if they persist.
     :ivar next_look: no step from this one on takes the fast path until the number is set again: its loss is needed.
-    :ivar may_pass: functions that are given a step, and whether records are made of fast-path steps
-        (Note [Brief steps]). Each returns how many steps from that one on may take the fast path.
+    :ivar may_pass: functions that are given a step, and whether steps are long. Each returns how
+        many steps from that one on may take the fast path.
     :ivar batches: by step, the saved batches of a run without a folder to write them to.
     :ivar put_back: functions that remove our hooks from the process when observing pauses, also if the listener that
         should have done so has failed. Each may be called twice.

@@ -2,7 +2,7 @@
 
 Note [Norms that clipping finds]: ``clip_grad_norm_`` measures the norm of all gradients, in every step, whether or not
 the step is recorded. It gives the norm to a function of its module, looked up at each call, which scales the gradients.
-While a listener is registered, that function is replaced by one that reports the norm first. Dynamo sees the original only.
+While a listener is registered, that function is replaced by one that reports the norm first. Dynamo sees the original.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class FastPath:
                 frame = frame.f_back
             self._latest.append((steps.index, between.over_at, now, frame.f_code, frame.f_lasti))
             if self._ever % TIMED_CALL_INTERVAL == SAMPLE_AT or (
-                steps.tells and self._ever % LONG_STEP_SAMPLE_INTERVAL == 0
+                budget.long_steps and self._ever % LONG_STEP_SAMPLE_INTERVAL == 0
             ):
                 self._show(root)
             if steps.tells:

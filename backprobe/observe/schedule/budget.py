@@ -60,6 +60,8 @@ REST, MOSTLY = 0.5, 0.7
 BRIEF, WHILE = 0.1, 0.5
 #: The part of the allowance for deferred records: keeping a loss is worth more than recording one more step's nodes.
 TELL = 0.5
+#: Seconds: steps are long if their part of the allowance is more. Then fast-path steps are checked more often.
+LONG_STEP = 8e-5
 #: The share for unrecorded steps if no nodes are recorded and there is no budget.
 WATCH = 0.02
 #: The part of the allowance up to which fast-path steps check gradients.
@@ -117,6 +119,8 @@ class Budget:
         self.only_counted, self._last_counted = 0, -1
         #: Whether fast-path steps check gradients.
         self.peeks = False
+        #: Whether steps are so long that more can be checked in some of those that would take the fast path.
+        self.long_steps = False
         #: Steps since the last recorded step, and since the last that was recorded whole.
         self._since = self._since_whole = 0
         self._patience = 1.0
@@ -241,6 +245,7 @@ class Budget:
         if self._floor is None or not self._heard:
             return 0
         pays = self._floor * self._length
+        self.long_steps = pays >= LONG_STEP
         rest = (BRIEF if tells else REST) * pays
         if self._heard <= rest or (self.share is None and not tells):  # without a budget every step gets a record
             return 0

@@ -231,12 +231,12 @@ class GradientsUsed(Tracker):
         step = self._scene.steps.index
         return step - held.began < (NEXT if held.began else FIRST) or step % EVERY < ROW
 
-    def _until_looked(self, step: int, told: bool) -> int:
+    def _until_looked(self, step: int, long_steps: bool) -> int:
         """Return how many steps from `step` on may take the fast path.
 
-        :param told: records are made of fast-path steps. Then only every other row of checked steps is kept whole.
+        :param long_steps: steps are long enough to keep every other row of checked steps whole.
         """
-        if not told:
+        if not long_steps:
             return 0 if step < self._new else sys.maxsize
         apart = 2 * EVERY
         return 0 if step < max(FIRST, self._new) or step % apart < ROW else apart - step % apart
