@@ -144,7 +144,7 @@ def with_gradients_given() -> Train:
 SCENARIOS = (plain, large, scaled, accumulating, clipped, two_optimizers, with_gradients_given)
 SETTINGS = {
     "every step": Settings(),
-    "minimal": Settings(level="watch"),
+    "minimal": Settings(level="minimal"),
     "statistics": Settings(budget=1e-9, layer_stats=2),
     "unrecorded": Settings(budget=1e-9),
 }
@@ -228,11 +228,13 @@ def test_what_is_recorded_is_what_a_host_records(make: Callable[[], Train], monk
     assert away.calls == here.calls and len(away.steps) == len(here.steps)
     for mine, other in zip(away.steps, here.steps, strict=True):
         assert mine.loss == (None if other.loss is None else pytest.approx(other.loss, rel=1e-5))
+        assert mine.clip_norm == (None if other.clip_norm is None else pytest.approx(other.clip_norm, rel=1e-5))
         assert [p.name for p in mine.parameters] == [p.name for p in other.parameters]
         for one, same in zip(mine.parameters, other.parameters, strict=True):
             for number in ("weight", "grad", "update"):
                 expected = getattr(same, number)
                 assert getattr(one, number) == (None if expected is None else pytest.approx(expected, rel=1e-3))
+    assert any(step.clip_norm is not None for step in away.steps) == (make in (scaled, clipped))
     assert any(p.update is not None for step in away.steps[WARM_UP:] for p in step.parameters)
 
 

@@ -14,6 +14,8 @@ DEFAULT_BUDGET = 0.05
 BATCH_MB = 512
 #: Checks whose cost stays within the budget.
 CHEAP = frozenset({"levels"})
+#: How much a run records; see ``Settings``.
+RECORDING_LEVELS = ("minimal", "nodes", "full")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,10 @@ class Settings:
     #: The share of the script's own time that recording may take (Note [The budget]); ``None``: record every step that
     #: the other settings ask for.
     budget: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.level not in RECORDING_LEVELS:
+            raise ValueError(f"level={self.level!r}: give {', '.join(map(repr, RECORDING_LEVELS))}")
 
     @property
     def plain(self) -> bool:
