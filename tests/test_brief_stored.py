@@ -104,7 +104,7 @@ START = """
 import sys
 from backprobe.observe.schedule import budget
 from backprobe.commands import main
-budget.BRIEF, budget.WHILE, budget.FREE = 0.0, 0.02, 0.0
+budget.BRIEF, budget.WHILE, budget.FREE, budget.LONG_STEP = 0.0, 0.02, 0.0, 0.0
 budget.Budget.tells = lambda self: True
 sys.exit(main(["run", "--quiet", "--level", "minimal", "--out", "kept", "train.py"]))
 """

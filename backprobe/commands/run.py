@@ -12,7 +12,7 @@ from ..findings import SEVERITIES, all_rules, own_rules
 from ..findings.levels import ALARMS
 from ..observe.changes import check
 from ..observe.launch import launch
-from ..observe.schedule.settings import Settings, budget_of
+from ..observe.schedule.settings import RECORDING_LEVELS, Settings, budget_of
 from ..records.places import SOURCE_MODES
 from ..tracking.writers import WRITERS, is_installed
 from .files import RUNS
@@ -37,7 +37,7 @@ class Run:
         parser.add_argument("--findings", metavar="FILE", help="write the findings as JSON when the script ends")
         parser.add_argument(
             "--level",
-            choices=("minimal", "nodes", "full"),
+            choices=RECORDING_LEVELS,
             default="nodes",
             help="what to record: minimal: losses, parameters and updates; nodes: also every node (default); full: "
             "also inspect every gradient and result",

@@ -13,7 +13,6 @@ from ..records import BackwardCall, BadOp, BadValues, Born, Finding, GradientHoo
 from ..torch_texts import COMPILED
 from .corruption import hooked_finding, spoilt_finding
 from .nonfinite_messages import (
-    is_half,
     nan_or_inf,
     told_backward,
     told_by_graph,
@@ -22,7 +21,7 @@ from .nonfinite_messages import (
     told_unseen,
     with_inferred_line,
 )
-from .nonfinite_provenance import meant, origin_of, others_of, when_made
+from .nonfinite_provenance import is_half, meant, origin_of, others_of, when_made
 from .rules import VALUES, Kind, rule
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from ..ops import GAPS, ZERO, info
 from ..records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root
 from ..text import few
 from ..torch_texts import COMPILED
+from .nonfinite_provenance import is_half
 from .rules import sites_of
 
 RECORD_ALL = "backprobe run --budget none SCRIPT records every step, and names the line."
@@ -58,8 +59,8 @@ def told_forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, vict
             else f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
             "torch.isfinite(t).all() tells."
             if outside
-            else MASKED
-            if not begins and "softmax" in op.op
+            else (SOFTMAX if begins else MASKED)
+            if "softmax" in op.op
             else "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under "
             "a root, a log or a division, or compute it in float32)."
         ),
@@ -68,11 +69,6 @@ def told_forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, vict
 
 def _held(op: BadOp) -> str:
     return next((str(t.bad) for t in op.inputs if t.bad), "Inf")
-
-
-def is_half(run: NodeRun) -> bool:
-    """Return whether a gradient that the node received or returned is in float16."""
-    return any(grad is not None and grad.dtype == "float16" for grad in (*run.grad_outputs, *run.grad_inputs))
 
 
 def told_backward(
@@ -208,6 +204,12 @@ def told_unseen(call: BackwardCall, run: NodeRun, root: Root, inferred: bool = F
 MASKED = (
     "A row in which everything is masked has nothing left to normalise: 0/0. Let each row keep at least one element, "
     "or fill with a large finite number (torch.finfo(x.dtype).min)."
+)
+
+
+SOFTMAX = (
+    "Softmax gives NaN where a row of its input is -Inf throughout (everything in it is masked), or holds Inf. Let "
+    "each row keep at least one element, or fill with a large finite number (torch.finfo(x.dtype).min)."
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..ops import info
-from ..records import BackwardCall, BadOp, Node
+from ..records import BackwardCall, BadOp, Node, NodeRun
 
 #: A mask covers more than one in this many values; fewer are an accident.
 MASK_RARITY = 20
@@ -33,7 +33,8 @@ def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[B
         return hidden, True
     for i, op in enumerate(ordered):
         spoilt = next((later for later in ordered[i + 1 :] if later.output.nan), None)
-        if spoilt is None or not meant(op) or (op.origin is not None and not _masked(spoilt)):
+        masks = meant(op) or (spoilt is not None and _adds_mask(call, op, spoilt))
+        if spoilt is None or not masks or (op.origin is not None and not _masked(spoilt)):
             return (i == 0 and _hidden_by_softmax(call, op, at_node)) or op, i == 0
     return ordered[0], True
 
@@ -186,6 +187,25 @@ def meant(op: BadOp) -> bool:
         or passed_on
         or (info(op.op).is_elementwise_sum and any(not t.bad.nan for t in masks if t.bad))
     )
+
+
+def _adds_mask(call: BackwardCall, op: BadOp, spoilt: BadOp) -> bool:
+    """Return whether `op` added a mask: a constant whose values were not looked at.
+
+    So it looks if the sum has nothing but Inf, in many elements, which made the softmax `spoilt` give NaN. In float16
+    a sum overflows.
+    """
+    if op.output.nan or op.inputs or not info(op.op).is_elementwise_sum or not _masked(spoilt):
+        return False
+    if op.output.count * MASK_RARITY < op.output.numel:
+        return False
+    runs = [run for run in call.nodes if op.first <= run.node.seq <= op.seq]
+    return any(None in run.node.edges for run in runs) and not any(is_half(run) for run in runs)
+
+
+def is_half(run: NodeRun) -> bool:
+    """Return whether a gradient that the node received or returned is in float16."""
+    return any(grad is not None and grad.dtype == "float16" for grad in (*run.grad_outputs, *run.grad_inputs))
 
 
 def _masked(op: BadOp) -> bool:

@@ -21,7 +21,7 @@ from ..store.batches import Batch
 from ..traces import Findings, Trace
 from . import wall_clock
 from .alarm_dispatcher import AlarmDispatcher
-from .schedule.settings import BATCH_MB, budget_of
+from .schedule.settings import BATCH_MB, RECORDING_LEVELS, budget_of
 from .session import Session, Settings, Sink
 from .sinks.fanout import Telling
 from .sinks.memory import Collector
@@ -49,7 +49,7 @@ class LiveTrace(Trace):
         if model is not None and not isinstance(model, nn.Module):
             raise BackprobeError(f"model is a {type(model).__name__}; give trace() a torch.nn.Module, or nothing")
         level, every, steps = settings.level, settings.every, (settings.first, settings.last)
-        if level not in ("minimal", "nodes", "full"):
+        if level not in RECORDING_LEVELS:
             raise BackprobeError(f"level is {level!r}; it is one of 'minimal', 'nodes' and 'full'")
         if every < 1 or steps[0] < 0 or (steps[1] is not None and steps[1] <= steps[0]):
             raise BackprobeError(f"every={every}, steps={steps}: every is 1 or more, steps is (A, B) with 0 <= A < B")

@@ -247,8 +247,8 @@ class Budget:
         pays = self._floor * self._length
         self.long_steps = pays >= LONG_STEP
         rest = (BRIEF if tells else REST) * pays
-        if self._heard <= rest or (self.share is None and not tells):  # without a budget every step gets a record
-            return 0
+        if self._heard <= rest or (self.share is None and not (tells and self.long_steps)):
+            return 0  # without a budget every step gets a record, and short ones are not brief
         if not tells and self._heard <= pays and self.tells():  # long enough for deferred records, which keep its loss
             return 0
         self.peeks = self._pass <= PEEK * pays

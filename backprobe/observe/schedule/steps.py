@@ -206,11 +206,12 @@ class StepWatch:
         """Note the total norm of gradients that clipping found."""
         if not self._mine():
             return
-        found = None
+        found: float | AwayClipNorm | None = None
         try:
-            if type(norm) is torch.Tensor and not private.hands_off(norm):
-                with private.unseen(), private.undispatched():
-                    found = float(norm.item()) if norm.is_cpu else AwayClipNorm(norm.detach().reshape(1))
+            with private.unseen():
+                if type(norm) is torch.Tensor and not private.hands_off(norm, past_ours=True):
+                    with private.undispatched():
+                        found = float(norm.item()) if norm.is_cpu else AwayClipNorm(norm.detach().reshape(1))
         except Exception as error:
             self._events.fault(self, error)
         self._clip_norms.append(found)
