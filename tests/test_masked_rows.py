@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import backprobe
 
 INF = float("inf")
-EVERY = torch.arange(4)
+ALL_COLUMNS = torch.arange(4)
 
 
 def masked_fill(scores: torch.Tensor) -> torch.Tensor:
@@ -33,7 +33,7 @@ def padded(scores: torch.Tensor) -> torch.Tensor:
 
 
 def scattered(scores: torch.Tensor) -> torch.Tensor:
-    return scores.scatter(1, EVERY.expand(1, 4), -INF)
+    return scores.scatter(1, ALL_COLUMNS.expand(1, 4), -INF)
 
 
 def where(scores: torch.Tensor) -> torch.Tensor:

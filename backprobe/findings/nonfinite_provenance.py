@@ -189,13 +189,13 @@ def meant(op: BadOp) -> bool:
     )
 
 
-def _adds_mask(call: BackwardCall, op: BadOp, spoilt: BadOp) -> bool:
-    """Return whether `op` added a mask: a constant whose values were not looked at.
+def _adds_mask(call: BackwardCall, op: BadOp, later: BadOp) -> bool:
+    """Return whether `op` added a mask: a constant whose values were not inspected.
 
-    So it looks if the sum has nothing but Inf, in many elements, which made the softmax `spoilt` give NaN. In float16
-    a sum overflows.
+    That is assumed if the sum has Inf in many elements and no NaN, and `later`, a softmax, made NaN of it. It is not
+    assumed in float16, where a sum overflows.
     """
-    if op.output.nan or op.inputs or not info(op.op).is_elementwise_sum or not _masked(spoilt):
+    if op.output.nan or op.inputs or not info(op.op).is_elementwise_sum or not _masked(later):
         return False
     if op.output.count * MASK_RARITY < op.output.numel:
         return False
