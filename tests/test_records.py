@@ -68,7 +68,7 @@ def test_every_record_of_ours_is_known_by_name() -> None:
 
     known = {name: getattr(records, name) for name in records.__all__}
     found = {name for name, one in known.items() if dataclasses.is_dataclass(one) and one.__module__ not in APART}
-    assert found - {"Aside", "Facts"} == set(KINDS) - {"Spectrum"}
+    assert found - {"Aside", "BriefSteps", "Facts"} == set(KINDS) - {"Spectrum"}
     with pytest.raises(TypeError):
         KINDS["other"] = Peak  # type: ignore[index]
 

@@ -495,9 +495,3 @@ def test_a_run_is_stopped_by_an_alarm(tmp_path: Path) -> None:
     assert "backprobe: the run is stopped for update-too-large: update_ratio of weight is" in done.stderr
     assert int(done.stdout.split("steps ")[1].split()[0]) < 99_999
     assert [f["kind"] for f in json.loads((tmp_path / "f.json").read_text())["findings"]] == ["update-too-large"]
-
-
-def test_of_a_run_that_was_written_before_there_were_any() -> None:
-    for run in (Path(__file__).parent / "runs").iterdir():
-        for file in run.rglob("run.sqlite"):
-            assert list(backprobe.load_run(file.parent).statistics) == []
