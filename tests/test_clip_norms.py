@@ -91,11 +91,11 @@ def test_two_calls_in_a_step_give_no_total() -> None:
 
 
 def test_a_norm_that_is_no_number_is_kept() -> None:
-    def spoilt(model: nn.Module) -> float:
+    def infinite(model: nn.Module) -> float:
         model[0].bias.grad.fill_(math.inf)
         return once(model)
 
-    sink, found = watched(Settings("nodes"), 1, spoilt)
+    sink, found = watched(Settings("nodes"), 1, infinite)
     assert [step.clip_norm for step in sink.steps] == found == [math.inf]
 
 

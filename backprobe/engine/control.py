@@ -2,7 +2,7 @@
 
 Note [Hooks of one call]: A hook reacts only to its own call. A backward that a user's hook runs over the same nodes has
 another, higher number (``private.graph_task``). A call that began earlier, in another thread or around ours, has a
-lower one: if there can be such a call, a tiny one that we start just before gives the limit.
+lower one. If such a call is possible, we make a tiny call just before ours: its number is the limit.
 
 Note [Holding incoming gradients]: The incoming gradients are held while their node runs, so that they can be inspected
 if it raises. This does not apply to an accumulator, which would then have to copy them.

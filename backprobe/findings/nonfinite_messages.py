@@ -201,16 +201,9 @@ def told_unseen(call: BackwardCall, run: NodeRun, root: Root, inferred: bool = F
     )
 
 
-MASKED = (
-    "A row in which everything is masked has nothing left to normalise: 0/0. Let each row keep at least one element, "
-    "or fill with a large finite number (torch.finfo(x.dtype).min)."
-)
-
-
-SOFTMAX = (
-    "Softmax gives NaN where a row of its input is -Inf throughout (everything in it is masked), or holds Inf. Let "
-    "each row keep at least one element, or fill with a large finite number (torch.finfo(x.dtype).min)."
-)
+_UNMASK = "Let each row keep at least one element, or fill with a large finite number (torch.finfo(x.dtype).min)."
+MASKED = f"A row in which everything is masked has nothing left to normalise: 0/0. {_UNMASK}"
+SOFTMAX = f"Softmax gives NaN if a row of its input is all -Inf (everything in it is masked) or holds Inf. {_UNMASK}"
 
 
 MIXED = (

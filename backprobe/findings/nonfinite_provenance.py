@@ -32,9 +32,9 @@ def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[B
     if hidden is not None:
         return hidden, True
     for i, op in enumerate(ordered):
-        spoilt = next((later for later in ordered[i + 1 :] if later.output.nan), None)
-        masks = meant(op) or (spoilt is not None and _adds_mask(call, op, spoilt))
-        if spoilt is None or not masks or (op.origin is not None and not _masked(spoilt)):
+        nan = next((later for later in ordered[i + 1 :] if later.output.nan), None)
+        masks = nan is not None and (meant(op) or _adds_mask(call, op, nan))
+        if nan is None or not masks or (op.origin is not None and not _masked(nan)):
             return (i == 0 and _hidden_by_softmax(call, op, at_node)) or op, i == 0
     return ordered[0], True
 

@@ -34,7 +34,7 @@ def table(found: dict[str, int]) -> dict[str, int]:
 
 
 def lines_by_bytes(rows: Iterable[SavedBytes]) -> list[Site]:
-    """Return the lines, those that save most first."""
+    """Return the lines, in descending order of the bytes that they save."""
     found: dict[Site, int] = {}
     for row in rows:
         if row.site is not None:

@@ -53,14 +53,14 @@ class Step:
 class BriefSteps:
     """Steps in a row of which little is known, in columns: a run of very short steps has millions of them.
 
-    The fields are those of ``Step``; each column has one entry for each step.
+    The fields are those of ``Step``; a column has one entry per step.
 
     :ivar first: the number of the first step.
     :ivar watching: seconds that measuring took in each step; no more than the step itself took.
     :ivar counts: the number of backward calls.
     :ivar backwards: the numbers of all these calls, one step after the other.
     :ivar losses: the loss; of no meaning where ``calls`` is 0.
-    :ivar clip_norms: ``clip_norm``; -1 where it is not known.
+    :ivar clip_norms: ``clip_norm``; -1 if unknown.
     """
 
     first: int

@@ -2,7 +2,8 @@
 
 Note [Norms that clipping finds]: ``clip_grad_norm_`` measures the norm of all gradients, in every step, whether or not
 the step is recorded. It gives the norm to a function of its module, looked up at each call, which scales the gradients.
-While a listener is registered, that function is replaced by one that reports the norm first. Dynamo sees the original.
+While a listener is registered, that function is replaced by one that reports the norm first. A compiled
+function has the same graph as without it.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ some steps are recorded all the same, fast-path steps are charged at most ``MOST
 fast-path steps in a row is randomised, too. They are counted, and the run reports the count.
 
 Note [Brief steps]: if the budget covers it (``TELL``), fast-path steps get a deferred record, made for a whole stretch
-at once from what was noted when each step ended: its seconds, its calls and its loss. The steps of a stretch stay in
-columns (``BriefSteps``) until they are read; in a run folder they are one row. So such a record costs a few
-microseconds, and the budget covers it in nearly every run. A stretch takes at most ``WHILE`` seconds, because its steps
+at once from the notes taken when each step ended: seconds, calls and loss. The steps of a stretch stay in columns
+(``BriefSteps``) until they are read; in a run folder they are one row. So such a record costs a few microseconds, and
+the budget covers it in nearly every run. A stretch takes at most ``WHILE`` seconds, because its steps
 are not visible to a reader of the run until it ends.
 
 Note [Bad losses in a row]: a run may go on for long after its loss became NaN, and each further step shows the same
@@ -119,7 +119,7 @@ class Budget:
         self.only_counted, self._last_counted = 0, -1
         #: Whether fast-path steps check gradients.
         self.peeks = False
-        #: Whether steps are so long that more can be checked in some of those that would take the fast path.
+        #: Whether steps are long: then some steps are checked in more detail instead of taking the fast path.
         self.long_steps = False
         #: Steps since the last recorded step, and since the last that was recorded whole.
         self._since = self._since_whole = 0

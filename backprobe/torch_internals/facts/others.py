@@ -282,7 +282,7 @@ def clipping() -> None:
         total = torch.nn.utils.clip_grad_norm_([weight], 1e6)
     finally:
         gradient_clipping.unlisten(found.append)
-    expect(len(found) == 1 and found[0] is total, f"of one call of clip_grad_norm_ {len(found)} norms are told")
+    expect(len(found) == 1 and found[0] is total, f"one call of clip_grad_norm_ reported {len(found)} norms")
 
 
 @fact(
