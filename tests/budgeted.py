@@ -20,7 +20,7 @@ def spend(budget: Budget, steps: int, alone: float, recorded: float, passing: fl
     for _ in range(steps):
         wanted = budget.wants()
         mine = recorded if wanted else passing
-        budget.step_over(alone + mine, mine, wanted, False)
+        budget.step_ended(alone + mine, mine, wanted, False)
         which.append(wanted)
     return which
 

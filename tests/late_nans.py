@@ -432,7 +432,7 @@ def run_watched(folder: Path, text: str, settings: Settings) -> Told:
 
     def heard(late: Any) -> None:
         if late:
-            noted.append(session.eye.noting)
+            noted.append(session.recorder.recording)
 
     space: dict[str, Any] = {"__name__": "__main__", "heard": heard}
     session.start()

@@ -154,6 +154,8 @@ WORDS = {"torch_texts", "files", "privacy"}
 FLOORS = (
     "observe.wall_clock",
     "observe.own_time",
+    "observe.faults",
+    "observe.tracker",
     "observe.events",
     "observe.forward",
     "observe.schedule",

@@ -425,33 +425,33 @@ def test_they_are_told_of_where_that_can_be_paid() -> None:
     for length, told in ((5e-5, False), (1e-3, True)):
         budget = Budget(0.05)
         for _ in range(50):
-            budget.step_over(length + 1e-3, 1e-3, False, False)
+            budget.step_ended(length + 1e-3, 1e-3, False, False)
         assert budget.tells() == told
         assert Budget(None).tells() is False
     watch = Budget(None, nodes=False)
     for _ in range(50):
-        watch.step_over(0.021, 1e-3, False, False)
+        watch.step_ended(0.021, 1e-3, False, False)
     assert watch.tells() and watch.lets_pass() == 0 and watch.lets_pass(True) > 1
 
 
 def test_no_stretch_is_longer_than_half_a_second_or_than_the_next_recorded_step_is_away() -> None:
     budget = Budget(None, nodes=False)
     for _ in range(50):
-        budget.step_over(0.021, 1e-3, False, False)
+        budget.step_ended(0.021, 1e-3, False, False)
         budget.have_passed(1, 0.02, 1e-4)
     counts = [budget.lets_pass(True) for _ in range(100)]
     assert 1.5 * budgets.WHILE / 0.0199 >= max(counts) - 1 > 10 and len(set(counts)) > 5
     paid = Budget(0.05)
     paid.spent = budgets.FREE
     for _ in range(30):
-        paid.step_over(0.03, 0.01, True, False)
+        paid.step_ended(0.03, 0.01, True, False)
     seen = []
     for _ in range(300):
-        paid.step_over(0.021, 0.001, False, False)
+        paid.step_ended(0.021, 0.001, False, False)
         while not paid.wants():
             count = paid.lets_pass(True)
             paid.have_passed(count, 0.0201 * count, 1e-4 * count)
             seen.append(count)
-        paid.step_over(0.03, 0.01, True, False)
+        paid.step_ended(0.03, 0.01, True, False)
         assert paid.left - paid._kept < 0.05  # it was not waited for longer than it took to pay
     assert max(seen[-50:]) <= 23  # twice what one costs, and what each pays

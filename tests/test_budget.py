@@ -66,7 +66,7 @@ def test_one_step_in_a_thousand_is_recorded_whatever_it_costs() -> None:
 
 def test_first_steps_are_not_paid_from_it() -> None:
     budget = Budget(0.05)
-    budget.step_over(101.0, 100.0, True, True, first=True)
+    budget.step_ended(101.0, 100.0, True, True, first=True)
     assert budget.spent == 0.0 and budget.wants()
     assert (budget.recorded, budget.steps) == (1, 1)
 

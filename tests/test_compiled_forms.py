@@ -100,7 +100,7 @@ def optimizer_too(net: Net, optimizer: Any) -> Step:
     return plain(run, net, optimizer, torch.compile(lambda: optimizer.step(), backend="aot_eager", fullgraph=False))
 
 
-def optimizer_alone(net: Net, optimizer: Any) -> Step:
+def only_optimizer(net: Net, optimizer: Any) -> Step:
     return plain(net, net, optimizer, torch.compile(optimizer.step, backend="aot_eager"))
 
 
@@ -156,7 +156,7 @@ FORMS = {
     "shapes as they come": shapes_as_they_come,
     "a marked shape": marked_shape,
     "the optimizer too": optimizer_too,
-    "the optimizer alone": optimizer_alone,
+    "the optimizer alone": only_optimizer,
     "checkpoints inside": checkpointed,
     "inside checkpoints": in_a_checkpoint,
     "half precision": half_precision,

@@ -84,8 +84,8 @@ def test_calls_go_with_their_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[InsideRegions] = []
     begin = InsideRegions.__init__
 
-    def noted(self: InsideRegions, scene: Any) -> None:
-        begin(self, scene)
+    def noted(self: InsideRegions, context: Any) -> None:
+        begin(self, context)
         made.append(self)
 
     monkeypatch.setattr(InsideRegions, "__init__", noted)

@@ -44,12 +44,12 @@ def steps(cost: Cost, own: OwnTime, now: list[float], *times: tuple[float, float
         mark = own.begin()
         now[0] += mine
         own.since(mark)
-        cost.step_over(script + mine)
+        cost.step_ended(script + mine)
 
 
 def test_first_steps_are_told_apart(now: list[float]) -> None:
     own = OwnTime()
-    cost = Cost(own, careful=3)
+    cost = Cost(own, inspected_steps=3)
     steps(cost, own, now, *[(1.0, 5.0)] * 3, *[(2.0, 0.5)] * 10)
     assert of_steps(cost.took) == (3, 15.0, 10, 25.0, 5.0)
     assert cost.took.share == 0.25
@@ -57,7 +57,7 @@ def test_first_steps_are_told_apart(now: list[float]) -> None:
 
 def test_the_seconds_that_any_run_has_are_told_with_the_first_steps(now: list[float]) -> None:
     own = OwnTime()
-    cost = Cost(own, careful=2, free=1.0)
+    cost = Cost(own, inspected_steps=2, free=1.0)
     steps(cost, own, now, *[(1.0, 5.0)] * 2, *[(1.0, 0.25)] * 4)
     assert of_steps(cost.took) == (6, 11.0, 0, 0.0, 0.0)  # just spent
     steps(cost, own, now, *[(1.0, 0.25)] * 10)
@@ -67,7 +67,7 @@ def test_the_seconds_that_any_run_has_are_told_with_the_first_steps(now: list[fl
 def test_what_recorded_steps_slow_down_is_counted(now: list[float]) -> None:
     """Beside ten steps of 1 s, one that is recorded takes the script 1.5 s, and us 0.5 s."""
     own = OwnTime()
-    cost = Cost(own, careful=0)
+    cost = Cost(own, inspected_steps=0)
     said = []
     for at in range(110):
         recorded = at % 11 == 10
@@ -79,18 +79,18 @@ def test_what_recorded_steps_slow_down_is_counted(now: list[float]) -> None:
 
 def test_steps_of_any_length_are_not_taken_for_slow_ones() -> None:
     draw, slowed = random.Random(0), Slowed()
-    told = [slowed.step_over(draw.uniform(1, 9), at % 7 == 0) for at in range(4000)]
+    told = [slowed.step_ended(draw.uniform(1, 9), at % 7 == 0) for at in range(4000)]
     assert sum(told) / 4000 < 0.1  # 5 s each: 2 % of them
 
     slowed = Slowed()
-    quicker = [slowed.step_over(0.5 if at % 7 == 0 else 1.0, at % 7 == 0) for at in range(400)]
+    quicker = [slowed.step_ended(0.5 if at % 7 == 0 else 1.0, at % 7 == 0) for at in range(400)]
     assert not any(quicker)  # never less than nothing
 
 
 @pytest.mark.parametrize("later", [9, 0])
 def test_few_steps_have_no_share(now: list[float], later: int) -> None:
     own = OwnTime()
-    cost = Cost(own, careful=3)
+    cost = Cost(own, inspected_steps=3)
     steps(cost, own, now, *[(1.0, 5.0)] * 3, *[(1.0, 0.5)] * later)
     assert cost.took.share is None
     assert cost.took.added == 15 + 0.5 * later
@@ -98,20 +98,20 @@ def test_few_steps_have_no_share(now: list[float], later: int) -> None:
 
 def test_no_division_by_next_to_nothing(now: list[float]) -> None:
     own = OwnTime()
-    cost = Cost(own, careful=0)
+    cost = Cost(own, inspected_steps=0)
     steps(cost, own, now, *[(1e-12, 1.0)] * 20)
     assert cost.took.share is None
     assert overhead(cost.took.info(), parts=False) == "watching added 20 s to 0 ms"
     own = OwnTime()
-    cost = Cost(own, careful=0)
+    cost = Cost(own, inspected_steps=0)
     own.nodes, own.per_node = 1000, 1.0  # an estimate beyond the step: the step is all there is
-    assert cost.step_over(2.0) == 2.0
+    assert cost.step_ended(2.0) == 2.0
     assert of_steps(cost.took) == (0, 0.0, 1, 2.0, 2.0)
 
 
 def test_a_script_without_a_step(now: list[float]) -> None:
     own = OwnTime()
-    cost = Cost(own, careful=3)
+    cost = Cost(own, inspected_steps=3)
     mark = own.begin()
     now[0] += 0.25
     own.since(mark)
@@ -137,7 +137,7 @@ def whole_run(now: list[float], budget: float | None = 0.05) -> Cost:
     began = Moment.now()
     now[0] += 2.5
     own = OwnTime()
-    cost = Cost(own, careful=3, budget=budget)
+    cost = Cost(own, inspected_steps=3, budget=budget)
     cost.started(Startup(began, script_s=2.0))
     steps(cost, own, now, *[(1.0, 0.25)] * 3, *[(1.0, 0.5)] * 5)
     cost.explains = True
@@ -204,7 +204,7 @@ def test_the_words_of_the_overhead(parts: dict[str, float], text: str) -> None:
 def test_own_work_that_is_clocked_at_the_end_counts_once(now: list[float]) -> None:
     """The last step is over while the session ends: its second is the step's, what follows is the end's."""
     own = OwnTime()
-    cost = Cost(own, careful=0)
+    cost = Cost(own, inspected_steps=0)
     cost.started(None)
     steps(cost, own, now, *[(1.0, 0.5)] * 10)
     now[0] += 1.0
@@ -212,7 +212,7 @@ def test_own_work_that_is_clocked_at_the_end_counts_once(now: list[float]) -> No
     begin = own.begin()
     now[0] += 0.25
     own.since(begin)
-    cost.step_over(1.25)
+    cost.step_ended(1.25)
     begin = own.begin()
     now[0] += 0.125
     own.since(begin)  # in no step
@@ -224,7 +224,7 @@ def test_own_work_that_is_clocked_at_the_end_counts_once(now: list[float]) -> No
 
 
 def test_waiting_for_other_processes_is_no_overhead(now: list[float]) -> None:
-    cost = Cost(OwnTime(), careful=0)
+    cost = Cost(OwnTime(), inspected_steps=0)
     cost.started(None)
     cost.begin_end(cost.mark_end())
     now[0] += 0.5
@@ -236,7 +236,7 @@ def test_waiting_for_other_processes_is_no_overhead(now: list[float]) -> None:
 
 def test_what_was_clocked_before_the_script_is_the_starts_alone(now: list[float]) -> None:
     own = OwnTime()
-    cost = Cost(own, careful=3)
+    cost = Cost(own, inspected_steps=3)
     begin = own.begin()
     now[0] += 0.5
     own.since(begin)
@@ -297,12 +297,12 @@ def test_an_interruption_does_not_stand_for_many() -> None:
 def test_waiting_for_a_processor_is_not_the_scripts_own(now: list[float]) -> None:
     """Half the time goes to others, and none of it while we work."""
     own = OwnTime()
-    cost = Cost(own, careful=0)
+    cost = Cost(own, inspected_steps=0)
     for _ in range(10):
         own.nodes, own.per_node = own.nodes + 1, 0.25
         now[0] += 2.0
         now[1] += 1.0
-        assert cost.step_over(2.0) == 0.25 and cost.seconds == 1.0
+        assert cost.step_ended(2.0) == 0.25 and cost.seconds == 1.0
     assert cost.took.share == pytest.approx(1 / 3)
 
 
@@ -312,37 +312,37 @@ def test_waiting_for_a_processor_is_not_the_scripts_own(now: list[float]) -> Non
 def test_waiting_for_a_processor_is_not_ours(now: list[float], waiting: float, standing: float, said: float) -> None:
     """Of half a second of our work: what it waits for a processor is nobody's, what it waits for a disk is ours."""
     own = OwnTime()
-    cost = Cost(own, careful=0)
+    cost = Cost(own, inspected_steps=0)
     for _ in range(12):
         now[0] += 1.0
         mark = own.begin()
         now[:] = now[0] + 0.5, now[1] + waiting, now[2] + standing
         own.since(mark)
-        assert cost.step_over(1.5) == pytest.approx(said)
+        assert cost.step_ended(1.5) == pytest.approx(said)
     assert cost.took.share == pytest.approx(said)
 
 
 def test_waiting_in_what_happens_often_is_not_taken_off_later_steps(now: list[float]) -> None:
     """In the first step nine of ten seconds were ours, told by measured calls, and four of five were waited."""
     own = OwnTime()
-    cost = Cost(own, careful=1)
+    cost = Cost(own, inspected_steps=1)
     own.ops.left -= 1
     own.ops.add(9.0, True)
     now[:] = 10.0, 8.0, 0.0
-    assert cost.step_over(10.0) == pytest.approx(1.8) and cost.seconds == pytest.approx(2.0)
+    assert cost.step_ended(10.0) == pytest.approx(1.8) and cost.seconds == pytest.approx(2.0)
     for _ in range(3):
         now[0] += 1.0
-        assert cost.step_over(1.0) == 0.0 and cost.seconds == 1.0
+        assert cost.step_ended(1.0) == 0.0 and cost.seconds == 1.0
 
 
 def test_waiting_of_some_short_steps_is_taken_off_those_that_follow_but_no_more(now: list[float]) -> None:
     own = OwnTime()
-    cost = Cost(own, careful=0)
+    cost = Cost(own, inspected_steps=0)
     seconds = []
     for step in range(2000):
         now[0] += 0.002
         now[1] += 0.0015 if step < 1000 else 0.0
-        cost.step_over(0.002)
+        cost.step_ended(0.002)
         seconds.append(cost.seconds)
     assert sum(seconds[:1000]) == pytest.approx(0.5, abs=0.05) and sum(seconds[1050:]) == pytest.approx(1.9)
 
@@ -360,7 +360,7 @@ def test_waiting_in_hooks_is_told_from_waiting_in_nodes(now: list[float]) -> Non
 
 def test_waiting_in_a_pause_is_in_no_step(now: list[float]) -> None:
     own = OwnTime()
-    cost = Cost(own, careful=0)
+    cost = Cost(own, inspected_steps=0)
     now[:] = 100.0, 90.0, 0.0
     cost.goes_on()
     steps(cost, own, now, *[(1.0, 0.5)] * 10)

@@ -13,10 +13,14 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from watching import same, watched
 
-from backprobe.observe.events import EVENTS, MAX_LISTENER_FAULTS, Events, Tracker
+from backprobe.observe.events import MAX_LISTENER_FAULTS, Events
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
+from backprobe.observe.tracker import Tracker
 from backprobe.observe.trackers import trackers
+
+#: Every event, by name.
+EVENTS = tuple(Events().by_name)
 
 
 class Steps(Tracker):
@@ -28,22 +32,22 @@ class Steps(Tracker):
     def attached(self) -> None:
         self.heard.append("attached")
 
-    def step_over(self, step: object) -> None:
+    def step_ended(self, step: object) -> None:
         self.heard.append(step)
 
 
 def test_a_listener_hears_what_it_has_methods_for_and_nothing_when_that_is_undone() -> None:
     events, steps = Events(), Steps()
     undo = events.attach(steps)
-    assert [name for name in EVENTS if getattr(events, name)] == ["attached", "step_over"]
-    events.tell("attached")
-    events.tell("step_over", 1)
-    events.tell("forward_begins")
+    assert [name for name, event in events.by_name.items() if event.listeners] == ["attached", "step_ended"]
+    events.attached.emit()
+    events.step_ended.emit(1)
+    events.forward_begins.emit()
     undo()
-    events.tell("step_over", 2)
+    events.step_ended.emit(2)
     assert steps.heard == ["attached", 1]
-    assert not any(getattr(events, name) for name in EVENTS)
-    undo()  # twice is as good as once
+    assert not any(event.listeners for event in events.by_name.values())
+    undo()  # a second call does nothing
 
 
 def test_who_raises_is_counted_and_the_others_hear_all_the_same() -> None:
@@ -51,7 +55,7 @@ def test_who_raises_is_counted_and_the_others_hear_all_the_same() -> None:
         def __init__(self) -> None:
             self.calls = 0
 
-        def step_over(self, step: object) -> None:
+        def step_ended(self, step: object) -> None:
             self.calls += 1
             raise KeyError("fault")
 
@@ -59,7 +63,7 @@ def test_who_raises_is_counted_and_the_others_hear_all_the_same() -> None:
     events.attach(raises)
     events.attach(steps)
     for i in range(2 * MAX_LISTENER_FAULTS):
-        events.tell("step_over", i)
+        events.step_ended.emit(i)
     assert steps.heard == list(range(2 * MAX_LISTENER_FAULTS))
     assert raises.calls == MAX_LISTENER_FAULTS  # after that it is left alone
     (unseen,) = events.faults.unseen()
@@ -69,20 +73,36 @@ def test_who_raises_is_counted_and_the_others_hear_all_the_same() -> None:
 
 def test_a_listener_may_go_away_while_it_is_being_told() -> None:
     class Once(Steps):
-        def step_over(self, step: object) -> None:
-            super().step_over(step)
+        def step_ended(self, step: object) -> None:
+            super().step_ended(step)
             undo()
 
     events, once, after = Events(), Once(), Steps()
     undo = events.attach(once)
     events.attach(after)
-    events.tell("step_over", 1)
-    events.tell("step_over", 2)
+    events.step_ended.emit(1)
+    events.step_ended.emit(2)
     assert once.heard == [1] and after.heard == [1, 2]
 
 
-def test_every_event_says_what_it_is() -> None:
-    assert len(EVENTS) > 30
+def test_a_method_with_other_parameters_than_its_event_is_refused() -> None:
+    class Short(Tracker):
+        def __init__(self) -> None: ...
+
+        def step_begins(self, step: int) -> None: ...  # type: ignore[override]
+
+    events = Events()
+    with pytest.raises(
+        TypeError, match=r"Short.step_begins takes 1 arguments, but the event has 2: \(step, inspecting\)"
+    ):
+        events.attach(Short())
+    assert not events.step_begins.listeners
+
+
+def test_every_event_has_a_description_and_every_method_of_a_tracker_is_an_event() -> None:
+    methods = {name for name in vars(Tracker) if not name.startswith("_")}
+    assert set(EVENTS) == methods - {"wanted", "records", "unseen"}
+    assert len(EVENTS) > 50
     for name in EVENTS:
         assert (getattr(Tracker, name).__doc__ or "").strip().endswith((".", "?")), name
 
@@ -121,7 +141,7 @@ class NodesSeen(Tracker):
         self.nodes: list[int] = []
         self.widest: tuple[int, ...] = ()
 
-    def backward_starts(self, running) -> None:
+    def backward_attaching(self, running) -> None:
         self.calls.append(running.kind)
 
     def node_ran(self, running, node, grad_inputs, grad_outputs) -> None:
@@ -206,9 +226,9 @@ def script(rounds: int = 5) -> list[object]:
 
 
 def listeners(session: Session) -> Iterator[tuple[object, str]]:
-    for name in EVENTS:
-        for hear in getattr(session.events, name):
-            yield hear, name
+    for name, event in session.events.by_name.items():
+        for listener in event.listeners:
+            yield listener, name
 
 
 def settings() -> Settings:
@@ -218,13 +238,13 @@ def settings() -> Settings:
 def names() -> list[str]:
     """Every listener and event of a session in which all is asked for."""
     session = Session(Collector(), settings())
-    return sorted({f"{type(getattr(hear, '__self__', hear)).__name__}.{name}" for hear, name in listeners(session)})
+    return sorted({f"{type(getattr(one, '__self__', one)).__name__}.{name}" for one, name in listeners(session)})
 
 
 ALONE: list[object] = []
 
 
-def hears_of_compilers() -> bool:
+def is_compiler_wrapped() -> bool:
     """Whether something of ours is between torch's compiler and who calls it."""
     dynamo = sys.modules.get("torch._dynamo.output_graph")
     return hasattr(torch.compile, "__wrapped__") or (
@@ -242,21 +262,19 @@ def test_a_fault_anywhere_stays_there(which: str, at: int) -> None:
     session, collector = watched(settings())
     calls = 0
 
-    def failing(hear):
-        def call(*given):
+    def failing(listener):
+        def call(*args):
             nonlocal calls
             calls += 1
             if calls == at:
                 raise ZeroDivisionError("planted")
-            return hear(*given)
+            return listener(*args)
 
         return call
 
-    before = getattr(session.events, name)
-    setattr(
-        session.events,
-        name,
-        tuple(failing(h) if type(getattr(h, "__self__", h)).__name__ == owner else h for h in before),
+    event = session.events.by_name[name]
+    event.listeners = tuple(
+        failing(one) if type(getattr(one, "__self__", one)).__name__ == owner else one for one in event.listeners
     )
     session.start()
     try:
@@ -264,7 +282,7 @@ def test_a_fault_anywhere_stays_there(which: str, at: int) -> None:
     finally:
         session.stop()
         sys.setprofile(None)  # what takes it off may be what failed
-    assert torch._C._len_torch_dispatch_stack() == 0 and not hears_of_compilers()
+    assert torch._C._len_torch_dispatch_stack() == 0 and not is_compiler_wrapped()
     assert all(same(a, b) for a, b in zip(ALONE, seen, strict=True))
     said = [u for u in session.unseen() if u.what == "internal error"]
     assert bool(said) == (calls >= at)
@@ -283,9 +301,9 @@ def test_what_cannot_be_taken_off_leaves_the_rest_to_be_taken_off() -> None:
     def fails() -> None:
         raise ZeroDivisionError("planted")
 
-    session.scene.put_back[:] = [fails, *session.scene.put_back, lambda: put.append(hears_of_compilers())]
+    session.context.put_back[:] = [fails, *session.context.put_back, lambda: put.append(is_compiler_wrapped())]
     session.start()
-    assert hears_of_compilers()
+    assert is_compiler_wrapped()
     session.stop()
     assert put == [False]
     assert any("planted" in one.note for one in session.unseen())

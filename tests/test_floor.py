@@ -68,8 +68,8 @@ def test_gradients_that_wait_are_those_of_each_alone() -> None:
         session.stop()
     assert session.error is None
     calls = [call for step in collector.trace(session).steps for call in step.backwards]
-    careful, later = calls[0:2], calls[6:8]
-    for one, other in zip(careful, later, strict=True):  # of even and of odd steps
+    inspected, later = calls[0:2], calls[6:8]
+    for one, other in zip(inspected, later, strict=True):  # of even and of odd steps
         assert len(one.nodes) == len(other.nodes) > 600
         for a, b in zip(one.nodes, other.nodes, strict=True):
             for left, right in ((a.grad_inputs, b.grad_inputs), (a.grad_outputs, b.grad_outputs)):
@@ -91,26 +91,26 @@ class Own(torch.optim.SGD):
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW, Own])
-def test_the_eye_rests_in_steps_of_torchs_own_optimizers_only(kind: Any) -> None:
+def test_the_recorder_is_off_in_steps_of_builtin_optimizers_only(kind: Any) -> None:
     model = nn.Linear(2, 1)
     optimizer = kind(model.parameters(), lr=0.1)
     inside: list[bool] = []
     session, _ = watched()
     session.start()
-    optimizer.register_step_post_hook(lambda *_: inside.append(private.depth_of(session.eye) is None))
+    optimizer.register_step_post_hook(lambda *_: inside.append(private.depth_of(session.recorder) is None))
     try:
         for _ in range(6):
             optimizer.zero_grad()
             model(torch.ones(3, 2)).sum().backward()
             optimizer.step()
-            assert private.depth_of(session.eye) == 0
+            assert private.depth_of(session.recorder) == 0
     finally:
         session.stop()
     assert session.error is None
     assert inside == [False] * 3 + [kind is not Own] * 3
 
 
-def test_the_eye_stays_on_for_a_closure_and_wakes_after_an_error() -> None:
+def test_the_recorder_stays_on_for_a_closure_and_returns_after_an_error() -> None:
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     session, _ = watched()
@@ -118,7 +118,7 @@ def test_the_eye_stays_on_for_a_closure_and_wakes_after_an_error() -> None:
 
     def closure() -> Any:
         optimizer.zero_grad()
-        assert private.depth_of(session.eye) == 0
+        assert private.depth_of(session.recorder) == 0
         loss = model(torch.ones(3, 2)).sum()
         loss.backward()
         return loss
@@ -135,9 +135,9 @@ def test_the_eye_stays_on_for_a_closure_and_wakes_after_an_error() -> None:
         handle.remove()
         with Seen():
             model(torch.ones(3, 2)).sum().backward()
-            assert private.function_modes()[0] is session.eye
+            assert private.function_modes()[0] is session.recorder
         assert Seen.calls
-        assert private.depth_of(session.eye) == 0
+        assert private.depth_of(session.recorder) == 0
     finally:
         session.stop()
     assert session.error is None

@@ -39,7 +39,7 @@ def run(program, seed, note=None):
 @given(programs())
 def test_gradients_and_hook_order_are_the_same(program) -> None:
     alone = [run(program, seed) for seed in range(4)]
-    session, collector = watched(Settings(careful=2))
+    session, collector = watched(Settings(inspected_steps=2))
     session.start()
     try:
         seen = [run(program, seed) for seed in range(4)]
@@ -83,7 +83,7 @@ def test_recorded_norms_are_what_autograd_hooks_see(program, how) -> None:
                 node.register_prehook(hook)
         bases.append(min(n._sequence_nr() for n in nodes))
 
-    session, collector = watched(Settings(careful=3 if how == "careful" else 0))
+    session, collector = watched(Settings(inspected_steps=3 if how == "careful" else 0))
     session.start()
     try:
         results = [run(program, seed, note) for seed in range(3)]

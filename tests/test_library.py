@@ -88,7 +88,7 @@ IDS = torch.arange(12).view(2, 6)
 
 
 class Naive(TorchFunctionMode):
-    """What the eye does, the long way: the whole stack of each op that makes nodes, by sequence number."""
+    """The slow equivalent of the recorder: the whole stack of each op that makes nodes, by sequence number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,9 +144,9 @@ def test_they_are_those_of_a_naive_walk_in_every_step(kind, request) -> None:
     session.start()
     entries = []
     for _ in range(6):
-        start = len(session.eye.log.entries)
+        start = len(session.recorder.log.entries)
         loss = run()
-        entries.append(session.eye.log.entries[start:])
+        entries.append(session.recorder.log.entries[start:])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

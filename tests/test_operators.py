@@ -53,8 +53,8 @@ def test_operator(op) -> None:
                 alone = results(op, sample)
             except Exception as error:  # not every sample can be summed and sent back
                 alone = type(error)
-            for careful in (3, 0):
-                session, _ = watched(Settings(careful=careful))
+            for inspected_steps in (3, 0):
+                session, _ = watched(Settings(inspected_steps=inspected_steps))
                 session.start()
                 try:
                     seen = results(op, sample)
@@ -62,4 +62,4 @@ def test_operator(op) -> None:
                     seen = type(error)
                 finally:
                     session.stop()
-                assert same(alone, seen), (op.name, careful)
+                assert same(alone, seen), (op.name, inspected_steps)

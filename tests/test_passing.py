@@ -30,7 +30,7 @@ def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
 def stretches(budget: Budget, steps: int, alone: float, heard: float, passing: float) -> None:
     """So many steps, none of them recorded."""
     while budget.steps < steps:
-        budget.step_over(alone + heard, heard, False, False)
+        budget.step_ended(alone + heard, heard, False, False)
         if count := budget.lets_pass():
             budget.have_passed(count, count * (alone + passing), count * passing)
 
@@ -47,7 +47,7 @@ def test_steps_that_are_not_recorded_leave_room_in_the_budget(alone: float) -> N
 def test_the_shorter_the_steps_the_more_of_them_pass(alone: float, most: int) -> None:
     """A tenth of a second of them, or 64, and half as much again at most."""
     budget = Budget(0.05)
-    budget.step_over(alone + 1e-2, 1e-2, False, False)
+    budget.step_ended(alone + 1e-2, 1e-2, False, False)
     budget.have_passed(1, 2 * alone, alone)
     counts = [budget.lets_pass() for _ in range(50)]
     assert most / 3 <= min(counts) < max(counts) <= most
@@ -57,7 +57,7 @@ def test_losses_are_looked_at_whatever_it_costs_and_some_steps_are_recorded_all_
     budget = Budget(0.05)
     recorded = 0
     for _ in range(500):
-        budget.step_over(3e-4, 1e-4, recorded=budget.wants(), careful=False)
+        budget.step_ended(3e-4, 1e-4, recorded=budget.wants(), inspecting=False)
         recorded += budget.wants()
         count = budget.lets_pass()
         assert count
@@ -70,7 +70,7 @@ def test_losses_are_looked_at_whatever_it_costs_and_some_steps_are_recorded_all_
 def test_a_short_stretch_says_little_of_what_a_step_takes() -> None:
     """Each stretch has a price of its own, of steps that take 10 us."""
     budget = Budget(0.05)
-    budget.step_over(1e-3, 1e-4, False, False)
+    budget.step_ended(1e-3, 1e-4, False, False)
     for _ in range(30):
         for steps in (60, 60, 2):
             assert budget.lets_pass()
@@ -140,7 +140,7 @@ def test_a_scaler_that_looks_for_its_factor_is_explained_on() -> None:
 
 def test_how_many_pass_fits_no_period() -> None:
     budget = Budget(0.05)
-    budget.step_over(2e-4, 1e-4, False, False)
+    budget.step_ended(2e-4, 1e-4, False, False)
     counts = {budget.lets_pass() for _ in range(200)}
     assert len(counts) > 10 and max(counts) <= 1.5 * budgets.FAR
 
@@ -301,17 +301,17 @@ def only_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_kept_is_spent_on_what_is_asked_for(only_asked_for: None) -> None:
     budget = Budget(1e-9)
-    budget.step_over(1.0, 0.5, True, False)
+    budget.step_ended(1.0, 0.5, True, False)
     assert not budget.wants() and budget.affords
     before = budget.left - budget._kept
-    budget.step_over(1.0, 0.5, True, True, asked=True)
+    budget.step_ended(1.0, 0.5, True, True, asked=True)
     assert budget.left - budget._kept == pytest.approx(before)
 
 
 def test_steps_after_something_new_are_asked_for_as_soon_as_they_can_be_paid(only_asked_for: None) -> None:
     session = Session(Collector(), Settings(budget=1e-9))
     attention, budget = session._attention, session.budget
-    budget.step_over(1.0, 0.5, True, False)
+    budget.step_ended(1.0, 0.5, True, False)
     attention.something_new(10)
     seen, skipped = [], 0
     for step in range(11, 100):

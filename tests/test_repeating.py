@@ -32,7 +32,7 @@ def spend(budget: Budget, steps: int, alone: float, whole: float, backward: floa
     for _ in range(steps):
         kind = "" if not budget.wants() else "backward" if budget.repeats else "whole"
         mine = {"": 0.0, "backward": backward, "whole": whole}[kind]
-        budget.step_over(alone + mine, mine, bool(kind), False, repeats=kind == "backward")
+        budget.step_ended(alone + mine, mine, bool(kind), False, repeats=kind == "backward")
         kinds.append(kind)
     return kinds
 
@@ -65,7 +65,7 @@ def test_steps_like_none_before_make_it_wait_longer_and_longer() -> None:
     budget.may_repeat = True
     tries: list[int] = []
     for step in range(3000):
-        budget.step_over(0.02, 0.01, True, False)
+        budget.step_ended(0.02, 0.01, True, False)
         if budget.repeats:
             budget.was_like_none()
             tries.append(step)

@@ -26,7 +26,7 @@ def found(script: Any, settings: Settings) -> list[Finding]:
     try:
         script()
     except torch.utils.checkpoint.CheckpointError as error:
-        session.scene.raised = error
+        session.context.raised = error
     session.stop()
     assert session.error is None, repr(session.error)
     return list(sink.trace(session).findings)

@@ -110,7 +110,7 @@ def test_a_frame_that_is_passed_on_is_no_signal() -> None:
         (FirstRuns, "look", 1e-9),
         (StepWatch, "_begins", None),
         (StepWatch, "finish", None),
-        (ForwardValues, "op_made", None),
+        (ForwardValues, "graph_op", None),
         (ForwardValues, "flush", None),
         (ModuleWatch, "new_step", None),
         (Collector, "backward", None),

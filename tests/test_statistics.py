@@ -402,7 +402,7 @@ def test_the_next_look_comes_soon_where_it_is_asked_for() -> None:
         looks = len(sink.trace(session).statistics)
         if not asked and looks == 20:
             asked = sink.trace(session).statistics.steps[-1]
-            session.scene.look_again()
+            session.context.look_again()
         elif asked and sink.trace(session).statistics.steps[-1] > asked:
             break
     session.stop()
@@ -424,7 +424,7 @@ def test_the_steps_after_an_alarm_are_recorded() -> None:
             super().measured(measured)
             if measured.step >= 150 and not begun:
                 begun.append(measured.step)
-                session.scene.heed(["an alarm"], waits=False)
+                session.context.heed(["an alarm"], waits=False)
 
     sink = Heeds()
     session = Session(sink, Settings("nodes", budget=0.001, layer_stats=10))

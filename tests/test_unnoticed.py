@@ -43,7 +43,7 @@ def under(level: str, step: Callable[[], Any]) -> Any:
         if level == "used":
             for _ in range(6):
                 step()
-            assert not session.eye.careful
+            assert not session.recorder.inspecting
         found = step()
     finally:
         session.stop()
@@ -254,7 +254,7 @@ def test_a_bad_result_that_is_gone_is_told_with_what_went_in() -> None:
     with backprobe.trace() as trace:
         for _ in range(8):
             step(x)
-        assert trace.session is not None and not trace.session.eye.careful
+        assert trace.session is not None and not trace.session.recorder.inspecting
         x[1, 2] = 0.0
         step(x)
     found = next(f for f in trace.findings if f.kind == "nonfinite-forward")

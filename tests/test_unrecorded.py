@@ -91,7 +91,7 @@ def seen_by(look: Any, make: Callable[[nn.Module], Callable[[], None]], recorded
         if i == 9:
             with look:
                 step()
-            assert budget is None or session.eye.noting is recorded
+            assert budget is None or session.recorder.recording is recorded
         else:
             step()
     session.stop()
@@ -125,12 +125,12 @@ def test_a_forked_child_computes_nothing_when_it_is_left() -> None:
     """What waits to be looked at is the parent's: torch may hang where it computes after a fork."""
     session = Session(Collector(), Settings(budget=1e-9))
     told: list[str] = []
-    session.events.listen("about_to_write", lambda: told.append("flush"))
+    session.events.about_to_write.add(lambda: told.append("flush"))
     session.start()
     session.leave()
     assert told == []
     again = Session(Collector(), Settings(budget=1e-9))
-    again.events.listen("about_to_write", lambda: told.append("flush"))
+    again.events.about_to_write.add(lambda: told.append("flush"))
     again.start()
     again.stop()
     assert told

@@ -68,7 +68,7 @@ def test_a_run_that_ends_so_names_what_the_last_backward_left_out() -> None:
         model.zero_grad()
     session.stop()
     assert not collector.trace(session).facts.of(Unreduced)
-    session.scene.raised = RuntimeError(f"{UNREDUCED} before starting a new one. This error ...")
+    session.context.raised = RuntimeError(f"{UNREDUCED} before starting a new one. This error ...")
     found = collector.trace(session).findings
     assert [(f.kind, f.severity, f.step) for f in found] == [("none-grad", "error", 4)] * 2
     names = {name: f.sites[-2].site.text for f in found for name in f.parameters}

@@ -68,7 +68,7 @@ class _Comparing:
 
         self.alternate = Alternate(list(_TOOLS))
         session = Session(self.alternate, Settings(), own)
-        session.scene.whole = True
+        session.context.whole = True
         self.alternate.begin(session)
         session.start()
         return session

@@ -86,8 +86,8 @@ class _Debugging:
         from ..observe.session import Session
 
         options, collector = self._options, Collector()
-        session = Session(collector, Settings(careful=0), own)
-        session.scene.whole = True
+        session = Session(collector, Settings(inspected_steps=0), own)
+        session.context.whole = True
         self._source = Terminal() if options.tty else None
         prompt = Prompt(
             session.frames,

@@ -153,11 +153,11 @@ class Watcher:
         assert self._launch is not None
         self._undo = change(self.options.override)
         self._session = session = Session(self, self.settings, own)
-        session.scene.whole = True
+        session.context.whole = True
         self._alarmed = AlarmDispatcher(self._alarm, self._on_alarm)
         self._alarmed.begin(session)
         if self.keep is not None:
-            session.scene.record_to = self._place or self.folder
+            session.context.record_to = self._place or self.folder
         self._plugged = Plugged(lambda: {**self._info, "run": str(self.folder) if self.folder else None})
         self._sinks.add(self._plugged)
         if self._place is not None:
@@ -294,7 +294,7 @@ class Watcher:
         self._signal = True
         self._stop(main)
         if self._session is not None:
-            self._session.scene.signal = 15
+            self._session.context.signal = 15
         self.finish(None, 0)
 
     def _leaves(self, code: int, frame: Any, main: bool) -> None:
@@ -318,7 +318,7 @@ class Watcher:
         self._stay()
         self._code = code
         if self._session is not None and not self._signal:
-            self._session.scene.raised, self._session.scene.code = error, code
+            self._session.context.raised, self._session.context.code = error, code
         try:
             with nullcontext() if self._signal else self._terminated.after():
                 self._finish(error)
@@ -365,7 +365,7 @@ class Watcher:
             self._wait_for_others(self._launch, error, failed)
 
     def _wait_for_others(self, launch: ChildLaunch, error: BaseException | None, failed: bool) -> None:
-        waiting = self._session.scene.waiting if self._session is not None else None
+        waiting = self._session.context.waiting if self._session is not None else None
         ranked = waiting is not None and waiting.rank is not None
         if isinstance(error, KeyboardInterrupt):  # most likely the others were interrupted too
             with suppress(KeyboardInterrupt):

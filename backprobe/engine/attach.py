@@ -63,7 +63,7 @@ class Stops:
         self.pilot.within = session.recomputing
         self.pilot.on_begin = self._check
         self._checked: set[int] = set()
-        self.forward = Forward(session.eye, session.modules, session.leaves, session.frames)
+        self.forward = Forward(session.recorder, session.modules, session.leaves, session.frames)
         self.calls = 0
         session.special.around = self._around
 
@@ -84,12 +84,12 @@ class Stops:
             return [f"{finding}\n  {finding.advice}".rstrip() for finding in findings]
 
         kind, args, kwargs = call.entry.kind, call.args, call.kwargs
-        modes = self.session.eye.modes()
+        modes = self.session.recorder.modes()
         try:
             with self._interrupts():
                 return run(pilot, kind, args, kwargs, call, self.forward, begins, explain)
         finally:
-            self.session.eye.unwind(modes)
+            self.session.recorder.unwind(modes)
 
     def _check(self, graph: BackwardGraph) -> None:
         """Warn once, in its first call, about a breakpoint that matches no node: usually a typo."""
@@ -106,9 +106,9 @@ class Stops:
         """Activate the recorder while a node runs Python code that may call backward; it is inactive inside a call
         otherwise.
         """
-        eye = self.session.eye
-        eye.push()
-        return eye.pop
+        recorder = self.session.recorder
+        recorder.push()
+        return recorder.pop
 
     @contextmanager
     def _interrupts(self) -> Iterator[None]:
@@ -147,7 +147,7 @@ class BackwardBreakpoints:
 
     def __init__(self, point: Breakpoint | None, action: Action | None, model: nn.Module | None) -> None:
         collector = Collector()
-        self._session = Session(collector, Settings(careful=0))
+        self._session = Session(collector, Settings(inspected_steps=0))
         if model is not None:
             self._session.modules.add_root(model, "model")
         ask: Callable[[Stop], Resume]
@@ -183,19 +183,19 @@ class BackwardBreakpoints:
         """
         if not self._on:
             return
-        eye = self._session.eye
+        recorder = self._session.recorder
         if threading.get_ident() == self._thread:
-            eye.wake()
-        if self._stops.pilot.calls or threading.get_ident() != self._thread or eye not in private.function_modes():
+            recorder.wake()
+        if self._stops.pilot.calls or threading.get_ident() != self._thread or recorder not in private.function_modes():
             raise BackprobeError(
                 "breakpoint_backward cannot be removed inside the backward that it watches, nor from another thread: "
                 "disable() its breakpoints here, and remove it where it was set"
             )
         self._on = False
         above = []
-        while (mode := private.pop_function_mode()) is not eye:
+        while (mode := private.pop_function_mode()) is not recorder:
             above.append(mode)
-        private.push_function_mode(eye)
+        private.push_function_mode(recorder)
         self._session.stop()
         for mode in reversed(above):
             private.push_function_mode(mode)

@@ -73,32 +73,32 @@ Found: TypeAlias = dict[int, Provenance]
 class Forward:
     """Information about the forward: provenance of nodes and names of leaves.
 
-    :param eye: the recorder of a session that watched the forward; without one only parameters have names.
+    :param recorder: the recorder of a session that watched the forward; without one only parameters have names.
     """
 
     def __init__(
         self,
-        eye: TorchCallRecorder | None,
+        recorder: TorchCallRecorder | None,
         modules: ModuleWatch,
         leaves: Leaves,
         frames: Frames,
     ) -> None:
-        self.eye, self.modules, self.leaves, self.frames = eye, modules, leaves, frames
+        self.recorder, self.modules, self.leaves, self.frames = recorder, modules, leaves, frames
 
     @property
     def watched(self) -> bool:
-        return self.eye is not None and bool(self.eye.log.ends)
+        return self.recorder is not None and bool(self.recorder.log.ends)
 
     def places(self, nodes: Sequence[Any], seqs: Sequence[int], found: Found) -> list[Provenance]:
         """Return the provenance of each of `nodes`.
 
         :param found: cache for this call; one entry serves all nodes of its op, and all steps.
         """
-        eye = self.eye
+        recorder = self.recorder
         made: dict[int, Entry] = {}
         with private.unseen():
-            if eye is not None and eye.log.ends:
-                log = eye.log
+            if recorder is not None and recorder.log.ends:
+                log = recorder.log
                 made = dict(makers(seqs, log.ends, log.entries, log.first))
             return [
                 self._leaf(node) if seq == ACCUMULATE_SEQ else self._made(made.get(i), found)
@@ -109,7 +109,7 @@ class Forward:
         """Return each distinct provenance of nodes with these numbers and of `leaves`: far fewer than nodes."""
         own = [seq for seq in seqs if seq != ACCUMULATE_SEQ]
         with private.unseen():
-            entries = self.eye.log.slice(min(own), max(own))[1] if self.eye is not None and own else []
+            entries = self.recorder.log.slice(min(own), max(own))[1] if self.recorder is not None and own else []
             different = {id(entry): entry for entry in entries}.values()
             return [*map(self._leaf, leaves), *(self._made(entry, found) for entry in different)]
 
@@ -178,13 +178,13 @@ def forward_of(model: nn.Module | None, trace: Any, thread: int) -> Forward:
             "'with backprobe.trace(model) as trace:' around the forward"
         )
     eyes = (
-        [session.eye]
+        [session.recorder]
         if session is not None
         else [m for m in private.function_modes() if isinstance(m, TorchCallRecorder)]
     )
-    eye = next((e for e in reversed(eyes) if e.thread == thread), None)
-    if eye is not None:
-        modules, frames = eye.modules, eye.frames
+    recorder = next((e for e in reversed(eyes) if e.thread == thread), None)
+    if recorder is not None:
+        modules, frames = recorder.modules, recorder.frames
     else:
         frames = Frames()
         modules = ModuleWatch(frames)
@@ -192,4 +192,4 @@ def forward_of(model: nn.Module | None, trace: Any, thread: int) -> Forward:
     if model is not None:
         modules.add_root(model, "model")
     leaves.scan()
-    return Forward(eye, modules, leaves, frames)
+    return Forward(recorder, modules, leaves, frames)

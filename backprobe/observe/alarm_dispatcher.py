@@ -22,8 +22,8 @@ from ..terminal import say
 from ..torch_internals import private
 from ..torch_internals.uncompiled import dynamo_passthrough
 from .backward.pending_call_record import PendingCallRecord
-from .events import Tracker
 from .session import Session
+from .tracker import Tracker
 
 
 class AlarmDispatcher(Tracker):
@@ -73,7 +73,7 @@ class AlarmDispatcher(Tracker):
         found = self._monitor.add(measured)
         if self._session is None:
             return
-        self._session.scene.heed(found, self._monitor.waits)
+        self._session.context.heed(found, self._monitor.waits)
         for alarm in found:
             if self._say is not None:
                 self._say(alarm)
@@ -82,8 +82,8 @@ class AlarmDispatcher(Tracker):
 
     def _sites(self, session: Session) -> tuple[FindingSite, ...]:
         """Return the line that made the first optimizer, as a location of findings."""
-        scene = session.scene
-        made = (scene.frames.site(one.spot) for one in scene.steps.optimizers.values() if one.spot is not None)
+        context = session.context
+        made = (context.frames.site(one.spot) for one in context.steps.optimizers.values() if one.spot is not None)
         return tuple(FindingSite("optimizer", site) for site in made if site is not None)[:1]
 
     @dynamo_passthrough

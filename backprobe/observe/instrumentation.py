@@ -1,8 +1,8 @@
 """Attaches to torch: everything while a step is recorded, otherwise only an interceptor of engine calls.
 
-Note [Not from inside the eye]: while the handler of a function mode runs, torch has taken the mode off the stack, and
-puts it back afterwards whatever was done in between. A switch that is requested inside the handler of the recorder (the
-eye) therefore waits until a module is called, or until a step begins elsewhere. Scripts without modules have no such
+Note [Pending switches]: while the handler of a function mode runs, torch has taken the mode off the stack, and
+puts it back afterwards whatever was done in between. A switch that is requested inside the handler of the recorder
+therefore waits until a module is called, or until a step begins elsewhere. Scripts without modules have no such
 place: when a backward call is over, the recorder is marked to stay off the stack.
 
 Note [Held in a test]: torch's own ``TestCase`` compares the length of the stack of function modes before and after each
@@ -36,18 +36,18 @@ class Instrumentation:
 
     def __init__(
         self,
-        eye: TorchCallRecorder,
+        recorder: TorchCallRecorder,
         modules: ModuleWatch,
         calls: BackwardCalls,
         unrecorded: EngineInterceptor,
         events: Events,
     ) -> None:
-        self._eye, self._modules, self._calls, self._events = eye, modules, calls, events
+        self._recorder, self._modules, self._calls, self._events = recorder, modules, calls, events
         self._unrecorded = unrecorded
         self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
         #: Whether everything is attached, and whether anything is.
         self.on = self._attached = False
-        #: The switch that is pending: Note [Not from inside the eye].
+        #: The switch that is pending: Note [Pending switches].
         self._waits: bool | None = None
         #: The number of modes on the stack below the recorder, and of running tests, when everything was attached.
         self._depth = self._tests = 0
@@ -74,11 +74,11 @@ class Instrumentation:
 
         :param over: the backward call that goes through the recorder is over.
         """
-        handling, self._waits = self._eye.handling, None
-        if not self._attached or (on == self.on and (on or not self._eye.idle)):
+        handling, self._waits = self._recorder.handling, None
+        if not self._attached or (on == self.on and (on or not self._recorder.idle)):
             return
         held = self._is_held()
-        if held and ((on and not self._eye.idle) or on == self.on):
+        if held and ((on and not self._recorder.idle) or on == self.on):
             return
         if handling and not held and (on or not over or handling > 1 or not private.can_stay_off()):
             self._waits = on
@@ -87,17 +87,17 @@ class Instrumentation:
             engine_calls.unlisten(self._unrecorded)
             self._put_on()
         elif engine_calls.listen(self._unrecorded):
-            was_idle = self._eye.idle
+            was_idle = self._recorder.idle
             if held:
                 self._idle()
             else:
                 if handling:
-                    private.stay_off(self._eye)
+                    private.stay_off(self._recorder)
                 self._take_off()
             if was_idle:  # the test that held the recorder on the stack is over
                 return
             self._calls.noted_from = NONE_RECORDED
-            self._events.tell("about_to_write")  # measures what is pending
+            self._events.about_to_write.emit()  # measures what is pending
 
     def leave_calls_to_engine(self, unrecorded: bool) -> None:
         """Let the interceptor handle backward calls although everything is attached, in steps that are `unrecorded`:
@@ -114,7 +114,7 @@ class Instrumentation:
 
     def may_record(self) -> bool:
         """Return whether the next step can be recorded: Note [Held in a test]."""
-        return self.on or self._eye.idle or not self._is_held()
+        return self.on or self._recorder.idle or not self._is_held()
 
     def _is_held(self) -> bool:
         return tests_running() > self._tests
@@ -125,36 +125,36 @@ class Instrumentation:
             self.to(self._waits)
 
     def _put_on(self) -> None:
-        eye = self._eye
+        recorder = self._recorder
         self._modules.start()
-        if not eye.idle:
-            eye.put(self._depth, DYNAMO if self._dynamo.active else 0)
-        eye.idle = False
+        if not recorder.idle:
+            recorder.put(self._depth, DYNAMO if self._dynamo.active else 0)
+        recorder.idle = False
         if self._dynamo.active:
             self._hide()
-        private.show_backward(eye)
+        private.show_backward(recorder)
         self._record_from_here()
         self.on = True
 
     def _record_from_here(self) -> None:
         now = private.next_sequence_nr()
         if self._calls.noted_from:  # steps were left out
-            self._eye.log.skipped(now)
+            self._recorder.log.skipped(now)
             self._calls.noted_from = now
-        self._eye.last = now
+        self._recorder.last = now
 
     def _dynamo_looks(self, active: bool) -> None:
         """Hide from Dynamo while it is active on this thread. See Note [Out of Dynamo's sight]."""
-        if self.on or self._eye.idle:
+        if self.on or self._recorder.idle:
             if active:
                 self._hide()
             else:
                 engine_calls.unlisten(self._hidden_call)
-                self._eye.out_of_sight(False)
+                self._recorder.out_of_sight(False)
                 self._modules.out_of_sight(False)
 
     def _hide(self) -> None:
-        self._eye.out_of_sight(True)
+        self._recorder.out_of_sight(True)
         self._modules.out_of_sight(True)
         if self.on:
             engine_calls.listen(self._hidden_call)
@@ -162,22 +162,22 @@ class Instrumentation:
     @dynamo_passthrough
     def _hidden_call(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
         """Observe a backward call in code that Dynamo is active in; otherwise the recorder would see it."""
-        eye = self._eye
-        if not eye.is_out_of_sight or self._dynamo.compiles or not eye.is_here() or os.getpid() != self._pid:
+        recorder = self._recorder
+        if not recorder.is_out_of_sight or self._dynamo.compiles or not recorder.is_here() or os.getpid() != self._pid:
             return engine(roots, *args, **kwargs)
         call = call_of(roots, args, kwargs, sys._getframe(1))
         return self._calls.run_engine(*call, partial(engine, roots, *args, **kwargs))
 
     def _take_off(self) -> None:
         engine_calls.unlisten(self._hidden_call)
-        private.unshow_backward(self._eye)
-        self._eye.drop()
-        self.on = self._eye.idle = self._calls.left_to_engine = False
+        private.unshow_backward(self._recorder)
+        self._recorder.drop()
+        self.on = self._recorder.idle = self._calls.left_to_engine = False
         self._modules.stop()
 
     def _idle(self) -> None:
-        private.unshow_backward(self._eye)
-        self.on, self._eye.idle = False, True
+        private.unshow_backward(self._recorder)
+        self.on, self._recorder.idle = False, True
         self._calls.left_to_engine = False
         self._modules.idle()
 

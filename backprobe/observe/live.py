@@ -71,7 +71,7 @@ class LiveTrace(Trace):
         if self._plugins:
             self._plugged = Plugged(lambda: about(self._settings.level, wall_clock.now()), self._sink)
         self._session = Session(self._plugged or self._sink, self._settings, own)
-        self._session.scene.record_to = self._record
+        self._session.context.record_to = self._record
         if self._alarmed is not None:
             self._alarmed.begin(self._session)
         if self._model is not None:
@@ -84,9 +84,9 @@ class LiveTrace(Trace):
     ) -> None:
         session = self._session
         assert session is not None
-        session.scene.raised = error
+        session.context.raised = error
         session.stop()
-        session.scene.raised = None  # the error ended this block, not the script
+        session.context.raised = None  # the error ended this block, not the script
         if self._alarmed is not None and error is None:
             self._alarmed.end()
         seconds = wall_clock.now() - self._begin
@@ -120,12 +120,12 @@ class LiveTrace(Trace):
         if self._session is None:
             raise BackprobeError("nothing to save: the trace has not been entered (with backprobe.trace() as t: ...)")
         folder = super().save(path)
-        for batch in self._session.scene.batches.values():
+        for batch in self._session.context.batches.values():
             write_batch(folder, batch)
         return folder
 
     def batch(self, step: int | None = None) -> Batch:
-        held = self._session.scene.batches if self._session is not None else {}
+        held = self._session.context.batches if self._session is not None else {}
         step = self.batch_step(step)
         return held[step] if step in held else super().batch(step)
 

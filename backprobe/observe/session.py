@@ -30,7 +30,7 @@ from .backward.intercepted_functions import InterceptedFunctions
 from .backward.pending_call_record import PendingCallRecord
 from .backward.reached_leaves import ReachedLeaves
 from .backward.sentinel_calls import SentinelCalls
-from .events import Events, Tracker
+from .events import Events
 from .forward.detach_points import DetachPoints
 from .forward.leaves import Leaves
 from .forward.modules import ModuleWatch
@@ -49,6 +49,7 @@ from .schedule.samples import Away, AwayClipNorm
 from .schedule.settings import Settings
 from .schedule.steps import OnAccelerator, StepWatch
 from .statistics.losses import Losses
+from .tracker import Tracker
 from .tracker_context import TrackerContext
 from .trackers import trackers
 
@@ -85,8 +86,8 @@ class Session:
         self.modules = modules = ModuleWatch(frames, events)
         self.leaves = leaves = Leaves(modules, frames, events)
         self.names = names = Naming(modules, leaves, frames)
-        self.eye = eye = TorchCallRecorder(frames, modules, events)
-        eye.owner = self
+        self.recorder = recorder = TorchCallRecorder(frames, modules, events)
+        recorder.owner = self
         # Recording of the forward.
         writes, values = WriteLog(frames, modules), ForwardValues(frames, modules, events.own)
         values.outside.holding = "memory" not in self.settings.checks
@@ -94,16 +95,16 @@ class Session:
         self._regions = regions
         # Which steps are inspected closely.
         budget = self.settings.budget
-        self._cost = Cost(events.own, self.settings.careful, 0.0 if budget is None else FREE, budget)
+        self._cost = Cost(events.own, self.settings.inspected_steps, 0.0 if budget is None else FREE, budget)
         #: Steps before this one that are inspected closely are inspected because a failure is to be explained.
         self._explains_until = 0
         self._steps = steps = StepWatch(names, events, self._cost, self._step_over, share=self.settings.budget)
-        self._attention = InspectionSchedule(eye, modules, values, self.settings.careful)
+        self._attention = InspectionSchedule(recorder, modules, values, self.settings.inspected_steps)
         # Backward calls, and handlers for intercepted functions: backward calls go through them.
-        self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention)
+        self._calls = calls = BackwardCalls(recorder, names, steps, values, regions, self._attention)
         failures = Failures(names, regions)
-        calls.outcome = CallRecordBuilder(names, steps, eye, values, failures, calls.second).of
-        self.special = InterceptedFunctions(eye, names, steps, calls)
+        calls.outcome = CallRecordBuilder(names, steps, recorder, values, failures, calls.second).of
+        self.special = InterceptedFunctions(recorder, names, steps, calls)
         # Which steps are recorded, and what is attached in the other steps.
         self.budget = Budget(self.settings.budget, self.settings.level != "minimal")
         self._plain = self.settings.budget is not None and self.settings.plain
@@ -116,8 +117,8 @@ class Session:
         self._first_runs = FirstRuns(frames)
         self._found_new: tuple[int, list[CodeLocation]] = (-1, [])
         failures.news = calls.layouts.news = self._news
-        failures.noted_since = lambda seq: eye.noting and seq >= calls.noted_from
-        self._switch = Instrumentation(eye, modules, calls, self._unrecorded, events)
+        failures.noted_since = lambda seq: recorder.recording and seq >= calls.noted_from
+        self._switch = Instrumentation(recorder, modules, calls, self._unrecorded, events)
         #: Whether the next step is recorded, if that is decided before the current step is over.
         self._ahead: bool | None = None
         steps.ends_early = lambda: self._leaves_out and not (calls.inside or self._unrecorded.inside)
@@ -126,22 +127,24 @@ class Session:
         self._next_look = self._surprises = self._surprised = 0
         #: Something new was found while the budget could not pay for a close inspection.
         self._owed = False
-        self.scene = TrackerContext(self.settings, events, names, eye, writes, values, steps, calls, self.origins)
-        self.scene.look_closely = self._attention.look_closely
+        self.context = TrackerContext(
+            self.settings, events, names, recorder, writes, values, steps, calls, self.origins
+        )
+        self.context.look_closely = self._attention.look_closely
         #: The parts that are asked for records, and for what they could not observe.
-        self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
+        self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, recorder.log, values, leaves]
         self._handing = handing = _Handing(sink, self)
-        self.scene.hand_on = handing.measured
+        self.context.hand_on = handing.measured
         self._unrecorded.later = calls.later = handing.later
-        for one in (eye, writes, values, regions, cuts, leaves, self._attention, ReachedLeaves(leaves), handing):
+        for one in (recorder, writes, values, regions, cuts, leaves, self._attention, ReachedLeaves(leaves), handing):
             events.attach(one)
         for make in trackers():
             if make.wanted(self.settings):
-                self.attach(make(self.scene))
-        events.listen("forward_begins", self._forward_begins)
-        events.listen("backward_over", self._call_over)
-        events.listen("backward_over", self._call_explained)
-        events.listen("backward_repeated", lambda *_: self.budget.good_loss())
+                self.attach(make(self.context))
+        events.forward_begins.add(self._forward_begins)
+        events.backward_recorded.add(lambda *_: self._call_over())
+        events.backward_recorded.add(self._call_explained)
+        events.backward_repeated.add(lambda *_: self.budget.good_loss())
         self._entered = self._over = False
         #: The step in which the session ended; ``None`` while it runs.
         self.ended_in: int | None = None
@@ -168,10 +171,10 @@ class Session:
 
         :param startup: when backprobe's work began, if that was before this session was made.
         """
-        self.eye.overheads = overheads = private.overheads()
+        self.recorder.overheads = overheads = private.overheads()
         self.modules.overhead = overheads.module
         self.special.pid = os.getpid()
-        self.eye.log.first = private.next_sequence_nr()
+        self.recorder.log.first = private.next_sequence_nr()
         self.resume()
         self._cost.started(startup)
 
@@ -190,7 +193,7 @@ class Session:
         self._calls.between.over()
         self._entered = self.special.on = True
         try:
-            self.events.tell("attached")
+            self.events.attached.emit()
             self._begin_step()
         except BaseException:
             self.pause()  # otherwise hooks would stay on that nothing removes
@@ -201,18 +204,18 @@ class Session:
         if not self._entered:
             return
         self._entered = self.special.on = False
-        self.events.tell("detached")
+        self.events.detached.emit()
         self._put_back()
         for one in self._filters:
             if one in warnings.filters:
                 warnings.filters.remove(one)  # type: ignore[attr-defined]
         self._filters.clear()
         self._switch.detach()
-        self.events.tell("about_to_write")  # measures what is pending; not in a forked child
+        self.events.about_to_write.emit()  # measures what is pending; not in a forked child
         self._steps.pause()
 
     def _put_back(self) -> None:
-        for put in self.scene.put_back:
+        for put in self.context.put_back:
             try:
                 put()
             except Exception as error:
@@ -223,7 +226,7 @@ class Session:
         self.special.pid = os.getpid()
         self._calls.leave()
         self._switch.detach()
-        self.events.tell("detached")
+        self.events.detached.emit()
         self._put_back()
         self._entered = self.special.on = False
         self._steps.remove()
@@ -236,7 +239,7 @@ class Session:
         self.pause()
         if not self._over:
             self._over = True
-            self.events.tell("ended")
+            self.events.ended.emit()
         self._steps.stop()
         try:
             self._handing.later.flush()
@@ -252,7 +255,7 @@ class Session:
             text = f"too much of it failed, with {type(error).__name__}: {error}"[:300]
             self.stopped = Stopped(self._steps.index, text)
         self.special.on = False
-        self.eye.noting = False
+        self.recorder.recording = False
         self.modules.stop()
         engine_calls.unlisten(self._unrecorded)
         self._steps.pause()
@@ -272,13 +275,13 @@ class Session:
         self.budget.may_repeat = self._plain and self._calls.may_repeat and not self._steps.alone
         repeats = recorded and self.budget.repeats and self._attention.is_usual(step)
         self._unrecorded.repeating = repeats
-        careful = self._attention.begin_step(step, self.settings, recorded and not repeats)
-        self._cost.explains = self._cost.explains or (careful and step < self._explains_until)
-        self._switch.to((recorded and not repeats) or step < self.settings.careful)
+        inspecting = self._attention.begin_step(step, self.settings, recorded and not repeats)
+        self._cost.explains = self._cost.explains or (inspecting and step < self._explains_until)
+        self._switch.to((recorded and not repeats) or step < self.settings.inspected_steps)
         self._switch.leave_calls_to_engine(not recorded and self.settings.level == "minimal")
         self._steps.samples_away = recorded
         if self._switch.on:
-            self.events.tell("step_begins", step, careful)
+            self.events.step_begins.emit(step, inspecting)
 
     @property
     def _leaves_out(self) -> bool:
@@ -293,15 +296,15 @@ class Session:
     def _step_over(self, step: Step, away: list[Any], norms: list[Away | AwayClipNorm]) -> None:
         mark = self.events.own.begin()
         self._handing.waits(step, away, norms)
-        first = step.index < self.settings.careful
-        asked, eye = self._attention.asked, self.eye
+        first = step.index < self.settings.inspected_steps
+        asked, recorder = self._attention.asked, self.recorder
         repeated = self._unrecorded.have_repeated()
         if repeated is False:
             self.budget.was_like_none()
-        told = eye.noting or bool(repeated), eye.careful, first, asked, bool(repeated)
-        self.budget.step_over(self._cost.seconds, step.watching, *told, explains=self._cost.explained)
-        self.events.tell("step_over", step)
-        self.eye.log.trim()
+        told = recorder.recording or bool(repeated), recorder.inspecting, first, asked, bool(repeated)
+        self.budget.step_ended(self._cost.seconds, step.watching, *told, explains=self._cost.explained)
+        self.events.step_ended.emit(step)
+        self.recorder.log.trim()
         self.modules.new_step(self._steps.index)
         self._look_owed()
         self._begin_step()
@@ -309,15 +312,15 @@ class Session:
             self._look_for_new_lines(step.index, step.seconds, mark)
         else:
             self.events.own.since(mark)
-        off = not self._switch.on and not self.eye.idle
+        off = not self._switch.on and not self.recorder.idle
         if off and self._ahead is None and not self._unrecorded.repeating:
             begun = self._steps.index
-            room = min(self._attention.room(begun, self.budget), max(self.scene.next_look - begun, 0))
+            room = min(self._attention.room(begun, self.budget), max(self.context.next_look - begun, 0))
             tells = self._tells()
-            room = min([room, *(may_pass(begun, self.budget.long_steps) for may_pass in self.scene.may_pass)])
+            room = min([room, *(may_pass(begun, self.budget.long_steps) for may_pass in self.context.may_pass)])
             if not tells and self._steps.losses.is_odd_for_once and self.budget.tells():
                 return  # the next step finds out how its loss is summed up; those after it keep their losses
-            several = self.scene.waiting is not None
+            several = self.context.waiting is not None
             self._steps.let_pass(min(self.budget.lets_pass(tells, several), room), tells)
 
     def _look_for_new_lines(self, step: int, seconds: float, mark: Any) -> None:
@@ -346,7 +349,7 @@ class Session:
         :param between: no step is running.
         """
         self._unrecorded.settle()
-        mine = self._cost.step_over(seconds, steps)
+        mine = self._cost.step_ended(seconds, steps)
         self.budget.have_passed(steps, self._cost.seconds, mine)
         self._tell(mine / steps)
         self.modules.new_step(self._steps.index)
@@ -366,14 +369,14 @@ class Session:
         if steps:
             self.budget.telling(len(steps), seconds)
 
-    def _call_over(self, *_: Any) -> None:
+    def _call_over(self) -> None:
         """End an outermost backward call. If no optimizer marks the end of a step, the next step begins here."""
         if self._calls.inside or not self._steps.alone or self._ahead is not None:
             return
         self._ahead = self._wanted(self._steps.index + 1)
-        if self._ahead and not self.eye.noting:
-            self.eye.noting, self.eye.careful = True, False
-        self._switch.to(self._ahead or self._steps.index + 1 < self.settings.careful, True)
+        if self._ahead and not self.recorder.recording:
+            self.recorder.recording, self.recorder.inspecting = True, False
+        self._switch.to(self._ahead or self._steps.index + 1 < self.settings.inspected_steps, True)
 
     def _call_explained(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Update the inspection schedule after a recorded call. If something was wrong in it, this step, and the next
@@ -397,7 +400,7 @@ class Session:
         if self._found_new[0] < step - 1:
             self._found_new = step, []
         self._found_new[1].extend(self._new_lines(True))
-        return self._first_runs.entered(self._found_new[1], sys._getframe(1), step < self.settings.careful)
+        return self._first_runs.entered(self._found_new[1], sys._getframe(1), step < self.settings.inspected_steps)
 
     def _new_lines(self, called: bool = False) -> list[CodeLocation]:
         """Return the lines that ran for the first time since the last scan.
@@ -465,7 +468,7 @@ class Session:
 
     def origins(self) -> Origins:
         """Return the places where the nodes of a graph were made, as far as they were recorded."""
-        return Origins(self.eye.log, self.modules, self.frames)
+        return Origins(self.recorder.log, self.modules, self.frames)
 
     def sources(self, seen: Any = ()) -> dict[str, str]:
         """Return the source text to store with the recording, by file. It contains the lines that the records `seen`
@@ -561,18 +564,18 @@ class _Handing:
                 self._losses.add(step)
             self._sink.step(step, self._session)
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         self.later.flush()
         self._sink.backward(recorded)
 
-    backward_repeated = backward_over
+    backward_repeated = backward_recorded
 
     def measured(self, measured: Measured) -> None:
         take = getattr(self._sink, "measured", None)  # sinks of plugins may have none
         if take is not None:
             take(measured if self._losses is None else self._losses.beside(measured))
 
-    def step_over(self, step: Step) -> None:
+    def step_ended(self, step: Step) -> None:
         self._steps.append(step)
         self._hand()
 
@@ -585,7 +588,7 @@ class _Handing:
             if away or self._steps:
                 for step in steps:
                     self.waits(step, *away.get(step.index, ([], [])))
-                    self.step_over(step)
+                    self.step_ended(step)
                 return
             if self._losses is not None:
                 for step in steps:

@@ -55,7 +55,7 @@ class TrackerContext:
     settings: Settings
     events: Events
     names: Naming
-    eye: TorchCallRecorder
+    recorder: TorchCallRecorder
     writes: WriteLog
     values: ForwardValues
     steps: StepWatch
@@ -92,6 +92,6 @@ class TrackerContext:
         if alarms:
             self.look_closely(self.steps.index + STEPS_AFTER_ALARM)
         for alarm in alarms:
-            self.events.tell("alarm", alarm)
+            self.events.alarm.emit(alarm)
         if waits:
             self.look_again()

@@ -29,29 +29,29 @@ class Forward:
 
     def __init__(self, model: nn.Module, on_backward: Callable[[list[Any], Any], None]) -> None:
         self._recording = Recording(model)
-        self._recording.modules.careful = False  # values are not inspected
-        self._eye, self._on_backward = self._recording.eye, on_backward
-        self._eye.careful = True
-        self._eye.special.update((function, self._called(entry)) for function, entry in BY_FUNCTION.items())
-        self._eye.events.attach(self)
+        self._recording.modules.inspecting = False  # values are not inspected
+        self._recorder, self._on_backward = self._recording.recorder, on_backward
+        self._recorder.inspecting = True
+        self._recorder.special.update((function, self._called(entry)) for function, entry in BY_FUNCTION.items())
+        self._recorder.events.attach(self)
         self._made: list[weakref.ref[torch.Tensor]] = []
 
     def start(self) -> None:
         self._recording.__enter__()
-        backward_by_name.show(self._eye)
+        backward_by_name.show(self._recorder)
 
     def stop(self) -> None:
-        backward_by_name.unshow(self._eye)
+        backward_by_name.unshow(self._recorder)
         self._recording.__exit__(None, None, None)
 
     def _called(self, entry: EntryPoint) -> Callable[..., Any]:
         def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             self._on_backward(entry.begins_at(args, kwargs), frame)
-            return self._eye.call(func, args, kwargs, frame)
+            return self._recorder.call(func, args, kwargs, frame)
 
         return call
 
-    def op(self, op: Op) -> None:
+    def op_inspected(self, op: Op) -> None:
         for value in op.out if isinstance(op.out, (tuple, list)) else (op.out,):
             if op.entry is not None and isinstance(value, torch.Tensor) and value.requires_grad:
                 self._made.append(references.tensor_ref(value))

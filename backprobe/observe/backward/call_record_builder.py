@@ -27,12 +27,12 @@ class CallRecordBuilder:
         self,
         names: Naming,
         steps: StepWatch,
-        eye: TorchCallRecorder,
+        recorder: TorchCallRecorder,
         values: ForwardValues,
         failures: Failures,
         second: SecondOrder,
     ) -> None:
-        self._names, self._steps, self._eye = names, steps, eye
+        self._names, self._steps, self._recorder = names, steps, recorder
         self._values, self._failures, self._second = values, failures, second
 
     def of(self, running: ActiveBackward) -> PendingCallRecord:
@@ -107,6 +107,6 @@ class CallRecordBuilder:
             assert live.signature is not None
             return live.signature
         signature = signature_of(rows)
-        if not self._eye.careful:
+        if not self._recorder.inspecting:
             live.signature, live.program = signature, MeasurementPlan(*rows, live.plan)
         return signature

@@ -121,19 +121,19 @@ class BackwardCalls:
 
     def __init__(
         self,
-        eye: TorchCallRecorder,
+        recorder: TorchCallRecorder,
         names: Naming,
         steps: StepWatch,
         values: ForwardValues,
         regions: Regions,
         attention: InspectionSchedule,
     ) -> None:
-        self._eye, self._names, self._steps, self._values = eye, names, steps, values
-        self._regions, self._attention, self._events = regions, attention, eye.events
-        self._own = eye.events.own
+        self._recorder, self._names, self._steps, self._values = recorder, names, steps, values
+        self._regions, self._attention, self._events = regions, attention, recorder.events
+        self._own = recorder.events.own
         self._plans, self._hooks = Plans(), Hooks()
-        self.layouts = Layouts(eye.log, names)
-        self.second = SecondOrder(eye.log, names)
+        self.layouts = Layouts(recorder.log, names)
+        self.second = SecondOrder(recorder.log, names)
         #: The number of calls so far, and the indices of the running calls, innermost last.
         self.count = 0
         self.inside: list[int] = []
@@ -168,12 +168,12 @@ class BackwardCalls:
     @dynamo_passthrough
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """Call `func`, which `frame` called, and observe it."""
-        call = partial(self._eye.call, func, args, kwargs, frame)
+        call = partial(self._recorder.call, func, args, kwargs, frame)
         mark, way = self._own.begin(), None
         try:
             arguments = None
             if not self._rehearses(frame):
-                self._events.tell("backward_begins")
+                self._events.backward_begins.emit()
                 arguments = entry.bind(args, kwargs)
             if arguments is not None:
                 way = self._before_call(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame)
@@ -191,7 +191,7 @@ class BackwardCalls:
         try:
             with private.unseen():
                 if not self._rehearses(frame):
-                    self._events.tell("backward_begins")
+                    self._events.backward_begins.emit()
                     way = self._before_call(kind, roots, arguments, frame)
         except Exception as error:
             self._events.fault(self, error)
@@ -244,9 +244,9 @@ class BackwardCalls:
         if self._steps.stepped and not nested:
             self._steps.finish()
         compiles = private.compiles_backward()
-        if self.left_to_engine and not (compiles or nested or self._eye.noting):
+        if self.left_to_engine and not (compiles or nested or self._recorder.recording):
             return None
-        if compiles or not self._eye.noting:
+        if compiles or not self._recorder.recording:
             self.compiled += compiles
             adds = kind != "autograd.grad"
             self.count_only(roots, nested, self._steps.some_held() if adds else None)
@@ -259,7 +259,7 @@ class BackwardCalls:
 
     def passes(self, entry: EntryPoint, roots: Sequence[Any], leaves: list[Any]) -> int:
         """Count a call into `leaves` that a debugger runs; nothing of it is recorded. Returns the step."""
-        self._events.tell("backward_begins")
+        self._events.backward_begins.emit()
         nested, steps = bool(self.inside), self._steps
         if steps.stepped and not nested:
             steps.finish()
@@ -320,7 +320,7 @@ class BackwardCalls:
     def may_repeat(self) -> bool:
         """Whether a call with a known graph can be recorded without its forward."""
         first_order = not (self.second_order or self._hooked or self._regions.known)
-        return first_order and not (self.layouts.compiled or self.compiled or self._events.node_ran)
+        return first_order and not (self.layouts.compiled or self.compiled or self._events.node_ran.listeners)
 
     def repeated(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward | None:
         """Return the state of an outermost call whose backward alone is recorded; ``None`` if its graph is none of the
@@ -355,12 +355,12 @@ class BackwardCalls:
             running.step = self._steps.index
         self._values.flush(running.graph)
         self.second_order = self.second_order or running.creates_graph
-        self._events.tell("graph_known", running, frame)
+        self._events.graph_walked.emit(running, frame)
         try:
-            self._events.tell("backward_starts", running)
+            self._events.backward_attaching.emit(running)
             self._attach(running, self._python_nodes(running))
         except BaseException:
-            self._events.tell("backward_ended", running)  # leaves no hook of ours registered
+            self._events.backward_detaching.emit(running)  # leaves no hook of ours registered
             raise
         self._names.modules.in_backward = True
         self._goes_on(running)
@@ -404,7 +404,7 @@ class BackwardCalls:
             self._steps.index,
             self.inside[-1] if self.inside else None,
             self._names.frames.spot(frame),
-            self._eye.modes(),
+            self._recorder.modes(),
             losses.scale_of(roots) if away is None else 1.0,
             away,
         )
@@ -430,20 +430,20 @@ class BackwardCalls:
         self.count += 1
 
     def _python_nodes(self, running: ActiveBackward) -> PythonNodes | None:
-        eye = self._eye
-        if not eye.is_here():
+        recorder = self._recorder
+        if not recorder.is_here():
             return None
         within = self._regions.within(running.graph.seqs) if self._regions.known else ()
-        return PythonNodes(eye.push, eye.pop, within, running.entered)
+        return PythonNodes(recorder.push, recorder.pop, within, running.entered)
 
     def _attach(self, running: ActiveBackward, python: PythonNodes | None) -> None:
-        eye, graph, leaves = self._eye, running.graph, running.graph.leaves
+        recorder, graph, leaves = self._recorder, running.graph, running.graph.leaves
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
         before = {number[n] for n in running.starts if n is not None}
         before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
         if self._hooked:
             before.update(i for i, seq in enumerate(graph.seqs) if seq in self._hooked)
-        look = MeasurementMode(eye.careful, self._attention.used_to_it, running.creates_graph)
+        look = MeasurementMode(recorder.inspecting, self._attention.used_to_it, running.creates_graph)
         running.watch = NodeHookSet(graph.nodes, graph.plan, before, self._hooks, look, running.live.program, python)
         running.watch.on_error = self._hook_failed
         running.watch.start(self._told(running))
@@ -451,21 +451,21 @@ class BackwardCalls:
     def _end(self, running: ActiveBackward) -> None:
         """Remove the hooks from the graph, and pass on the record."""
         watch, mark = running.watch, self._own.begin()
-        self._eye.unwind(running.modes)
+        self._recorder.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self.inside.pop()
         self._fetch(running)
         self.layouts.unshaped += watch.unshaped
         if not running.repeats:
-            self._events.tell("backward_ended", running)
+            self._events.backward_detaching.emit(running)
             self._names.modules.in_backward = bool(self.inside)
         if self.outcome is not None:
             self._hand_on(running, self.outcome)
-            self._events.well()
-        if running.creates_graph and self._eye.is_here():
+            self._events.reset_shared_faults()
+        if running.creates_graph and self._recorder.is_here():
             self.second.note(running)
-            self._eye.made_by(running.spot, running.kind)
-        self._eye.last = private.next_sequence_nr()
+            self._recorder.made_by(running.spot, running.kind)
+        self._recorder.last = private.next_sequence_nr()
         if running.inside is None:
             self.between.over()
         hooked, inside, times = len(watch.order), watch.watching, watch.times
@@ -474,7 +474,7 @@ class BackwardCalls:
         running.free()
         if not self._own.per_node and not self.inside:
             self._own.per_node = private.overhead_of_node()
-            self._eye.last = private.next_sequence_nr()
+            self._recorder.last = private.next_sequence_nr()
         self._own.since(mark)
         self._own.ran(hooked, inside, times, stood)
 
@@ -494,19 +494,19 @@ class BackwardCalls:
     def _hand_on(self, running: ActiveBackward, outcome: Callable[[ActiveBackward], PendingCallRecord]) -> None:
         fine = running.error is None and not running.watch.norms.bad
         if running.repeats and fine:
-            self._events.tell("backward_repeated", running, outcome(running))
+            self._events.backward_repeated.emit(running, outcome(running))
             return
         if running.repeats:
             self.layouts.assume(running.graph, self.between.bounds)  # an explanation of the failure needs source lines
-        self._events.tell("backward_ran", running)
+        self._events.backward_returned.emit(running)
         recorded = outcome(running)
-        self._events.tell("backward_over", running, recorded)
+        self._events.backward_recorded.emit(running, recorded)
 
     def _hook_failed(self, error: BaseException) -> None:
         self._events.fault(self._hooks, error)
 
     def _told(self, running: ActiveBackward) -> Callable[[int, Any, Any], None] | None:
         """Return the callback that emits each node that ran; ``None`` if the event has no listeners."""
-        if not self._events.node_ran:
+        if not self._events.node_ran.listeners:
             return None
-        return lambda node, came, went: self._events.tell("node_ran", running, node, came, went)
+        return lambda node, came, went: self._events.node_ran.emit(running, node, came, went)

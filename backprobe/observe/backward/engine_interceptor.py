@@ -188,7 +188,7 @@ class EngineInterceptor:
             self._trouble(counted.step)
             if not private.compiles_backward():
                 return call, partial(counted.calls.begin, *call)
-            self._events.tell("call_spoilt", "the loss is not finite")
+            self._events.call_failed.emit("the loss is not finite")
             counted.is_usual(call.kind, call.roots, values, frame)
             counted.begins_bad(*call)
             return call, None
@@ -253,7 +253,7 @@ class EngineInterceptor:
         self.settle()
         self._counted.steps.tell_passed()  # optimizers that stepped since a call was counted
         if isinstance(error, Exception):
-            self._events.tell("call_spoilt", f"backward raised {type(error).__name__}")
+            self._events.call_failed.emit(f"backward raised {type(error).__name__}")
         if self._budget.explains:
             self._budget.explained += 1
             self._trouble(self._counted.step)
@@ -294,7 +294,7 @@ class EngineInterceptor:
             self._last = NONFINITE
             self.settle()
             self._trouble(self._counted.step)
-            self._events.tell("call_spoilt", BAD_GRADIENT)
+            self._events.call_failed.emit(BAD_GRADIENT)
             self._counted.gave_bad(*call)
 
     def _ended(self, call: Call) -> None:
@@ -306,7 +306,7 @@ class EngineInterceptor:
                 self._alarms[state] += 1
                 self._trouble(counted.step)
                 if state is NONFINITE:
-                    self._events.tell("call_spoilt", BAD_GRADIENT)
+                    self._events.call_failed.emit(BAD_GRADIENT)
                     counted.gave_bad(*call)
             self._last = state
         counted.over(call.kind, call.arguments)

@@ -112,7 +112,7 @@ class FastPath:
 
     def _show(self, root: Any) -> None:
         begin = _clock()
-        self._events.tell("root_passes", root)
+        self._events.root_sampled.emit(root)
         self._events.own.clocked += _clock() - begin
 
     def _took(self, begin: tuple[float, ...], end: float) -> None:

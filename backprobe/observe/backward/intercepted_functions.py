@@ -29,7 +29,7 @@ _GIVE_OUT = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__
 class DebuggedCall:
     """A backward call that a debugger runs."""
 
-    eye: TorchCallRecorder
+    recorder: TorchCallRecorder
     calls: BackwardCalls
     entry: EntryPoint
     function: Any
@@ -39,14 +39,14 @@ class DebuggedCall:
 
     def __call__(self) -> Any:
         """Make the call."""
-        return self.eye.call(self.function, self.args, self.kwargs, self.frame)
+        return self.recorder.call(self.function, self.args, self.kwargs, self.frame)
 
     def begins(self, roots: Sequence[Any], leaves: list[Any]) -> int | None:
         """Count the call, which begins at `roots` and goes to `leaves`. Returns the training step, if it is known."""
         try:
             return self.calls.passes(self.entry, roots, leaves)
         except Exception as error:
-            self.eye.events.fault(self, error)
+            self.recorder.events.fault(self, error)
             return None
 
     def keep_graph(self) -> None:
@@ -65,44 +65,44 @@ class InterceptedFunctions:
     result.
     """
 
-    def __init__(self, eye: TorchCallRecorder, names: Naming, steps: StepWatch, calls: BackwardCalls) -> None:
-        self._eye, self._names, self._steps, self._calls = eye, names, steps, calls
-        self._events = eye.events
+    def __init__(self, recorder: TorchCallRecorder, names: Naming, steps: StepWatch, calls: BackwardCalls) -> None:
+        self._recorder, self._names, self._steps, self._calls = recorder, names, steps, calls
+        self._events = recorder.events
         #: Whether the handlers do more than call the function, and in which process.
         self.on = False
         self.pid = os.getpid()
         #: A debugger that runs backward calls; they are not recorded then.
         self.around: Callable[[DebuggedCall], Any] | None = None
         for entry in entry_points():
-            eye.special[entry.function] = self._entry_point(entry)
+            recorder.special[entry.function] = self._entry_point(entry)
         for function in _GIVE_OUT:
-            eye.special[function] = self._read_memory
-        eye.special[torch.Tensor.data.__get__] = self._read_data  # type: ignore[attr-defined]
-        eye.special[torch.Tensor.register_hook] = self._register_hook
-        eye.special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
-        eye.special[torch.Tensor.grad.__set__] = self._put_grad  # type: ignore[attr-defined]
-        eye.special[torch.Tensor.data.__set__] = self._put_data  # type: ignore[attr-defined]
-        eye.special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
-        eye.special[private.set_grad_enabled] = self._set_grad_mode
+            recorder.special[function] = self._read_memory
+        recorder.special[torch.Tensor.data.__get__] = self._read_data  # type: ignore[attr-defined]
+        recorder.special[torch.Tensor.register_hook] = self._register_hook
+        recorder.special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
+        recorder.special[torch.Tensor.grad.__set__] = self._put_grad  # type: ignore[attr-defined]
+        recorder.special[torch.Tensor.data.__set__] = self._put_data  # type: ignore[attr-defined]
+        recorder.special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
+        recorder.special[private.set_grad_enabled] = self._set_grad_mode
         if UPDATE_SCALE is not None:
-            eye.special[UPDATE_SCALE] = self._update_scale
-        eye.special[torch.Tensor.requires_grad.__set__] = self._set_requires_grad  # type: ignore[attr-defined]
-        eye.special[torch.Tensor.requires_grad_] = self._set_requires_grad
+            recorder.special[UPDATE_SCALE] = self._update_scale
+        recorder.special[torch.Tensor.requires_grad.__set__] = self._set_requires_grad  # type: ignore[attr-defined]
+        recorder.special[torch.Tensor.requires_grad_] = self._set_requires_grad
 
     @dynamo_passthrough
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
         def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             if os.getpid() != self.pid:
-                return self._eye.call(func, args, kwargs, frame)
+                return self._recorder.call(func, args, kwargs, frame)
             if self.around is not None:
-                return self.around(DebuggedCall(self._eye, self._calls, entry, func, args, kwargs, frame))
+                return self.around(DebuggedCall(self._recorder, self._calls, entry, func, args, kwargs, frame))
             if not self.on:
-                return self._eye.call(func, args, kwargs, frame)
-            self._eye.handling += 1
+                return self._recorder.call(func, args, kwargs, frame)
+            self._recorder.handling += 1
             try:
                 return self._calls.run(entry, func, args, kwargs, frame)
             finally:
-                self._eye.handling -= 1
+                self._recorder.handling -= 1
 
         return call
 
@@ -111,8 +111,8 @@ class InterceptedFunctions:
         tensor = args[0] if args else kwargs.get("self")
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
             self._safely(self._calls.hook_registered, tensor.grad_fn)
-            self._events.tell("hook_put", tensor, args[1] if len(args) > 1 else kwargs.get("hook"), frame)
-        return self._eye.call(func, args, kwargs, frame)
+            self._events.hook_registered.emit(tensor, args[1] if len(args) > 1 else kwargs.get("hook"), frame)
+        return self._recorder.call(func, args, kwargs, frame)
 
     def _safely(self, note: Callable[..., None], *given: Any) -> None:
         """Call `note`; an error in it is an internal one, which the script does not see."""
@@ -123,16 +123,16 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _read_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        out = self._eye.call(func, args, kwargs, frame)
-        if self._eye.noting and not self._eye.torchs:
-            self._events.tell("data_read", args[0], out, frame)
+        out = self._recorder.call(func, args, kwargs, frame)
+        if self._recorder.recording and not self._recorder.in_builtin_optimizer:
+            self._events.data_read.emit(args[0], out, frame)
         return out
 
     @dynamo_passthrough
     def _read_memory(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        out = self._eye.call(func, args, kwargs, frame)
-        if self._eye.noting and not self._eye.optimizing:
-            self._events.tell("memory_read", func, args[0], out, frame)
+        out = self._recorder.call(func, args, kwargs, frame)
+        if self._recorder.recording and not self._recorder.optimizing:
+            self._events.memory_read.emit(func, args[0], out, frame)
         return out
 
     @dynamo_passthrough
@@ -140,29 +140,29 @@ class InterceptedFunctions:
         """Emit a read of ``.grad``. It is always ``None`` for a non-leaf tensor; a leaf's is incomplete during a
         backward.
         """
-        value = self._eye.call(func, args, kwargs, frame)
+        value = self._recorder.call(func, args, kwargs, frame)
         if self.on:
             if args[0].grad_fn is None:
                 if self._calls.inside:
-                    self._events.tell("leaf_grad_read", args[0], value, frame)
-                elif value is not None and not self._eye.optimizing:
-                    self._events.tell("grad_used", value, False, frame)
+                    self._events.leaf_grad_read.emit(args[0], value, frame)
+                elif value is not None and not self._recorder.optimizing:
+                    self._events.grad_read_or_set.emit(value, False, frame)
             elif value is None:
-                self._events.tell("nonleaf_grad_read", args[0], frame)
+                self._events.nonleaf_grad_read.emit(args[0], frame)
         return value
 
     @dynamo_passthrough
     def _put_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        out = self._eye.call(func, args, kwargs, frame)
-        if self.on and args[1] is not None and not (self._calls.inside or self._eye.optimizing):
-            self._events.tell("grad_used", args[1], True, frame)
+        out = self._recorder.call(func, args, kwargs, frame)
+        if self.on and args[1] is not None and not (self._calls.inside or self._recorder.optimizing):
+            self._events.grad_read_or_set.emit(args[1], True, frame)
         return out
 
     @dynamo_passthrough
     def _put_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        out = self._eye.call(func, args, kwargs, frame)
-        if self.on and not self._eye.optimizing and args[0].grad_fn is None:
-            self._events.tell("data_put", args[0], frame)
+        out = self._recorder.call(func, args, kwargs, frame)
+        if self.on and not self._recorder.optimizing and args[0].grad_fn is None:
+            self._events.data_assigned.emit(args[0], frame)
         return out
 
     @dynamo_passthrough
@@ -170,7 +170,7 @@ class InterceptedFunctions:
         """Detect new optimizers: an optimizer reads ``is_leaf`` of every parameter that it is given."""
         if self.on and frame.f_code is code_objects.ADD_PARAM_GROUP:
             self._safely(self._optimizer_made, frame)
-        return self._eye.call(func, args, kwargs, frame)
+        return self._recorder.call(func, args, kwargs, frame)
 
     def _optimizer_made(self, frame: Any) -> None:
         above, frames = frame.f_back, self._names.frames
@@ -183,21 +183,21 @@ class InterceptedFunctions:
     def _update_scale(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         if self.on and args:
             self._safely(self._steps.scaler_updates, args[0])
-        return self._eye.call(func, args, kwargs, frame)
+        return self._recorder.call(func, args, kwargs, frame)
 
     @dynamo_passthrough
     def _set_requires_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         if self.on and isinstance(args[0], torch.nn.Parameter):
             on = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
-            self._events.tell("requires_grad_set", args[0], on, frame)
-        return self._eye.call(func, args, kwargs, frame)
+            self._events.requires_grad_set.emit(args[0], on, frame)
+        return self._recorder.call(func, args, kwargs, frame)
 
     @dynamo_passthrough
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        if self.on and threading.get_ident() == self._eye.thread:
+        if self.on and threading.get_ident() == self._recorder.thread:
             on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
             while frame is not None and frame.f_code.co_filename == code_objects.GRAD_MODE_FILE:
                 frame = frame.f_back
             if frame is not None:
-                self._events.tell("grad_mode_set", on, frame)
-        return self._eye.call(func, args, kwargs, frame)
+                self._events.grad_mode_set.emit(on, frame)
+        return self._recorder.call(func, args, kwargs, frame)

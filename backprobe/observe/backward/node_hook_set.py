@@ -38,13 +38,13 @@ MAX_DESCRIBED_BAD_NODES = 20
 class MeasurementMode:
     """How the gradients of a backward call are measured.
 
-    :ivar careful: measure every gradient at once, and inspect a node that makes a bad one while its saved tensors
+    :ivar inspecting: measure every gradient at once, and inspect a node that makes a bad one while its saved tensors
         exist. Otherwise small gradients are measured in batches.
     :ivar brief: do not count the elements of bad gradients.
     :ivar create_graph: gradient mode is on in the hooks and has to be turned off while we measure.
     """
 
-    careful: bool
+    inspecting: bool
     brief: bool = False
     create_graph: bool = False
 
@@ -99,7 +99,7 @@ class NodeHookSet:
         self.bad_nodes: list[BadNode] = []
         #: With ``create_graph``: each node that ran, and the node counter after it.
         self.made: list[tuple[int, int]] | None = [] if look.create_graph else None
-        at_once = look.careful or look.create_graph or self._hidden
+        at_once = look.inspecting or look.create_graph or self._hidden
         self.program = None if at_once else program
         #: Gradients of the plan that did not come this time: (node, number).
         self.missing: set[tuple[int, int]] = set()

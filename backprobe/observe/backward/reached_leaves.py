@@ -35,7 +35,7 @@ class ReachedLeaves:
                     if grad is not None and is_zero(grad) is not True:
                         leaf.reached, leaf.alive = 1, True
 
-    def backward_over(self, running: object, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
         norms, live = recorded.norms, recorded.live
         if recorded.raised is None and live.settled:  # every leaf has had a gradient: nothing to look up
             for leaf in live.named.values():
@@ -50,7 +50,7 @@ class ReachedLeaves:
         if recorded.step < 3 or not recorded.index % 64:
             self._leaves.refresh()
 
-    backward_repeated = backward_over
+    backward_repeated = backward_recorded
 
     def _slots_of(self, recorded: PendingCallRecord) -> list[tuple[LeafTensor, int | None]]:
         """Return the leaves that a call reached and the slots of their norms. They are computed once for each

@@ -48,12 +48,12 @@ class SentinelCalls:
         #: The place of the last counted call.
         self._spot: CodeLocation | None = None
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Take the sampled leaves for later unrecorded calls from a recorded one."""
         if running.inside is None and running.kind != "autograd.grad" and recorded.raised is None:
             self.far = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
 
-    backward_repeated = backward_over
+    backward_repeated = backward_recorded
 
     @property
     def step(self) -> int:
@@ -94,7 +94,7 @@ class SentinelCalls:
         spot = self._names.frames.spot(frame)
         self._remember(calls.count, steps.index, spot, calls.between.over_at)
         if adds and len(roots) == 1 and calls.count % TIMED_CALL_INTERVAL == SAMPLE_AT:
-            self._events.tell("root_passes", roots[0])
+            self._events.root_sampled.emit(roots[0])
         if adds:
             steps.writes(leaves)
         if steps.tells:
@@ -103,7 +103,7 @@ class SentinelCalls:
             loss = steps.losses.noted(sum(known) if known else None, roots) if adds else NotedLoss()
             steps.noted.append((steps.index, calls.count, loss))
         if adds:
-            self._events.tell("calls_passed", spot, 1)
+            self._events.fast_path_calls.emit(spot, 1)
         calls.count += 1
         return calls.between.as_many() or None
 
@@ -118,12 +118,12 @@ class SentinelCalls:
             self._remember(self.calls.count - before, step, known, base, now)
             places[known] = places.get(known, 0) + 1
         for known, some in (places or {None: 1}).items():
-            self._events.tell("calls_passed", known, round(count * some / max(len(latest), 1)))
+            self._events.fast_path_calls.emit(known, round(count * some / max(len(latest), 1)))
         self.steps.tell_passed()
 
     def begins(self) -> None:
         """Begin an outermost call: the step before may be over."""
-        self._events.tell("backward_begins")
+        self._events.backward_begins.emit()
         if self.steps.stepped:
             self.steps.finish()
 
@@ -138,7 +138,7 @@ class SentinelCalls:
         self._remember(calls.count, self.steps.index, spot, calls.between.over_at)
         self._spot = spot
         if adds:
-            self._events.tell("call_counted", spot, roots)
+            self._events.sentinel_call_begins.emit(spot, roots)
         calls.count_only(roots, False, self.witnesses if adds else None, values)
         return calls.between.as_many()
 
@@ -147,7 +147,7 @@ class SentinelCalls:
         earlier one.
         """
         if running.kind != "autograd.grad":
-            self._events.tell("call_counted", running.spot, running.roots)
+            self._events.sentinel_call_begins.emit(running.spot, running.roots)
         return self.calls.between.as_many()
 
     def over(self, kind: str, arguments: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ class SentinelCalls:
         self.calls.between.over()
         if kind != "autograd.grad":
             self.steps.losses.gave(self.witnesses[::-1])
-            self._events.tell("call_over", self._spot)
+            self._events.sentinel_call_ended.emit(self._spot)
         elif not (arguments.get("create_graph") or arguments.get("retain_graph")):
             self.steps.grad_over()
 
@@ -206,8 +206,8 @@ class SentinelCalls:
             told.append(running.index)
         try:
             if outcome is not None:
-                self._events.tell("backward_ran", running)
+                self._events.backward_returned.emit(running)
                 recorded = outcome(running)
-                self._events.tell("backward_over", running, recorded)
+                self._events.backward_recorded.emit(running, recorded)
         finally:
             running.free()

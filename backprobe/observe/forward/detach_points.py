@@ -77,9 +77,9 @@ class DetachPoints:
         #: Whether library code turned gradient mode off last: an op run without gradients may be a detach point then,
         #: too.
         self._library_off = False
-        self._step, self._careful = 0, True
+        self._step, self._inspecting = 0, True
 
-    def op(self, op: Op) -> None:
+    def op_inspected(self, op: Op) -> None:
         if self._reentries.active:
             self._reentries.flow(op, self._modules.stack)
         if op.optimizing:
@@ -89,16 +89,16 @@ class DetachPoints:
         elif isinstance(op.out, tuple) and len(op.out) == 2 and not getattr(op.out[1], "requires_grad", True):
             self._note(op.func, op.out[1], op.args, op.frame)  # the indices of max, sort, topk
 
-    def step_begins(self, step: int, careful: bool) -> None:
-        self._step, self._careful = step, careful
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        self._step, self._inspecting = step, inspecting
         self._reentries.step = step
 
     def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
-        if self._careful:
+        if self._inspecting:
             self._note(_DATA, out, (tensor,), frame)
 
     def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
-        if self._careful:
+        if self._inspecting:
             self._note(func, out, (tensor,), frame)
 
     def grad_mode_set(self, on: bool, frame: Any) -> None:

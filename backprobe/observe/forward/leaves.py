@@ -107,7 +107,7 @@ class Leaves:
                     self._modules.add_root(module, name)
                     self.scan()
                     return self._by_id[id(tensor)]
-        self._events.tell("stray_leaf", tensor)
+        self._events.unregistered_leaf_found.emit(tensor)
         label = _label_of(tensor, frame, self._frames)
         plain = self._plain.get(label)
         if plain is None or tensor.__class__ is not torch.Tensor:

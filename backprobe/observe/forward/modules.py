@@ -76,7 +76,7 @@ class ModuleWatch:
         self.details: dict[int, list[Any]] = {}
         self.open: list[int] = []
         self.step = 0
-        self.careful = True
+        self.inspecting = True
         self.keep_trail = True
         #: Whether there was no checkpoint yet: only then does each module call look for one.
         self.no_regions = True
@@ -162,7 +162,7 @@ class ModuleWatch:
             return
         own, mark = self._events.own, None
         own.enters.left -= 1
-        if own.enters.left <= 0 or self.careful:
+        if own.enters.left <= 0 or self.inspecting:
             mark = own.mark()
         depth = len(self.stack)
         try:
@@ -172,7 +172,7 @@ class ModuleWatch:
             if depth and len(self.stack) == depth:  # treat the call as part of the call around it
                 self.stack.append(self.stack[-1])
         if mark is not None:
-            own.often(own.enters, mark, -self.overhead, self.careful)
+            own.often(own.enters, mark, -self.overhead, self.inspecting)
 
     def _entered(self, module: nn.Module, args: Any) -> None:
         if _ident() != self.thread:
@@ -180,7 +180,7 @@ class ModuleWatch:
             return
         stack, events = self.stack, self._events
         if not stack:
-            events.tell("forward_begins")
+            events.forward_begins.emit()
             self._first_output = True
             self._room.begin()
         seen = self._seen.get(id(module))
@@ -204,14 +204,14 @@ class ModuleWatch:
             )
         stack.append(where)
         if self.no_regions and self.keep_trail and not self.in_backward and _in_region() is not None:
-            events.tell("region_entered")
-        if module._buffers and (self.in_backward or self.careful or not self.no_regions):
-            events.tell("stateful_enters", module)
+            events.region_entered.emit()
+        if module._buffers and (self.in_backward or self.inspecting or not self.no_regions):
+            events.stateful_module_called.emit(module)
         if module._backward_hooks or module._backward_pre_hooks:
             self._hooked_at.append((module, private.next_sequence_nr()))
         if self.keep_trail:
             trail = self.trail
-            if self.careful:
+            if self.inspecting:
                 self.open.append(len(trail))
                 self.details[len(trail)] = [self._frames.spot(sys._getframe()), (), _grad_on(), None]
             if len(trail) < self._limit:
@@ -226,12 +226,12 @@ class ModuleWatch:
         """Record that PyTorch begins to trace the call of `module`."""
         if not self._traced_calls:
             self.traced += not isinstance(module, torch.fx.GraphModule)  # compilers call those, not the script
-            self._events.tell("trace_begins")
+            self._events.jit_trace_begins.emit()
         self._traced_calls += 1
 
     def _trace_over(self) -> None:
         self._traced_calls = 0
-        self._events.tell("trace_ends")
+        self._events.jit_trace_ends.emit()
 
     def _query(self, module: nn.Module, args: Any, caller: Any) -> None:
         """Emit ``mode_query_begins`` if this is the outermost call that queries function modes and builds no graph.
@@ -248,11 +248,11 @@ class ModuleWatch:
             self._query_over()  # an interrupt ended that call: torch calls no hook then
         if queries_modes(type(module)) and not builds_graph(module, args, keywords(caller) or {}):
             self._querying, self._query_calls = weakref.ref(module), 1
-            self._events.tell("mode_query_begins")
+            self._events.mode_query_begins.emit()
 
     def _query_over(self) -> None:
         self._querying = None
-        self._events.tell("mode_query_ends")
+        self._events.mode_query_ends.emit()
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if _compiling():
@@ -272,7 +272,7 @@ class ModuleWatch:
             return
         own, mark = self._events.own, None
         own.leaves.left -= 1
-        if own.leaves.left <= 0 or self.careful:
+        if own.leaves.left <= 0 or self.inspecting:
             mark = own.mark()
         try:
             with private.unseen():
@@ -280,7 +280,7 @@ class ModuleWatch:
         except Exception as error:
             self._events.fault(self, error)
         if mark is not None:
-            own.often(own.leaves, mark, 0.0, self.careful)
+            own.often(own.leaves, mark, 0.0, self.inspecting)
 
     def _left(self, module: nn.Module, output: Any) -> None:
         stack, events = self.stack, self._events
@@ -294,18 +294,18 @@ class ModuleWatch:
             if self._first_output:
                 self._first_output = False
                 if _grad_on():
-                    events.tell("first_output", output)
-            for hear in events.module_left:
+                    events.first_module_returned.emit(output)
+            for listener in events.module_returned.listeners:
                 try:
-                    hear(module, where, output)
+                    listener(module, where, output)
                 except Exception as error:
-                    events.failed(hear, error)
+                    events.listener_failed(listener, error)
         elif self.in_backward and module._buffers:
-            events.tell("stateful_left", module, where)
+            events.stateful_module_returned.emit(module, where)
         if self._hooked_at and self._hooked_at[-1][0] is module:
             begin = self._hooked_at.pop()[1]
             if forward:
-                events.tell("hooked_left", module, where, output, private.next_sequence_nr() - begin)
+                events.hooked_module_returned.emit(module, where, output, private.next_sequence_nr() - begin)
         if self.keep_trail:
             self._trail_left(output)
 
@@ -313,7 +313,7 @@ class ModuleWatch:
         if len(self.trail) < self._limit:
             self.trail.append(None)
             self.moments.append(private.next_sequence_nr())
-        if self.careful and self.open:
+        if self.inspecting and self.open:
             at = self.open.pop()
             if at in self.details:
                 tensors = tensors_in(output, most=32)
@@ -329,7 +329,9 @@ class ModuleWatch:
             if root.path_of(module) is None:
                 other = next((r for r in self.roots if r.path_of(module) is not None), None)
                 if other is None:
-                    self._events.tell("stray_module", module, self.stack[-1], self._frames.spot(sys._getframe()))
+                    self._events.unregistered_module_called.emit(
+                        module, self.stack[-1], self._frames.spot(sys._getframe())
+                    )
                 root = other or root
         else:
             root = self._find_root(module)
@@ -369,7 +371,7 @@ class ModuleWatch:
                 seen.root = root
                 for where in seen.wheres:
                     where.root, where.path = root, path
-        self._events.tell("root_found")
+        self._events.root_found.emit()
         return root
 
     def _where(self, module: nn.Module, seen: _Seen, n: int) -> ModuleCallRef:

@@ -93,7 +93,7 @@ class Outside:
         self._taken: list[tuple[Any, ...]] = []
         #: Whether the step is closely inspected, so that all noted results are measured, not only the latest when
         #: something is bad.
-        self.careful = True
+        self.inspecting = True
         #: Whether small results are kept; not while memory ownership is being measured.
         self.holding = True
 
@@ -137,7 +137,7 @@ class Outside:
         self._noted.append((_values(out) if self.holding else None, _ref(out), own, version, inputs, entry, _next()))
         waiting.add(own)
         if len(self._noted) > MOST:
-            self._measure(LARGE if self.careful else 0)
+            self._measure(LARGE if self.inspecting else 0)
             if len(self._unread) > MAX_UNREAD_MEASUREMENTS or not any(norms.away for *_, norms in self._unread):
                 self.settle(0)
 
@@ -193,7 +193,7 @@ class Outside:
 
     def measured(self) -> list[Norms]:
         """Measure the noted results on accelerators at the end of a backward call; return all norms to be fetched."""
-        if not self.careful and any(one[0] is not None and not one[0].is_cpu for one in self._noted):
+        if not self.inspecting and any(one[0] is not None and not one[0].is_cpu for one in self._noted):
             self._taken = self._noted
             self._measure(0)
         return [norms for *_, norms in self._unread]
@@ -295,8 +295,8 @@ class Outside:
 
     def clear(self) -> None:
         """Forget, at the end of a backward call, the results that were made for it and are gone."""
-        noted, self._taken = [] if self.careful else [*self._taken, *self._noted], []
-        self.settle(LARGE if self.careful else 0)
+        noted, self._taken = [] if self.inspecting else [*self._taken, *self._noted], []
+        self.settle(LARGE if self.inspecting else 0)
         gone: dict[int, Any] = {}
         kept: dict[int, Any] = {}
         for values, ref, at, version, inputs, entry, seq in noted:

@@ -140,15 +140,15 @@ class Regions:
         self._step = 0
         #: Whether any checkpoint was seen, and whether every op is observed now: before the first one, only in closely
         #: inspected steps.
-        self.known, self._hears = False, False
+        self.known, self._listens = False, False
 
-    def step_begins(self, step: int, careful: bool) -> None:
+    def step_begins(self, step: int, inspecting: bool) -> None:
         self._step = step
-        self._hear(careful or self.known)
+        self._listen(inspecting or self.known)
 
     def region_entered(self) -> None:
         """Observe every op from now on: the first checkpoint of the run is executing."""
-        if self._hears:
+        if self._listens:
             return
         mark = private.checkpoint_mark()
         if mark is not None and mark[1] is None and not self.known:
@@ -178,10 +178,11 @@ class Regions:
             return self._regions.get(mark[0]) if mark[1] is None else None
         return self._open[-1][0] if self._open and not self._open[-1][1] else None
 
-    def _hear(self, wanted: bool) -> None:
-        if wanted != self._hears:
-            self._hears = wanted
-            (self._events.listen if wanted else self._events.drop)("op_claimed", self._saw)
+    def _listen(self, wanted: bool) -> None:
+        if wanted != self._listens:
+            self._listens = wanted
+            claimed = self._events.op_claimed
+            (claimed.add if wanted else claimed.remove)(self._saw)
 
     def grad_mode_set(self, on: bool, frame: Any) -> None:
         """Track a reentrant checkpoint.
@@ -251,7 +252,7 @@ class Regions:
             if tensors or out is _STOPPED:
                 stack = self._modules.stack
                 made = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
-                value = _value(tensors[0]) if (op.careful or region.closely) and tensors else None
+                value = _value(tensors[0]) if (op.inspecting or region.closely) and tensors else None
                 where = stack[-1] if stack else None
                 given = (*enumerate(op.args), *op.kwargs.items())
                 plain = tuple((k, v) for k, v in given if type(v) in _PLAIN)
@@ -270,14 +271,14 @@ class Regions:
         if seen < FIRST and len(self._seen) < _LIMIT:
             self._seen[spot], region.closely = seen + 1, True
         self.known, self._modules.no_regions = True, False
-        self._hear(True)
+        self._listen(True)
         if frame is not None:
-            self._events.tell("region_begins", spot, frame, region.where)
+            self._events.region_begins.emit(spot, frame, region.where)
         return region
 
     def recomputation_stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
         """Record the op at which a recomputation stops: all saved tensors are there, so the op returns no result."""
-        self._saw(Op(func, args, kwargs, _STOPPED, (0, 0), frame, careful=False))
+        self._saw(Op(func, args, kwargs, _STOPPED, (0, 0), frame, inspecting=False))
 
     def _inside(self, frame: Any) -> CodeLocation | None:
         """Return the user's location of an op inside the region; ``None`` if there is none.
@@ -329,7 +330,7 @@ class Regions:
                 return region.spot, region.first, [t for t in saved if isinstance(t, torch.Tensor)]
         return None
 
-    def backward_ran(self, running: ActiveBackward) -> None:
+    def backward_returned(self, running: ActiveBackward) -> None:
         """Compare the regions that were recomputed in a backward call that is over."""
         error, step, index, failed = running.error, running.step, running.index, running.spot
         redone, self._redone = self._redone, {}

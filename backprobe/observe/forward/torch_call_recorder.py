@@ -1,7 +1,7 @@
 """The torch call recorder: a ``TorchFunctionMode`` that logs the source line of each op that makes autograd nodes.
 
-Note [Inside the eye]: the mode is off inside its own handler, so ops run there are not recorded. Code there must not
-add nodes or keep tensors: gradient mode is off while anything is measured.
+Note [Inside the handler]: the mode is off inside its own handler, so ops run there are not recorded. Code there must
+not add nodes or keep tensors: gradient mode is off while anything is measured.
 
 Note [Sequence numbers]: all nodes that one thread makes are numbered by one counter. An op that moved it from a to b
 made the nodes a to b - 1.
@@ -66,7 +66,7 @@ class Op:
     :ivar optimizing: it ran inside an optimizer's step.
     """
 
-    __slots__ = ("after", "args", "before", "careful", "entry", "frame", "func", "kwargs", "optimizing", "out")
+    __slots__ = ("after", "args", "before", "entry", "frame", "func", "inspecting", "kwargs", "optimizing", "out")
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class Op:
         out: Any,
         numbers: tuple[int, int],
         frame: Any,
-        careful: bool = True,
+        inspecting: bool = True,
         optimizing: bool = False,
     ) -> None:
         self.func, self.args, self.kwargs, self.out = func, args, kwargs or {}, out
         self.before, self.after = numbers
-        self.frame, self.careful, self.optimizing = frame, careful, optimizing
+        self.frame, self.inspecting, self.optimizing = frame, inspecting, optimizing
         self.entry: Entry | None = None
 
 
@@ -106,15 +106,15 @@ class TorchCallRecorder(TorchFunctionMode):
         self.log = log if log is not None else OpLog()
         self.thread = threading.get_ident()
         #: Whether to record ops at all (not at the level ``minimal``), and whether to inspect each.
-        self.noting, self.careful = True, True
+        self.recording, self.inspecting = True, True
         #: Whether an optimizer's step is running, and whether it is one of torch's own, in which no code of the script
         #: runs.
-        self.optimizing = self.torchs = False
+        self.optimizing = self.in_builtin_optimizer = False
         #: Backward calls that go through the handler now: the mode cannot be taken off the stack during them.
         self.handling = 0
         #: Whether it is on the stack without recording: Note [Held in a test].
         self.idle = False
-        #: Why it is off the stack for a while, and how many modes were below it: Note [The eye rests].
+        #: Why it is off the stack for a while, and how many modes were below it: Note [Builtin optimizers].
         self._away, self._below = 0, 0
         self.last = _next()
         #: How each function writes in place; ``None`` if it does not.
@@ -132,21 +132,28 @@ class TorchCallRecorder(TorchFunctionMode):
     def optimizer_begins(self, optimizer: Any) -> None:
         self.optimizing = True
 
-    def optimizer_over(self, optimizer: Any) -> None:
-        self.optimizing = self.torchs = False
+    def optimizer_ended(self, optimizer: Any) -> None:
+        self.optimizing = self.in_builtin_optimizer = False
         self.wake(OPTIMIZER)
 
-    def optimizer_alone(self, optimizer: Any) -> None:
+    def builtin_optimizer_begins(self, optimizer: Any) -> None:
         """Leave the mode stack for a step of one of torch's own optimizers, if possible.
 
-        Note [The eye rests]: nothing in such a step concerns gradients, and its writes are one entry of the log. So the
-        recorder leaves the mode stack for the step if it can and if no code of the script runs inside, which otherwise
-        costs about ten handler calls per parameter. If the step raises, the recorder is put back at the next event.
+        Note [Builtin optimizers]: nothing in such a step concerns gradients, and its writes are one entry of the log.
+        So the recorder leaves the mode stack for the step if it can and if no code of the script runs inside, which
+        otherwise costs about ten handler calls per parameter. If the step raises, the recorder is put back at the next
+        event.
         """
-        self.torchs = True
-        if self.noting and not self.careful and not self.handling and self.is_here() and private.top_mode() is self:
+        self.in_builtin_optimizer = True
+        if (
+            self.recording
+            and not self.inspecting
+            and not self.handling
+            and self.is_here()
+            and private.top_mode() is self
+        ):
             with private.unseen():
-                self.events.tell("about_to_write")
+                self.events.about_to_write.emit()
             self.rest(OPTIMIZER)
 
     def rest(self, reason: int) -> None:
@@ -183,7 +190,7 @@ class TorchCallRecorder(TorchFunctionMode):
 
     def mode_query_begins(self) -> None:
         with private.unseen():
-            self.events.tell("about_to_write")  # writes in the call are not observed
+            self.events.about_to_write.emit()  # writes in the call are not observed
         self.rest(QUERY)
 
     def mode_query_ends(self) -> None:
@@ -193,7 +200,7 @@ class TorchCallRecorder(TorchFunctionMode):
         """Leave the stack while Dynamo is active (`hidden`), or go back. See Note [Out of Dynamo's sight]."""
         if hidden:
             with private.unseen():
-                self.events.tell("about_to_write")  # writes in compiled code are not observed
+                self.events.about_to_write.emit()  # writes in compiled code are not observed
             self.rest(DYNAMO)
         else:
             self.wake(DYNAMO)
@@ -202,7 +209,7 @@ class TorchCallRecorder(TorchFunctionMode):
     def is_out_of_sight(self) -> bool:
         return bool(self._away & DYNAMO)
 
-    def trace_begins(self) -> None:
+    def jit_trace_begins(self) -> None:
         """Leave the stack for a PyTorch trace.
 
         PyTorch writes the Python frame that calls an op, and a variable name in it for each value, into some graphs: it
@@ -210,7 +217,7 @@ class TorchCallRecorder(TorchFunctionMode):
         """
         self.rest(TRACE)
 
-    def trace_ends(self) -> None:
+    def jit_trace_ends(self) -> None:
         self.wake(TRACE)
 
     def detached(self) -> None:
@@ -220,7 +227,7 @@ class TorchCallRecorder(TorchFunctionMode):
         if self._away:
             self.wake(OPTIMIZER | QUERY | TRACE)
 
-    def step_begins(self, step: int, careful: bool) -> None:
+    def step_begins(self, step: int, inspecting: bool) -> None:
         if self._away:
             self.wake(OPTIMIZER | QUERY | TRACE)
 
@@ -232,7 +239,7 @@ class TorchCallRecorder(TorchFunctionMode):
             return self._pass_on(func, args, kwargs or {}, _frame(1))
         ops, timed = self._ops, False
         left = ops.left = ops.left - 1
-        if (left <= 0 or self.careful) and func not in BY_FUNCTION:  # backward calls are timed elsewhere
+        if (left <= 0 or self.inspecting) and func not in BY_FUNCTION:  # backward calls are timed elsewhere
             timed, mark, self._inside, self._stand_ins = True, self._own.mark(), 0.0, self._timed
         try:
             frame = _frame(1)
@@ -241,7 +248,7 @@ class TorchCallRecorder(TorchFunctionMode):
                 return special(func, args, kwargs or {}, frame)
             made = None if timed else self._made.get((id(frame.f_code), frame.f_lasti))
             call = made[0] if made is not None else self._stand_ins(frame)
-            if not self.noting:
+            if not self.recording:
                 return call(func, args, kwargs)
             before = _next()
             if before != self.last:
@@ -252,38 +259,38 @@ class TorchCallRecorder(TorchFunctionMode):
             events = self.events
             writes = kind is not None or (kwargs and "out" in kwargs)
             if writes:
-                events.tell("about_to_write")
+                events.about_to_write.emit()
             try:
                 out = call(func, args, kwargs)
             except RuntimeError as error:
-                events.tell("op_raised", str(error), frame, args)
+                events.op_raised.emit(str(error), frame, args)
                 raise
             except private.StopRecomputation:
-                events.tell("recomputation_stopped", func, args, kwargs, frame)
+                events.recomputation_stopped.emit(func, args, kwargs, frame)
                 raise
             profiled = _profiled()
             if profiled:
                 private.record_ops(False)
             try:
                 after = _next()
-                if writes and not self.torchs:
+                if writes and not self.in_builtin_optimizer:
                     self._wrote(kind, func, args, kwargs, after, frame)
-                if self.careful or events.op_claimed:
-                    self._closely(Op(func, args, kwargs, out, (before, after), frame, self.careful, self.optimizing))
+                if self.inspecting or events.op_claimed.listeners:
+                    self._closely(Op(func, args, kwargs, out, (before, after), frame, self.inspecting, self.optimizing))
                 elif after != before:
                     entry = self._note(func, after, frame)
                     if func not in VIEWS:
-                        for hear in events.op_made:
+                        for listener in events.graph_op.listeners:
                             try:
-                                hear(out, before, after, entry)
+                                listener(out, before, after, entry)
                             except Exception as error:
-                                events.failed(hear, error)
+                                events.listener_failed(listener, error)
                 elif not self.optimizing and (type(out) in _PLAIN or func is _SET):
-                    for hear in events.op_outside:
+                    for on_op in events.nongraph_op.listeners:
                         try:
-                            hear(func, args, out, frame)
+                            on_op(func, args, out, frame)
                         except Exception as error:
-                            events.failed(hear, error)
+                            events.listener_failed(on_op, error)
             except Exception as error:
                 events.fault(self, error)
             finally:
@@ -293,7 +300,7 @@ class TorchCallRecorder(TorchFunctionMode):
         finally:
             if timed:
                 self._stand_ins = self._place
-                self._own.often(ops, mark, self._inside - self.overheads.of(func), self.careful)
+                self._own.often(ops, mark, self._inside - self.overheads.of(func), self.inspecting)
 
     @dynamo_passthrough
     def _pass_on(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
@@ -322,23 +329,23 @@ class TorchCallRecorder(TorchFunctionMode):
     def _closely(self, op: Op) -> None:
         """Log the op if it made nodes, and pass it to the listeners that inspect every op."""
         events = self.events
-        for hear in events.op_claimed:
+        for listener in events.op_claimed.listeners:
             try:
-                if hear(op):
+                if listener(op):
                     self.last = op.after
                     return
             except Exception as error:
-                events.failed(hear, error)
+                events.listener_failed(listener, error)
         if op.after != op.before:
             op.entry = self._note(op.func, op.after, op.frame)
-        if op.careful:
-            events.tell("op", op)
+        if op.inspecting:
+            events.op_inspected.emit(op)
         elif op.entry is None:
             # Regions are observed in a backward, too. Ops that run there, including our own norms, enter no forward.
             if not self.optimizing and (type(op.out) in _PLAIN or op.func is _SET) and private.graph_task() == -1:
-                events.tell("op_outside", op.func, op.args, op.out, op.frame)
+                events.nongraph_op.emit(op.func, op.args, op.out, op.frame)
         elif op.func not in VIEWS:
-            events.tell("op_made", op.out, op.before, op.after, op.entry)
+            events.graph_op.emit(op.out, op.before, op.after, op.entry)
 
     def _note(self, func: Any, after: int, frame: Any) -> Entry:
         """Log where `frame` called an op that made nodes, and return the entry."""
@@ -393,7 +400,8 @@ class TorchCallRecorder(TorchFunctionMode):
             out = kwargs["out"]
             written += out if isinstance(out, (list, tuple)) else [out]
         if written:
-            self.events.tell("wrote_in_step" if self.optimizing else "wrote", func, written, seq, frame)
+            event = self.events.wrote_in_step if self.optimizing else self.events.wrote
+            event.emit(func, written, seq, frame)
 
     def is_here(self) -> bool:
         """Return whether this is the recorded thread."""
@@ -442,7 +450,7 @@ class TorchCallRecorder(TorchFunctionMode):
     def made_by(self, spot: CodeLocation | None, name: str) -> None:
         """Attribute the nodes made since the last op to a call `name` at `spot` that is observed in another way."""
         now = _next()
-        if self.noting and now != self.last:
+        if self.recording and now != self.last:
             self.log.ends.append(now)
             self.log.entries.append((*(spot or (None, 0)), name, None, None))
             self.last = now
@@ -450,7 +458,7 @@ class TorchCallRecorder(TorchFunctionMode):
     def catch_up(self) -> None:
         """Log nodes that were made since the last observed op."""
         now = _next()
-        if self.noting and now != self.last:
+        if self.recording and now != self.last:
             self._gap(now, _frame(1))
 
     def made_at(self, tensor: Any) -> Site | None:

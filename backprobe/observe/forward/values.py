@@ -93,7 +93,7 @@ class ForwardValues:
         self._statistics: dict[Any, NonFiniteResult] = {}
         self._normed: list[tuple[Any, NonFiniteResult]] = []
 
-    def op_made(self, out: Any, before: int, after: int, entry: Entry) -> None:
+    def graph_op(self, out: Any, before: int, after: int, entry: Entry) -> None:
         """Check or hold the result of an op that made nodes, in a step that is not closely inspected."""
         if not self.checking:
             return
@@ -114,7 +114,7 @@ class ForwardValues:
         elif private.is_distributed(out):
             self.now(out, before, after, entry)
 
-    def op(self, op: Op) -> None:
+    def op_inspected(self, op: Op) -> None:
         """Check the result of an op in a closely inspected step."""
         if not self.checking:
             return
@@ -122,9 +122,9 @@ class ForwardValues:
             if op.func not in VIEWS:
                 self._check(op, op.entry)
         elif not op.optimizing:
-            self.op_outside(op.func, op.args, op.out, op.frame)
+            self.nongraph_op(op.func, op.args, op.out, op.frame)
 
-    def op_outside(self, func: Any, args: Any, out: Any, frame: Any) -> None:
+    def nongraph_op(self, func: Any, args: Any, out: Any, frame: Any) -> None:
         """Note the result of an op that made no node: it may enter the graph later."""
         if not self.checking:
             return
@@ -145,8 +145,8 @@ class ForwardValues:
         first = next((one for one in self._bad if one.output.nan), self._bad[0] if self._bad else None)
         return first.origin or first if first is not None else None
 
-    def step_begins(self, step: int, careful: bool) -> None:
-        self.outside.careful = careful
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        self.outside.inspecting = inspecting
 
     def detached(self) -> None:
         self.outside.forget()
@@ -158,7 +158,7 @@ class ForwardValues:
             with private.unprofiled():
                 self.flush(wait=False)
 
-    def backward_over(self, running: object, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
         """Count, after a backward call without trouble, each op with a non-finite result: it becomes tolerated."""
         self.outside.clear()
         if not recorded.trouble:

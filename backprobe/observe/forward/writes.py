@@ -165,7 +165,7 @@ class WriteLog:
             known = self._habits[id(optimizer)] = _StepHabits(optimizer)
         known.begins(optimizer)
 
-    def optimizer_over(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: Any) -> None:
         """Log one entry for an optimizer step; the tensors that it wrote to are looked up when needed."""
         spot = self._frames.spot(sys._getframe())
         if (known := self._habits.get(id(optimizer))) is not None:

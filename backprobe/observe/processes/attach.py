@@ -161,10 +161,10 @@ class Child:
         of_parent = multiprocessing.parent_process() is not None  # the same script
         own = told.own if of_parent else (os.path.dirname(os.path.abspath(main)) if main else os.getcwd(),)
         self.session = Session(self, told.settings, own)
-        self.session.scene.whole = True
+        self.session.context.whole = True
         self._part = Part(told.folder, me)
         if told.settings.max_batch_mb:
-            self.session.scene.record_to = self._part.folder
+            self.session.context.record_to = self._part.folder
         self._alarmed = AlarmDispatcher(self._alarm, by_name(told.on_alarm) if told.on_alarm else None)
         self._alarmed.begin(self.session)
         self._forget_code: Callable[[], None] = lambda: None
@@ -273,14 +273,14 @@ class Child:
             self._end(None, code, main)
 
     def _killed(self, main: bool) -> None:
-        self.session.scene.signal = 15
+        self.session.context.signal = 15
         self._end(None, None, main)
 
     def _end(self, error: BaseException | None, code: int | None, main: bool = True) -> None:
         if self._over or os.getpid() != self._pid:
             return
         self._over = True
-        with self._terminated.after() if main and self.session.scene.signal is None else contextlib.nullcontext():
+        with self._terminated.after() if main and self.session.context.signal is None else contextlib.nullcontext():
             self._write(error, code, main)
         if main:
             self._stay()
@@ -288,10 +288,10 @@ class Child:
 
     def _write(self, error: BaseException | None, code: int | None, main: bool) -> None:
         session = self.session
-        session.scene.raised, session.scene.code = error, code or int(error is not None)
+        session.context.raised, session.context.code = error, code or int(error is not None)
         with contextlib.suppress(Exception):
             if main:
-                if session.scene.signal is None:
+                if session.context.signal is None:
                     self._alarmed.end()
                 session.stop()
             else:
@@ -301,7 +301,7 @@ class Child:
             trace.note_unseen(self._sinks.lost)
             findings = list(trace.findings)
             if self._tracked is not None:
-                self._tracked.close(findings, killed=session.scene.signal is not None)
+                self._tracked.close(findings, killed=session.context.signal is not None)
                 trace.note_unseen(self._tracked.unseen)
             if self._keep is not None and not self._sinks.lost:
                 with self._sinks.keeping():
@@ -311,7 +311,7 @@ class Child:
                 *(error is not None or bool(code), findings, trace.coverage.own_gaps),
                 error=(info["error"] or "")[:500],
                 code=code if code is not None else 1 if error is not None else None,
-                signal=session.scene.signal,
+                signal=session.context.signal,
                 replicas=trace.facts.of(Replicas),
             )
 

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from ...records import RankSeen, Unseen
-from ..events import Tracker
 from ..session import Session
+from ..tracker import Tracker
 from .attach import begin_after_fork, begin_child
 from .child_launch import ChildLaunch
 from .stopping import stop_for

@@ -52,7 +52,7 @@ class Part:
     def begin(self, session: Session, collector: Collector) -> None:
         """Begin reporting the state of `session` as this process's."""
         self._session, self._collector = session, collector
-        self.waiting = session.scene.waiting = Waiting(
+        self.waiting = session.context.waiting = Waiting(
             session.frames,
             self.save,
             not session.settings.quiet,
@@ -109,8 +109,8 @@ class Part:
     def _seen(self, over: bool, failed: bool, **more: Any) -> RankSeen:
         session, waiting, me = self._session, self.waiting, self.me
         assert session is not None and waiting is not None and self._collector is not None
-        error = session.scene.raised
-        waits, collectives = ended_waits(waiting, session.scene, failed), waiting.collectives()
+        error = session.context.raised
+        waits, collectives = ended_waits(waiting, session.context, failed), waiting.collectives()
         ways = waiting.ways([*(one.site for one in collectives), *(one.site for one in waits)])
         return RankSeen(
             self.rank,
@@ -136,8 +136,8 @@ class Part:
             ways=ways,
             conditions=waiting.conditions(ways),
             start_ticks=start_ticks(os.getpid()),
-            between=session.ended_between if session.ended_in is not None else session.scene.steps.stepped,
-            step=session.scene.steps.index if session.ended_in is None else session.ended_in,
+            between=session.ended_between if session.ended_in is not None else session.context.steps.stepped,
+            step=session.context.steps.index if session.ended_in is None else session.ended_in,
             **more,
         )
 
@@ -171,8 +171,8 @@ def ending(session: Session, collector: Collector, began: float, error: BaseExce
         "steps": collector.counted(session),
         "backwards": session.calls,
         "seconds": wall_clock.now() - began,
-        "code": session.scene.code if session.scene.signal is None else None,
+        "code": session.context.code if session.context.signal is None else None,
         **session.took.info(),
         "error": None if error is None else raised(error)[:2000],
-        **({} if session.scene.signal is None else {"signal": session.scene.signal}),
+        **({} if session.context.signal is None else {"signal": session.context.signal}),
     }

@@ -126,12 +126,12 @@ class Budget:
         self._patience = 1.0
         self._state = 2024
 
-    def step_over(
+    def step_ended(
         self,
         seconds: float,
         mine: float,
         recorded: bool,
-        careful: bool,
+        inspecting: bool,
         first: bool = False,
         asked: bool = False,
         repeats: bool = False,
@@ -161,7 +161,7 @@ class Budget:
             if repeats:
                 self._on_backward += mine
                 self.backward = mine if self.backward is None else self.backward + 0.2 * (mine - self.backward)
-            elif not careful and not explains:
+            elif not inspecting and not explains:
                 self._on_whole += mine if self.may_repeat and not self._all_whole else 0.0
                 self.cost = mine if self.cost is None else self.cost + 0.2 * (mine - self.cost)
 

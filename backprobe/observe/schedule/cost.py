@@ -104,7 +104,7 @@ class Slowed:
         self._others: deque[float] = deque(maxlen=NEAR)
         self._more: deque[float] = deque(maxlen=NEAR)
 
-    def step_over(self, alone: float, recorded: bool) -> float:
+    def step_ended(self, alone: float, recorded: bool) -> float:
         """Add a step that took `alone` seconds without our own work; return the part of them caused by recording."""
         if not recorded:
             self._others.append(alone)
@@ -117,13 +117,13 @@ class Slowed:
 class Cost:
     """Account of the time that recording takes, separately for the first steps and the later ones.
 
-    :param careful: how many steps at the start are closely inspected.
+    :param inspected_steps: how many steps at the start are closely inspected.
     :param free: seconds of our work after those that still count as part of the first steps.
     :param budget: the share of the script's time that the later steps may take.
     """
 
-    def __init__(self, own: OwnTime, careful: int, free: float = 0.0, budget: float | None = None) -> None:
-        self._own, self._careful, self._free, self._budget = own, careful, free, budget
+    def __init__(self, own: OwnTime, inspected_steps: int, free: float = 0.0, budget: float | None = None) -> None:
+        self._own, self._inspected_steps, self._free, self._budget = own, inspected_steps, free, budget
         #: When our work began; the seconds until the script's first line, and after its last.
         self._began = Moment.now()
         self._start = self._end = 0.0
@@ -183,7 +183,7 @@ class Cost:
         """
         if self._end_from is None:
             self._end_from, before = mark
-            self._end = before - self._ours + (self.of_step if self._steps >= self._careful else 0.0)
+            self._end = before - self._ours + (self.of_step if self._steps >= self._inspected_steps else 0.0)
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
@@ -204,7 +204,7 @@ class Cost:
         self._waited, self._stood = waited(), self._own.stood
         self._sampled, self._alone = self._own.sampled, 0.0
 
-    def step_over(self, seconds: float, steps: int = 1) -> float:
+    def step_ended(self, seconds: float, steps: int = 1) -> float:
         """Account for `steps` steps that took `seconds`; return the seconds of them that were our work."""
         before = self._alone
         self._alone += max(seconds - self.of_step, 0.0)
@@ -216,10 +216,10 @@ class Cost:
         if looked:  # short steps were read together: the next one loses at most the time that they can have waited
             self._in_steps = min(self._in_steps, before)
         self.seconds = seconds - lost
-        closely = self._steps < self._careful
+        closely = self._steps < self._inspected_steps
         recorded, self._nodes = self._own.nodes > self._nodes, self._own.nodes
         if not closely:
-            mine += self._slowed.step_over((self.seconds - mine) / steps, recorded)
+            mine += self._slowed.step_ended((self.seconds - mine) / steps, recorded)
             mine = min(mine, seconds)
         self._steps += steps
         self.explained, self.explains = self.explains, False
@@ -261,7 +261,7 @@ class Cost:
         if self._frozen is not None:
             return self._frozen
         # Work before a first step was over, as in a script without steps, counts as part of the first steps.
-        rest = self.of_step if self._steps < self._careful else 0.0
+        rest = self.of_step if self._steps < self._inspected_steps else 0.0
         now = Moment.now()
         end = 0.0 if self._end_from is None else max(self._end_from.seconds_until(now) + self._end, 0.0)
         return Took(

@@ -29,10 +29,12 @@ CLOSE, AGAIN = 3, (4, 8, 16, 32)
 class InspectionSchedule:
     """The schedule that sets how closely the recorder, the modules and the forward values inspect a step."""
 
-    def __init__(self, eye: TorchCallRecorder, modules: ModuleWatch, values: ForwardValues, careful: int) -> None:
-        self._eye, self._modules, self._values = eye, modules, values
+    def __init__(
+        self, recorder: TorchCallRecorder, modules: ModuleWatch, values: ForwardValues, inspected_steps: int
+    ) -> None:
+        self._recorder, self._modules, self._values = recorder, modules, values
         #: Steps before this one are inspected closely.
-        self._until = careful
+        self._until = inspected_steps
         #: From this step on, the next step is inspected closely although nothing is wrong.
         self._seldom = FIRST_PERIODIC_INSPECTION
         #: From each of these steps on, one more step is recorded because something was new.
@@ -78,20 +80,20 @@ class InspectionSchedule:
 
     def begin_step(self, step: int, settings: Settings, traced: bool) -> bool:
         """Set the detail of a step; return whether it is inspected closely."""
-        careful = traced and (settings.level == "full" or step < self._until or step >= self._seldom)
-        self.asked = traced and (careful or step >= self._due)
+        inspecting = traced and (settings.level == "full" or step < self._until or step >= self._seldom)
+        self.asked = traced and (inspecting or step >= self._due)
         if self.asked and self._again and step >= self._again[0]:
             del self._again[0]
-        if careful and step >= self._seldom:
+        if inspecting and step >= self._seldom:
             self._seldom = 1 << step.bit_length()
-        self._eye.noting, self._eye.careful = traced, careful
+        self._recorder.recording, self._recorder.inspecting = traced, inspecting
         self._values.checking = not self.used_to_it
         if traced:
-            self._eye.last = private.next_sequence_nr()
-        self._modules.careful, self._modules.keep_trail = careful, traced
-        return careful
+            self._recorder.last = private.next_sequence_nr()
+        self._modules.inspecting, self._modules.keep_trail = inspecting, traced
+        return inspecting
 
-    def backward_over(self, running: object, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
         """Update the schedule after a recorded call."""
         self._troubled = self._troubled + 1 if recorded.trouble else 0
         if recorded.trouble:

@@ -26,14 +26,14 @@ class Settings:
         gradient and result at once).
     :ivar every: record nodes in each N-th step; the other steps get a minimal record.
     :ivar first, last: record nodes in these steps only, counted from 0; ``last`` is not included, ``None`` is no end.
-    :ivar careful: how many steps are closely inspected at the start, and after a failure.
+    :ivar inspected_steps: how many steps are closely inspected at the start, and after a failure.
     """
 
     level: str = "nodes"
     every: int = 1
     first: int = 0
     last: int | None = None
-    careful: int = 3
+    inspected_steps: int = 3
     #: Opt-in checks: ``functions``, ``divergence``, ``checkpoints``, ``memory``, ``levels``, ``compiled``.
     checks: frozenset[str] = frozenset()
     #: Globs on the names of modules and parameters whose tensors get histograms.
@@ -68,8 +68,8 @@ class Settings:
     @property
     def chosen(self) -> bool:
         """Return whether the user chose which steps are to be recorded."""
-        asked = self.every, self.first, self.last, self.careful
-        return asked != (Settings.every, Settings.first, Settings.last, Settings.careful)
+        asked = self.every, self.first, self.last, self.inspected_steps
+        return asked != (Settings.every, Settings.first, Settings.last, Settings.inspected_steps)
 
     def traced(self, step: int) -> bool:
         """Return whether the settings ask for the nodes of a step."""

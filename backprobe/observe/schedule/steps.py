@@ -180,7 +180,7 @@ class StepWatch:
             self._take_notes()
         now = _clock()
         seconds = now - self._last
-        mine = self._cost.step_over(seconds)
+        mine = self._cost.step_ended(seconds)
         loss, calls, scale, away = self.losses.take()
         norms, sampled_away = self.samples.take()
         norms_away: list[Away | AwayClipNorm] = [*sampled_away]
@@ -345,12 +345,12 @@ class StepWatch:
             mark = self._events.own.begin()
             try:
                 with private.unseen():
-                    self._events.tell("optimizer_begins", optimizer)
+                    self._events.optimizer_begins.emit(optimizer)
                     self._begins(optimizer)
             except Exception as error:
                 self._events.fault(self, error)
-            if is_torchs(optimizer) and not any(map(callable, (*args[1:], *kwargs.values()))):  # no closure
-                self._events.tell("optimizer_alone", optimizer)
+            if is_builtin_optimizer(optimizer) and not any(map(callable, (*args[1:], *kwargs.values()))):  # no closure
+                self._events.builtin_optimizer_begins.emit(optimizer)
             self._events.own.since(mark)
 
     def _begins(self, optimizer: Any) -> None:
@@ -398,7 +398,7 @@ class StepWatch:
                     self.stepped_by.add(by)
                     if by in self.optimizers:
                         self.optimizers[by].last = now
-                    self._events.tell("optimizer_over", optimizer)
+                    self._events.optimizer_ended.emit(optimizer)
                     self.samples.after()
                 if self._belongs_before(by, now):
                     self._joins()
@@ -522,6 +522,6 @@ class StepWatch:
         return False
 
 
-def is_torchs(optimizer: Any) -> bool:
+def is_builtin_optimizer(optimizer: Any) -> bool:
     """Return whether `optimizer` is exactly one of torch's own classes, and its step makes no graph."""
     return type(optimizer).__module__.startswith("torch.optim.") and not optimizer.defaults.get("differentiable")

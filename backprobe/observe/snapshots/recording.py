@@ -44,12 +44,12 @@ class Recording:
         self.modules = ModuleWatch(self.frames, events, limit)
         if model is not None:
             self.modules.add_root(model, "model")
-        self.eye = TorchCallRecorder(self.frames, self.modules, events, OpLog(limit))
-        self.eye.careful = False
-        self.eye.owner = self
+        self.recorder = TorchCallRecorder(self.frames, self.modules, events, OpLog(limit))
+        self.recorder.inspecting = False
+        self.recorder.owner = self
         self._faults = events.faults
         self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
-        events.attach(self.eye)
+        events.attach(self.recorder)
         events.attach(self)
         self._limit = limit
         self._on = False
@@ -66,16 +66,16 @@ class Recording:
     @property
     def log(self) -> OpLog:
         """The ops that made nodes."""
-        return self.eye.log
+        return self.recorder.log
 
     def __enter__(self) -> Recording:
         if self.first >= 0:
             raise BackprobeError("this recording has been entered already; make a new one for each block")
-        self.first = self.log.first = self.calls_from = self.eye.last = private.next_sequence_nr()
+        self.first = self.log.first = self.calls_from = self.recorder.last = private.next_sequence_nr()
         disable_dynamo()
         self._dynamo.attach()
         self.modules.start()
-        self.eye.__enter__()
+        self.recorder.__enter__()
         self._on = True
         if self._dynamo.active:
             self._dynamo_looks(True)
@@ -86,16 +86,16 @@ class Recording:
     ) -> None:
         self._on = False
         self._dynamo.detach()
-        self.eye.wake()
-        self.eye.catch_up()
-        self.eye.__exit__(kind, error, traceback)
+        self.recorder.wake()
+        self.recorder.catch_up()
+        self.recorder.__exit__(kind, error, traceback)
         self.modules.stop()
         self.last = private.next_sequence_nr()
 
     def origins(self) -> Origins:
         """Return the origins of nodes that are known so far."""
         if self._on:
-            self.eye.catch_up()
+            self.recorder.catch_up()
         return Origins(self.log, self.modules, self.frames, self.calls_from)
 
     def graph(self, roots: Any, **options: Any) -> Graph:
@@ -115,12 +115,12 @@ class Recording:
     def _dynamo_looks(self, active: bool) -> None:
         """Hide from Dynamo while it is active on this thread. See Note [Out of Dynamo's sight]."""
         if self._on:
-            self.eye.out_of_sight(active)
+            self.recorder.out_of_sight(active)
             self.modules.out_of_sight(active)
 
     def _broke(self, error: BaseException) -> None:
         """Stop recording after too many internal errors, so that the user's code goes on undisturbed."""
-        self.eye.noting = False
+        self.recorder.recording = False
         self.last = private.next_sequence_nr()
         self.modules.stop()
 

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from ..events import Tracker
+from ..tracker import Tracker
 
 
 @cache

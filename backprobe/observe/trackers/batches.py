@@ -29,8 +29,8 @@ from ...torch_internals.called_with import keywords
 from ...torch_internals.module_hooks import ModuleHooks
 from ...torch_internals.structure import is_a, parts
 from ..backward.pending_call_record import PendingCallRecord
-from ..events import Tracker
 from ..schedule.settings import Settings
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of calls per step, values per call, levels of nested containers, and nodes at the end of a graph that
@@ -81,9 +81,9 @@ class Batches(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return settings.max_batch_mb > 0
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._own = scene, scene.events.own
-        self._room = scene.settings.max_batch_mb << 20
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._own = context, context.events.own
+        self._room = context.settings.max_batch_mb << 20
         self._hooks = ModuleHooks(self._enter, self._leave)
         self._pid, self._thread = os.getpid(), get_ident()
         #: Number of module calls that are running, and of module calls since the outermost one began.
@@ -110,8 +110,8 @@ class Batches(Tracker):
 
     def detached(self) -> None:
         self._hooks.off()
-        error = self._scene.raised
-        steps = self._scene.steps
+        error = self._context.raised
+        steps = self._context.steps
         if os.getpid() == self._pid and isinstance(error, Exception) and not steps.stepped:
             self._keep_bad(steps.index, f"the script raised {type(error).__name__}")
         self._given.clear()
@@ -134,7 +134,7 @@ class Batches(Tracker):
             with private.unseen():
                 self._begins(module, args, sys._getframe(1))
         except Exception as error:
-            self._scene.events.faults.add(type(self).__name__, error)
+            self._context.events.faults.add(type(self).__name__, error)
         self._own.since(mark)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -143,12 +143,12 @@ class Batches(Tracker):
         if self._depth and get_ident() == self._thread:
             self._depth -= 1
             if not self._depth:  # the cost of torch calling our hooks
-                self._own.clocked += self._called * self._scene.modules.overhead
+                self._own.clocked += self._called * self._context.modules.overhead
 
     def _begins(self, module: nn.Module, args: Any, frame: Any) -> None:
         if private.graph_task() != -1:  # a checkpoint's recomputation
             return
-        step = self._scene.steps.coming
+        step = self._context.steps.coming
         if step != self._step:
             if self._step not in self._pending:
                 self._given.pop(self._step, None)
@@ -160,24 +160,24 @@ class Batches(Tracker):
         given.calls.append(_Call(module, self._name_of(module), args, keywords(frame) or {}))
 
     def _name_of(self, module: nn.Module) -> str:
-        modules = self._scene.modules
+        modules = self._context.modules
         for root in modules.roots:
             path = root.path_of(module)
             if path is not None:
                 return modules.full_name(root, path) or root.label
         return ""
 
-    def call_counted(self, spot: Any, roots: Any) -> None:
-        if self._scene.steps.index >= self._scene.next_look:
+    def sentinel_call_begins(self, spot: Any, roots: Any) -> None:
+        if self._context.steps.index >= self._context.next_look:
             self._look_at(roots)
 
-    def graph_known(self, running: Any, frame: Any) -> None:
+    def graph_walked(self, running: Any, frame: Any) -> None:
         if running.inside is None:
             self._look_at(running.roots)
 
     def _look_at(self, roots: Any) -> None:
         """Hold the targets of the losses among the last nodes of a graph."""
-        given = self._given.get(self._scene.steps.index)
+        given = self._given.get(self._context.steps.index)
         waiting = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
         if given is None or private.in_transform() or private.in_mode():
             return
@@ -205,11 +205,11 @@ class Batches(Tracker):
 
     # Alarms and errors
 
-    def look_begins(self, step: int) -> None:
+    def measurement_begins(self, step: int) -> None:
         self._pending.add(step)
         self._depth = 0  # an interrupted forward does not call the leave hook
 
-    def look_over(self, step: int) -> None:
+    def measurement_ended(self, step: int) -> None:
         self._pending.discard(step)
         if step != self._step:
             self._given.pop(step, None)
@@ -218,12 +218,12 @@ class Batches(Tracker):
         if alarm.step not in self._kept and self._alarms < ALARMS and self._keep(alarm.step, alarm.kind):
             self._alarms += 1
 
-    def call_spoilt(self, what: str) -> None:
-        if what.startswith("a gradient") and self._scene.steps.losses.scaler is not None:
+    def call_failed(self, what: str) -> None:
+        if what.startswith("a gradient") and self._context.steps.losses.scaler is not None:
             return  # an overflow, which the GradScaler handles
-        self._keep_bad(self._scene.steps.index, what)
+        self._keep_bad(self._context.steps.index, what)
 
-    def backward_over(self, running: Any, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: Any, recorded: PendingCallRecord) -> None:
         if not recorded.trouble:
             return
         if recorded.raised is not None:
@@ -249,9 +249,9 @@ class Batches(Tracker):
             return False
         with private.unseen(), private.unnoticed(), torch.no_grad():
             batch, nbytes = self._copied(step, why, given)
-        folder = self._scene.record_to
+        folder = self._context.record_to
         if folder is None:
-            self._scene.batches[step] = batch
+            self._context.batches[step] = batch
         else:
             try:
                 write_batch(folder, batch)

@@ -24,8 +24,8 @@ from ...source.roots import ModuleCallRef
 from ...torch_internals import code_objects
 from ...torch_internals.measure import is_float
 from ...torch_internals.walk import Plans, walk
-from ..events import Tracker
 from ..schedule.settings import Settings
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of regions that are compared per line, and of lines.
@@ -52,8 +52,8 @@ class Checkpointed(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return "checkpoints" in settings.checks
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._names, self._modules, self._frames = scene.names, scene.modules, scene.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._names, self._modules, self._frames = context.names, context.modules, context.frames
         self._samples: dict[CodeLocation | None, list[_Sample]] = {}
         self._skipped: list[str] = []
         self._found: list[RegionGradient] = []

@@ -125,7 +125,7 @@ class Waiting:
         if kept:
             self._flight.ask()
 
-    def step_over(self, step: int) -> None:
+    def step_ended(self, step: int) -> None:
         """Record the end of a step. Called by the watched thread."""
         self._ends = (*self._ends[-STEPS:], (wall_clock.now(), step))
 

@@ -8,7 +8,7 @@ from ...records import CompiledRegion, GraphBreak, Recompiled, Site, Step, Unsee
 from ...source.sites import site_at
 from ...torch_internals import private
 from ...torch_internals.compilations import Place
-from ..events import Tracker
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of recompilations, and of graph breaks, that are kept per function: the first ones.
@@ -41,8 +41,8 @@ class _Region:
 class WhatWasCompiled(Tracker):
     """Tracker that makes one record for each function that Dynamo compiles separately."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._frames = scene, scene.names.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.names.frames
         self._noted = private.Compilations()
         self._regions: dict[_Key, _Region] = {}
         #: The last key for each frame number of Dynamo.
@@ -56,16 +56,16 @@ class WhatWasCompiled(Tracker):
             if one.function:
                 self._before.setdefault(one.frame, one)
 
-    def step_over(self, step: Step) -> None:
+    def step_ended(self, step: Step) -> None:
         self._look(step.index)
 
     def ended(self) -> None:
         """Read the compilations of the script; later ones are ignored."""
-        self._look(self._scene.steps.index)
+        self._look(self._context.steps.index)
         self._ended = True
 
     def records(self) -> tuple[CompiledRegion, ...]:
-        self._look(self._scene.steps.index)
+        self._look(self._context.steps.index)
         return tuple(region.record() for region in self._regions.values())
 
     def unseen(self) -> tuple[Unseen, ...]:

@@ -19,7 +19,7 @@ from ...source.frames import Frames
 from ...torch_internals import private
 from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
-from ..events import Tracker
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .compiled_norms import NormsInside
 
@@ -40,17 +40,17 @@ def _given(call: private.RegionCall) -> _Given:
 class InsideRegions(Tracker):
     """Tracker that examines the compiled regions of a backward call that went bad, if the previous call did not."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._names, self._frames = scene, scene.names, scene.names.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._names, self._frames = context, context.names, context.names.frames
         self._graphs = private.CompiledGraphs(
             self._called,
             self._gone,
-            lambda error: scene.events.fault(self, error),
+            lambda error: context.events.fault(self, error),
             self._raised,
             self._refused,
             self._updated,
         )
-        scene.put_back.append(self._graphs.detach)
+        context.put_back.append(self._graphs.detach)
         #: Number of optimizer steps that ran compiled.
         self._updates = 0
         #: The last calls of regions, by id, in the order of the calls.
@@ -76,11 +76,11 @@ class InsideRegions(Tracker):
         #: recompiled region may take another path.
         self._known: set[str] = set()
         self._new = False
-        self._row, self._careful = 0, False
+        self._row, self._inspecting = 0, False
         self._norms = NormsInside(self._place)
 
-    def step_begins(self, step: int, careful: bool) -> None:
-        self._careful = careful
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        self._inspecting = inspecting
 
     def attached(self) -> None:
         self._graphs.attach()
@@ -88,7 +88,7 @@ class InsideRegions(Tracker):
     def detached(self) -> None:
         self._let_go()
 
-    def step_over(self, step: Step) -> None:
+    def step_ended(self, step: Step) -> None:
         """Forget the calls that are older than the previous step.
 
         Without an optimizer, a step may end between forward and backward, so calls of this step are kept.
@@ -101,7 +101,7 @@ class InsideRegions(Tracker):
         if call.region.name not in self._known:
             self._known.add(call.region.name)
             self._new = True
-        self._scene.events.tell("region_called", call)
+        self._context.events.region_called.emit(call)
         self._calls[id(call)] = call
         if len(self._calls) > CALLS:
             self._often.add(self._calls.pop(next(iter(self._calls))).region.name)
@@ -112,7 +112,7 @@ class InsideRegions(Tracker):
 
     def _raised(self, text: str, frame: Any, args: tuple[Any, ...]) -> None:
         """Emit the exception that a region call raised, in the same way as that of an op."""
-        self._scene.events.tell("op_raised", text, frame, args)
+        self._context.events.op_raised.emit(text, frame, args)
 
     def _refused(self, region: private.CompiledGraph, args: Sequence[Any]) -> None:
         """Record a graph that is not compiled because it writes to a tensor that its backward needs."""
@@ -133,7 +133,7 @@ class InsideRegions(Tracker):
             found.shape,
             found.saved,
             found.found,
-            self._scene.steps.index,
+            self._context.steps.index,
             self._frames.site(self._frames.spot(sys._getframe())),
         )
         self._writes.setdefault((op, site), made)
@@ -141,13 +141,13 @@ class InsideRegions(Tracker):
     def _updated(self) -> None:
         """Record that an optimizer stepped in compiled code, which calls none of its hooks."""
         self._updates += 1
-        self._scene.steps.stepped = True
+        self._context.steps.stepped = True
 
     def _site(self, node: Any) -> Site | None:
         """Return the user's line of a node in a region's graph; ``None`` if it is unknown."""
         return self._frames.site_in(node.meta.get("stack_trace") or "")
 
-    def backward_starts(self, running: ActiveBackward) -> None:
+    def backward_attaching(self, running: ActiveBackward) -> None:
         if not self._calls:
             return
         for node in running.graph.nodes:
@@ -160,7 +160,7 @@ class InsideRegions(Tracker):
 
         return hook
 
-    def backward_ended(self, running: ActiveBackward) -> None:
+    def backward_detaching(self, running: ActiveBackward) -> None:
         while self._handles:
             self._handles.pop().remove()
 
@@ -171,7 +171,7 @@ class InsideRegions(Tracker):
         while self._handles:
             self._handles.pop().remove()
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         try:
             bad = bool(recorded.bad) or any(root.bad for root in recorded.roots)  # the derivative may be finite
             self._row = self._row + 1 if bad else 0
@@ -182,7 +182,7 @@ class InsideRegions(Tracker):
                 self._look_at_reuse(running, recorded.cause.reuse)
             if not bad and running.error is None:
                 self._look_for_zeros(running, recorded)
-            look = self._careful or self._new
+            look = self._inspecting or self._new
             if not bad and look and running.kind != "autograd.grad" and running.error is None:
                 self._new = False
                 self._look_at_paths(running)
@@ -211,7 +211,7 @@ class InsideRegions(Tracker):
 
     def _look_at_norms(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Measure gradient norms inside regions of which all calls are known: some of the calls would be misleading."""
-        if not self._norms.outgrown(recorded) and not self._careful:
+        if not self._norms.outgrown(recorded) and not self._inspecting:
             return
         calls = [
             (i, call, gradients)
@@ -334,9 +334,9 @@ class InsideRegions(Tracker):
         if self._updates:
             note = "torch calls no hooks of optimizers there: what they change is not measured"
             found.append(Unseen("compiled steps of optimizers", self._updates, note))
-        if self._scene.calls.compiled:
+        if self._context.calls.compiled:
             note = "compiled_autograd compiles all of them, and hooks too: of their nodes only what went wrong is told"
-            found.append(Unseen("compiled backward calls", self._scene.calls.compiled, note))
+            found.append(Unseen("compiled backward calls", self._context.calls.compiled, note))
         if self._norms.too_large:
             note = "too large, or no memory for it: gradients inside that grow or shrink are not found"
             found.append(Unseen("compiled regions that were not run again", self._norms.too_large, note))

@@ -7,8 +7,8 @@ from typing import Any
 
 from ...records import CompiledWrong, Unseen
 from ...torch_internals import private
-from ..events import Tracker
 from ..schedule.settings import Settings
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of regions that are checked, and of wrong regions that are reported.
@@ -22,8 +22,8 @@ class CompiledChecked(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return "compiled" in settings.checks
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene = scene
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
         #: By name of a region: its first call and the step.
         self._first: dict[str, tuple[Any, int]] = {}
         self._later: set[str] = set()
@@ -33,7 +33,7 @@ class CompiledChecked(Tracker):
 
     def region_called(self, call: Any) -> None:
         if len(self._first) < MOST:
-            self._first.setdefault(call.region.name, (call, self._scene.steps.index))
+            self._first.setdefault(call.region.name, (call, self._context.steps.index))
         elif call.region.name not in self._first:
             self._later.add(call.region.name)
 
@@ -48,7 +48,7 @@ class CompiledChecked(Tracker):
                 self._check(call, step)
             except Exception as error:
                 self._unchecked["failed when it was run again"] += 1
-                self._scene.events.fault(self, error)
+                self._context.events.fault(self, error)
 
     def _check(self, call: Any, step: int) -> None:
         try:
@@ -61,7 +61,7 @@ class CompiledChecked(Tracker):
             self._found.append(self._record(call, wrong, step))
 
     def _record(self, call: Any, wrong: Any, step: int) -> CompiledWrong:
-        frames, region = self._scene.names.frames, call.region
+        frames, region = self._context.names.frames, call.region
         node = wrong.node
         lines = [frames.site_in(n.meta.get("stack_trace") or "") for n in region.graph.nodes]
         first = next((site for site in lines if site is not None), None)
@@ -69,7 +69,7 @@ class CompiledChecked(Tracker):
             first.function if first is not None else "",
             private.name_of(node) if node is not None else None,
             frames.site_in(node.meta.get("stack_trace") or "") if node is not None else None,
-            private.module_in(region, call.args, node, self._scene.names.of) if node is not None else None,
+            private.module_in(region, call.args, node, self._context.names.of) if node is not None else None,
             "backward" if wrong.backward else "forward",
             wrong.off,
             wrong.usual,

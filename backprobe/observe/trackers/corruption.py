@@ -26,8 +26,8 @@ from ...torch_texts import HOOKED_VIEW
 from ..backward.calls import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord
-from ..events import Tracker
 from ..forward.oplog import op_name, spot_of
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 _clock = time.perf_counter
@@ -42,8 +42,8 @@ _MODULE_HOOK = f"{HOOKED_VIEW}Backward"
 class SpoiltOutside(Tracker):
     """Tracker of what changes gradients and weights between backward calls."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._names, self._frames = scene, scene.names, scene.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._names, self._frames = context, context.names, context.frames
         #: Ids of leaves to which the backward calls since the last update gave finite gradients.
         self._finite: frozenset[int] = frozenset()
         self._ids: dict[LiveLayout, frozenset[int]] = {}
@@ -68,7 +68,7 @@ class SpoiltOutside(Tracker):
 
     # Events between two backward calls
 
-    def grad_used(self, value: Any, put: bool, frame: Any) -> None:
+    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
         if not self._finite:
             return
         self._grads.add(id(value))
@@ -90,7 +90,7 @@ class SpoiltOutside(Tracker):
         elif spot is not None and (spot in self._touched or any(id(t) in self._grads for t in written)):
             self._touched[spot] = self._touched.get(spot) or op_name(func)
 
-    def data_put(self, tensor: Any, frame: Any) -> None:
+    def data_assigned(self, tensor: Any, frame: Any) -> None:
         if id(tensor) in self._finite:
             self._written.setdefault((self._frames.spot(frame), "assignment to .data"), set()).add(id(tensor))
 
@@ -121,19 +121,19 @@ class SpoiltOutside(Tracker):
             spot, op = next(iter(writers.items()))
             self._add("gradient", bad, op, self._frames.site(spot), sure=len(writers) == 1 and not hooked)
 
-    def optimizer_over(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: Any) -> None:
         if self._finite:
             self._stepped.append((weakref.ref(optimizer), self._frames.spot(sys._getframe())))
             self._touched.clear()
 
     # Events of backward calls
 
-    def hook_put(self, tensor: Any, hook: Any, frame: Any) -> None:
+    def hook_registered(self, tensor: Any, hook: Any, frame: Any) -> None:
         if len(self._hooks) >= HOOKS:
             self._hooks.clear()
         self._hooks[tensor.grad_fn._sequence_nr()] = (getattr(hook, "__code__", None), self._frames.spot(frame))
 
-    def backward_ran(self, running: ActiveBackward) -> None:
+    def backward_returned(self, running: ActiveBackward) -> None:
         if not running.watch.norms.bad or len(self._hooked) >= MOST or self._told:
             return
         index, graph = running.index, running.graph
@@ -160,7 +160,7 @@ class SpoiltOutside(Tracker):
                         return hook
         return None
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if recorded.kind == "autograd.grad" or running.inside is not None or recorded.raised is not None:
             return
         if recorded.trouble:
@@ -177,14 +177,14 @@ class SpoiltOutside(Tracker):
             self._told = self._unsure = False
         self._forget()
 
-    def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
         """Forget which values were finite, because the events of an unrecorded step are unknown."""
         if self._finite or self._stepped:
             self._finite = frozenset()
             self._forget()
 
-    def calls_passed(self, spot: CodeLocation | None, count: int) -> None:
-        self.call_counted(spot, ())
+    def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
+        self.sentinel_call_begins(spot, ())
 
     def _forget(self) -> None:
         self._stepped.clear()
@@ -215,7 +215,7 @@ class SpoiltOutside(Tracker):
                 mine = inside is not None and self._frames.is_users_file(inside.file)
                 site, why = inside if mine else self._frames.site(spot), _reason(optimizer)
                 setting = next(_bad_settings(optimizer), None)
-                made = self._scene.values.outside.of_number(setting[1] != setting[1]) if setting else None
+                made = self._context.values.outside.of_number(setting[1] != setting[1]) if setting else None
                 if made is not None and (line := self._frames.site(spot_of(made.entry))) is not None:
                     site, why = line, f"{why}, of a number that {op_name(made.entry[2])} gave"
                 return self._add("update", bad, op, site, why, not self._unsure, 1)
@@ -225,7 +225,7 @@ class SpoiltOutside(Tracker):
     ) -> None:
         if len(self._found) < MOST:
             names = tuple(self._names.of(p) for p in bad)
-            step = max(self._scene.steps.index - ago, 0)
+            step = max(self._context.steps.index - ago, 0)
             self._found.append(Spoilt(step, what, names, op, site, None, why, sure))
 
     def records(self) -> tuple[Any, ...]:

@@ -7,20 +7,20 @@ from typing import Any
 from ...records import GradientCycle
 from ...torch_internals import private
 from ..backward.calls import ActiveBackward
-from ..events import Tracker
 from ..forward.leaves import LeafTensor
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 
 class CreatedGraphs(Tracker):
     """Tracker of the lines that call ``backward(create_graph=True)``."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._names = scene.names
+    def __init__(self, context: TrackerContext) -> None:
+        self._names = context.names
         #: By line that called ``backward(create_graph=True)``: the leaves that the call reached.
         self._reached: dict[Any, list[LeafTensor]] = {}
 
-    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
         if not running.creates_graph:
             return
         if running.kind != "autograd.grad" and len(self._reached) < 100:

@@ -21,9 +21,9 @@ from ...source.frames import CodeLocation, variables
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
 from ...torch_internals.custom_calls import positional
-from ..events import Tracker
 from ..schedule.settings import Settings
 from ..statistics.numbers import usable
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Number of first calls of each function whose inputs are kept, and number of directions that are tried for each.
@@ -90,13 +90,13 @@ class Functions(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return "functions" in settings.checks
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._modules, self._frames = context, context.modules, context.frames
         self._samples: dict[tuple[Any, Any], _Kept] = {}
         self._on = False
         self._skipped: list[str] = []
         self._found: list[FunctionChecked] = []
-        scene.put_back.append(self._off)
+        context.put_back.append(self._off)
 
     def attached(self) -> None:
         if sys.getprofile() is None:
@@ -141,11 +141,11 @@ class Functions(Tracker):
         try:
             known.take(args, sample)
         except Exception as error:  # it would propagate into the script
-            self._scene.events.fault(self, error)
+            self._context.events.fault(self, error)
 
     def ended(self) -> None:
         """Check the collected calls, and keep the script's random state unchanged."""
-        second_order = self._scene.calls.second_order
+        second_order = self._context.calls.second_order
         for known in self._samples.values():
             for sample in known.all:
                 with torch.random.fork_rng(devices=[]), torch.enable_grad():

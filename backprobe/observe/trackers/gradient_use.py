@@ -18,7 +18,7 @@ from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
-from ..events import Tracker
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Number of tensors per optimizer whose gradients are kept from one step to the next, and maximum number of elements of
@@ -92,8 +92,8 @@ class _Held:
 class GradientsUsed(Tracker):
     """Tracker that compares the gradients an optimizer finds in ``.grad`` with those that backward calls left there."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene = scene
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
         self._held: dict[int, _Held] = {}
         #: Until an optimizer steps: the number of backward calls, the line of the last one, and a reached tensor with a
         #: copy of its values.
@@ -102,19 +102,19 @@ class GradientsUsed(Tracker):
         self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
         #: The step up to which the last late optimizer is checked, and how many more late optimizers may be checked.
         self._new, self._more = 0, LATE
-        scene.may_pass.append(self._until_looked)
+        context.may_pass.append(self._until_looked)
 
     # Events of backward calls
 
-    def backward_starts(self, running: ActiveBackward) -> None:
+    def backward_attaching(self, running: ActiveBackward) -> None:
         if running.inside is None and running.kind != "autograd.grad":
             self._met(running.spot)
 
-    def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
         self._met(spot)
         self._calls += 1
 
-    def calls_passed(self, spot: CodeLocation | None, count: int) -> None:
+    def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
         """Forget the gradients that optimizers used: it is unknown what was cleared in fast-path steps."""
         self._calls += count
         for held in self._held.values():
@@ -129,7 +129,7 @@ class GradientsUsed(Tracker):
             held.at = held.at if held.met else spot
             held.met += 1
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
         self._calls += 1
@@ -138,15 +138,15 @@ class GradientsUsed(Tracker):
                 mine = [v.grad for _, v in running.graph.leaves if id(v) in held.ids]
                 with private.unseen(), private.unnoticed(), torch.no_grad():
                     held.given = running.spot if _some_not_zero(mine) else None
-        if not self._scene.steps.ever_stepped:
+        if not self._context.steps.ever_stepped:
             self._spot = running.spot
             if self._first is None:
                 self._keep(running)
 
-    def call_over(self, spot: CodeLocation | None) -> None:
+    def sentinel_call_ended(self, spot: CodeLocation | None) -> None:
         """Record which optimizers have gradients after a backward call whose nodes are not recorded."""
         for number, held in self._held.items():
-            seen = self._scene.steps.optimizers.get(number)
+            seen = self._context.steps.optimizers.get(number)
             if held.given is None and seen is not None and self._looks(held):
                 with private.unseen(), private.unnoticed(), torch.no_grad():
                     some = _some_not_zero(getattr(ref(), "grad", None) for ref in seen.refs.values())
@@ -154,7 +154,7 @@ class GradientsUsed(Tracker):
 
     def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.kind != "autograd.grad":
-            self.call_over(running.spot)
+            self.sentinel_call_ended(running.spot)
 
     def _keep(self, running: ActiveBackward) -> None:
         with private.unseen(), private.unnoticed(), torch.no_grad():
@@ -171,9 +171,9 @@ class GradientsUsed(Tracker):
             if held is None and len(self._held) >= MOST:
                 return
             held = self._held[id(optimizer)] = _Held(type(optimizer).__name__, weakref.ref(optimizer))
-            if self._scene.steps.index >= FIRST and self._more:
+            if self._context.steps.index >= FIRST and self._more:
                 self._more -= 1
-                held.began = self._scene.steps.index
+                held.began = self._context.steps.index
                 self._new = held.began + NEXT
         held.before, held.closes = held.met, held.given is None
         if not self._looks(held):
@@ -192,22 +192,22 @@ class GradientsUsed(Tracker):
             elif (held.some or not held.closes) and not any(
                 other is not held and other.some and not other.ids.isdisjoint(held.ids) for other in self._held.values()
             ):
-                held.since = held.since if held.nothing or not held.some else self._scene.steps.index
+                held.since = held.since if held.nothing or not held.some else self._context.steps.index
                 held.nothing += 1
-                held.backward, held.stepped = held.given, self._scene.frames.spot(sys._getframe())
+                held.backward, held.stepped = held.given, self._context.frames.spot(sys._getframe())
 
     def _finds_again(self, held: _Held) -> None:
         added = [one for one in held.used if _added_to(one)] if held.row < AGAIN else []
         some = _that_are(added, _some)
         still = {id(one) for one in _that_are(some, _still)}
         if any(id(one) not in still for one in some):
-            held.first = held.first if held.row else self._scene.steps.index
+            held.first = held.first if held.row else self._context.steps.index
             held.row += 1
-            held.backward, held.stepped = held.at, self._scene.frames.spot(sys._getframe())
+            held.backward, held.stepped = held.at, self._context.frames.spot(sys._getframe())
         elif held.row < AGAIN:
             held.row = 0
 
-    def optimizer_over(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: Any) -> None:
         held = self._held.get(id(optimizer))
         if held is None:
             return
@@ -228,7 +228,7 @@ class GradientsUsed(Tracker):
                 held.used.append(_Used(*refs, p.grad.detach().clone(), p.grad._version))
 
     def _looks(self, held: _Held) -> bool:
-        step = self._scene.steps.index
+        step = self._context.steps.index
         return step - held.began < (NEXT if held.began else FIRST) or step % EVERY < ROW
 
     def _until_looked(self, step: int, long_steps: bool) -> int:
@@ -242,7 +242,7 @@ class GradientsUsed(Tracker):
         return 0 if step < max(FIRST, self._new) or step % apart < ROW else apart - step % apart
 
     def records(self) -> tuple[GradientUse, ...]:
-        site, seen = self._scene.frames.site, self._scene.steps.optimizers
+        site, seen = self._context.frames.site, self._context.steps.optimizers
         found = []
         for number, held in self._held.items():
             how = held.how
@@ -262,7 +262,7 @@ class GradientsUsed(Tracker):
         it is excluded. If several lines are left, return the only one that stands between the two lines in one of their
         functions.
         """
-        lines = {line for line, *_ in calls_of_method(self._scene.frames, "zero_grad")}
+        lines = {line for line, *_ in calls_of_method(self._context.frames, "zero_grad")}
         if len(lines) > 1 and backward is not None and stepped is not None:
             lines = {line for line in lines if not (_is_before(line, backward) or _is_before(stepped, line))}
             if len(lines) > 1:
@@ -274,14 +274,14 @@ class GradientsUsed(Tracker):
 
         Only if the script ended without an error and no other code changed the weights.
         """
-        steps = self._scene.steps
-        if steps.ever_stepped or self._calls < UNUSED or self._first is None or self._scene.raised is not None:
+        steps = self._context.steps
+        if steps.ever_stepped or self._calls < UNUSED or self._first is None or self._context.raised is not None:
             return []
         tensor = self._first[0]()
         with private.unseen(), private.unnoticed(), torch.no_grad():
             if tensor is None or not _readable(tensor) or not torch.equal(tensor.detach(), self._first[1]):
                 return []
-        site, found = self._scene.frames.site, []
+        site, found = self._context.frames.site, []
         for seen in steps.optimizers.values():
             optimizer = seen.ref()
             groups = optimizer.param_groups if optimizer is not None else ()

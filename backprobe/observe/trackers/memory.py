@@ -9,8 +9,8 @@ from ...saved_memory.holders import Holders
 from ...saved_memory.reading import Reading, read
 from ...torch_internals import private
 from ..backward.calls import ActiveBackward
-from ..events import Tracker
 from ..schedule.settings import Settings
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Number of graphs that are read.
@@ -24,19 +24,19 @@ class Memory(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return "memory" in settings.checks
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene = scene
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
         self._looked = 0
         self._most: tuple[Reading, int, int] | None = None
 
-    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
         if self._looked >= COUNT:
             return
         self._looked += 1
-        names = self._scene.names
+        names = self._context.names
         with private.unseen():
             models = [m for root in names.modules.roots if (m := root.ref()) is not None]
-            reading = read(running.graph, self._scene.origins(), Holders(frame, names.frames, models))
+            reading = read(running.graph, self._context.origins(), Holders(frame, names.frames, models))
         if self._most is None or reading.nbytes > self._most[0].nbytes:
             self._most = reading, running.step, running.index
 

@@ -21,7 +21,7 @@ from ...torch_internals import compiled_regions
 from ...torch_internals.structure import tensors_in
 from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
 from ..backward.calls import ActiveBackward
-from ..events import Tracker
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Methods that register a hook on a module's gradients.
@@ -58,8 +58,8 @@ class Hooked(Tracker):
     There is one record for each line that registers a hook and each reason.
     """
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._modules, self._frames = context, context.modules, context.frames
         self._found: dict[tuple[Any, str], HookSeen] = {}
         #: The last module with a backward hook that returned: the next op may modify its output in place.
         self._last: tuple[ModuleCallRef, nn.Module] | None = None
@@ -76,7 +76,7 @@ class Hooked(Tracker):
         #: Number of compiled frames when it last changed, and the id of the next hook at that time.
         self._compiled = 0, 0
 
-    def hooked_left(self, module: nn.Module, where: ModuleCallRef, output: Any, nodes: int) -> None:
+    def hooked_module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any, nodes: int) -> None:
         """Check a module with a backward hook that returned `output` after making `nodes` nodes."""
         self._last = (where, module)
         first = output[0] if isinstance(output, tuple) and output else output
@@ -107,7 +107,7 @@ class Hooked(Tracker):
                 idle.calls += 1
                 idle.quiet += not torch.is_grad_enabled()
 
-    def backward_ran(self, running: ActiveBackward) -> None:
+    def backward_returned(self, running: ActiveBackward) -> None:
         """Search for modules that were not called although their parameters got gradients."""
         self._backwards += 1
         compiled = compiled_regions.count()
@@ -115,7 +115,7 @@ class Hooked(Tracker):
             self._compiled = compiled, RemovableHandle.next_id
         if self._backwards >= FEW and self._backwards & (self._backwards - 1) == 0 and not compiled:
             self._remember()
-        if not self._scene.eye.careful or compiled:  # calls of compiled modules are invisible
+        if not self._context.recorder.inspecting or compiled:  # calls of compiled modules are invisible
             return
         for root in self._modules.roots:
             model = root.ref()
@@ -148,7 +148,7 @@ class Hooked(Tracker):
 
         Each comes with its outermost module, its call, the reason and its detail.
         """
-        leaves = self._scene.names.leaves
+        leaves = self._context.names.leaves
         for root in self._modules.roots:
             model = root.ref()
             for module in model.modules() if model is not None else ():
@@ -176,7 +176,7 @@ class Hooked(Tracker):
 
         Earlier compiled code calls none of them, and torch does not check for new hooks.
         """
-        leaves = self._scene.names.leaves
+        leaves = self._context.names.leaves
         for root in self._modules.roots:
             model = root.ref()
             for module in model.modules() if model is not None else ():

@@ -14,8 +14,8 @@ from ...torch_internals import code_objects
 from ...torch_texts import INFERENCE, NO_GRAPH
 from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
-from ..events import Tracker
 from ..forward.values import tensor_names
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of places.
@@ -25,8 +25,8 @@ LIMIT = 100
 class NoGradients(Tracker):
     """Tracker of places without a gradient, by kind and line."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._eye, self._names = scene.eye, scene.names
+    def __init__(self, context: TrackerContext) -> None:
+        self._recorder, self._names = context.recorder, context.names
         self._found: dict[Any, NoGradient] = {}
         #: The user's line that called the code that last turned gradient mode off, if a library other than torch did
         #: so.
@@ -54,7 +54,7 @@ class NoGradients(Tracker):
             self._found[key] = dataclasses.replace(known, count=known.count + 1)
         elif len(self._found) < LIMIT:
             name = tensor_names(frames, frame).get(id(tensor), "")
-            made = self._eye.made_at(tensor)
+            made = self._recorder.made_at(tensor)
             self._found[key] = NoGradient("nonleaf", site, None, self._names.here(), name, 1, made)
 
     def op_raised(self, text: str, frame: Any, args: Any) -> None:
@@ -64,7 +64,7 @@ class NoGradients(Tracker):
             site = use_of(frames, "inference_mode", failed.file if failed else "")
             self._found[("inference", site)] = NoGradient("inference", site, failed, self._names.here(), "")
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Record where gradient mode was off, if a root of the call has no graph or is a leaf."""
         raised, roots, spot = recorded.raised, running.roots, running.spot
         if raised is None:

@@ -19,8 +19,8 @@ from ...text import without_controls
 from ...torch_internals.measure import shape_of
 from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
-from ..events import Tracker
 from ..schedule.settings import Settings
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .collective_wait import rank
 
@@ -40,12 +40,12 @@ class NodeLog(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return bool(settings.log)
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._target = scene.settings.log
+    def __init__(self, context: TrackerContext) -> None:
+        self._target = context.settings.log
         #: The error that ended the log.
         self.failed: OSError | None = None
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         nodes = running.graph.nodes
         if self.failed is not None:
             return

@@ -19,7 +19,6 @@ from ...comparing.files import TapeWriter
 from ...records import Applied, Divergence, Print, Step, Tape, TapeOp, Unseen
 from ...source.roots import ModuleCallRef, RootModule
 from ...torch_internals import private
-from ..events import Tracker
 from ..op_record.applied import Calls
 from ..op_record.judged import against_each_other, against_float64
 from ..op_record.mode import TapeMode
@@ -27,6 +26,7 @@ from ..op_record.models import Model, Models
 from ..op_record.space import Space
 from ..op_record.surroundings import about, generators, modules, optimizer
 from ..schedule.settings import Settings
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ class Taping(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return settings.record_ops or ASKED in settings.checks
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene = scene
-        self._asked = ASKED in scene.settings.checks
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        self._asked = ASKED in context.settings.checks
         #: By id, the number of a weight as text, which replaces its name until ops are written; and the weights by
         #: number.
         self._names: dict[int, str] = {}
         self._named: list[_Weight] = []
-        self._space = Space(scene.settings.max_record_mb << 20, self._asked)
+        self._space = Space(context.settings.max_record_mb << 20, self._asked)
         self._mode: TapeMode | None = None
         self._on = False
         self._writer: TapeWriter | None = None
@@ -82,26 +82,26 @@ class Taping(Tracker):
         self._found: list[Divergence] = []
 
     def _wanted(self, step: int) -> bool:
-        settings = self._scene.settings
+        settings = self._context.settings
         last = settings.last if settings.last is not None else settings.first + STEPS * settings.every
         asked = settings.first <= step < last and (step - settings.first) % settings.every == 0
         return asked or step in self._again
 
     # Activation in recorded steps
 
-    def step_begins(self, step: int, careful: bool) -> None:
+    def step_begins(self, step: int, inspecting: bool) -> None:
         self._step = step
         if not self._wanted(step):
             self._off()
             return
         if self._mode is None:
-            scene = self._scene
+            context = self._context
 
             def here() -> Any:
-                stack = scene.modules.stack
+                stack = context.modules.stack
                 return stack[-1] if stack else None
 
-            mode = self._mode = TapeMode(scene.frames, here, self._names, self._space, self._faults.append)
+            mode = self._mode = TapeMode(context.frames, here, self._names, self._space, self._faults.append)
             if self._asked:
                 self._calls = mode.calls = Calls(mode.taken, lambda gradient: mode.value_of(gradient, True))
                 self._models = self._new_models(mode)
@@ -152,7 +152,7 @@ class Taping(Tracker):
     def root_found(self) -> None:
         self._look()
         if self._models is not None and not self._on and not self._again:
-            new = self._scene.modules.roots[-1].class_name
+            new = self._context.modules.roots[-1].class_name
             if any(one.root.class_name == new for one in self._models.all):
                 self._again = range(self._step + 1, self._step + 1 + STEPS)
 
@@ -162,8 +162,8 @@ class Taping(Tracker):
         if self._models is not None and self._mode is not None:
             self._models.begins(self._mode.count)
 
-    def module_left(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
-        if self._models is None or self._mode is None or not self._on or self._scene.modules.stack:
+    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+        if self._models is None or self._mode is None or not self._on or self._context.modules.stack:
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
             self._name()
@@ -201,11 +201,11 @@ class Taping(Tracker):
                         mode.sink("gradient", self._weight(parameter), parameter.grad)
         mode.optimizing = True
 
-    def optimizer_over(self, optimizer_: Any) -> None:
+    def optimizer_ended(self, optimizer_: Any) -> None:
         if self._mode is not None:
             self._mode.optimizing = False
 
-    def step_over(self, step: Step) -> None:
+    def step_ended(self, step: Step) -> None:
         self._write(step.index)
 
     def ended(self) -> None:
@@ -230,7 +230,7 @@ class Taping(Tracker):
     def _modules(self) -> list[tuple[RootModule, str, Any]]:
         """Return all known modules, each with its outermost module and its path in it."""
         found = []
-        for root in self._scene.modules.roots:
+        for root in self._context.modules.roots:
             model = root.ref()
             if model is not None:
                 found += [(root, root.path_of(module) or path, module) for path, module in model.named_modules()]
@@ -266,9 +266,11 @@ class Taping(Tracker):
         number = self._names.get(id(parameter))
         if number is not None and self._named[int(number)].ref() is parameter:
             return number
-        leaf = self._scene.names.leaves.of_id(id(parameter))
+        leaf = self._context.names.leaves.of_id(id(parameter))
         known = leaf is not None and leaf.stands_for(parameter)
-        return self._number(parameter, None, self._scene.names.leaves.name(leaf) if leaf is not None and known else "")
+        return self._number(
+            parameter, None, self._context.names.leaves.name(leaf) if leaf is not None and known else ""
+        )
 
     def _name_of(self, number: str, root: RootModule | None = None) -> str:
         """Return the name of a weight.
@@ -280,14 +282,14 @@ class Taping(Tracker):
         one = self._named[int(number)]
         if one.root is None or one.root is root:
             return one.path
-        return self._scene.modules.full_name(one.root, one.path)
+        return self._context.modules.full_name(one.root, one.path)
 
     def _told(self, op: TapeOp, where: ModuleCallRef | None, root: RootModule | None = None) -> TapeOp:
         """Return `op` with display names instead of numbers of weights, and with the innermost registered module.
 
         :param root: use paths inside this outermost module.
         """
-        watch = self._scene.modules
+        watch = self._context.modules
         module = (watch.place_of(where) or "") if where is not None else ""
         inner = watch.registered(where)
         if root is not None and inner is not None and inner.root is root:
@@ -308,7 +310,7 @@ class Taping(Tracker):
         mode = self._mode
         if mode is None or not self._info or mode.step != step or not mode.ops:
             return
-        folder = self._scene.record_to if self._scene.settings.record_ops else None
+        folder = self._context.record_to if self._context.settings.record_ops else None
         with private.unseen(), private.unnoticed(), torch.no_grad():
             for root, path, tensor, trained in self._weights():
                 number = self._number(tensor, root, path)
@@ -327,9 +329,9 @@ class Taping(Tracker):
         assert mode is not None
         if folder is not None:
             if self._writer is None:
-                self._writer = TapeWriter(folder, self._scene.settings.source != "none")
+                self._writer = TapeWriter(folder, self._context.settings.source != "none")
                 self._writer.about(about())
-            name = self._scene.modules.full_name
+            name = self._context.modules.full_name
             settings = {name(root, path): one for root, path, one in self._settings}
             start = {self._name_of(number): value for number, value in self._start.items()}
             info = {**self._info, "modules": settings, **({"start": start} if start else {})}

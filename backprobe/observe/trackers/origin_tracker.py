@@ -16,8 +16,8 @@ from ..backward.calls import ActiveBackward
 from ..backward.line_inference import first_bad_node, is_able
 from ..backward.nonfinite_origin import NonFiniteOrigin, bad_storages, nonfinite_origin
 from ..backward.pending_call_record import PendingCallRecord
-from ..events import Tracker
 from ..forward.writes import names_of_storage, variable_of
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of backward calls that are investigated.
@@ -32,13 +32,13 @@ class Births(Tracker):
     Roots on an accelerator are skipped, because reading one would wait for it.
     """
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene = scene
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
         self._found: list[Born] = []
         self._inferred: list[InferredLine] = []
         self._row = 0
 
-    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
         number = {node: i for i, node in enumerate(running.graph.nodes[: len(running.starts)])}
         starts = [
             number[start]
@@ -56,13 +56,13 @@ class Births(Tracker):
             here = found.node, found.how, found.kept, found.output, found.sure
             before = self._before(running, found, frame) if found.how == "outside" else ("", None, False)
             behind = None
-            if found.how == "leaf" and running.graph.span[0] < self._scene.calls.noted_from:
+            if found.how == "leaf" and running.graph.span[0] < self._context.calls.noted_from:
                 behind, before = self._behind(running), ("", self._new_singular_line(), False)
             self._found.append(Born(running.index, *here, *before, found.masked, found.others, behind))
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Record the candidate lines of nodes that a finding may name, if their forward was not recorded."""
-        layouts = self._scene.calls.layouts
+        layouts = self._context.calls.layouts
         if not layouts.inferred or not recorded.trouble or len(self._inferred) >= MAX_INFERRED:
             return
         born = [(one.node, *one.others, one.behind) for one in self._found[-1:] if one.backward == running.index]
@@ -80,7 +80,7 @@ class Births(Tracker):
 
         Assumes that the graph of the previous step was like this one.
         """
-        graph, layouts = running.graph, self._scene.calls.layouts
+        graph, layouts = running.graph, self._context.calls.layouts
         with private.unseen(), private.unnoticed(), torch.no_grad():
             bad = {i: not bool(leaf.isfinite().all()) for i, leaf in graph.leaves if private.is_plain(leaf)}
         written = torch.autograd.function.BackwardCFunction
@@ -95,7 +95,7 @@ class Births(Tracker):
 
     def _new_singular_line(self) -> Site | None:
         """Return a line that ran for the first time recently and calls an op that is not finite everywhere."""
-        news, frames = self._scene.calls.layouts.news, self._scene.names.frames
+        news, frames = self._context.calls.layouts.news, self._context.names.frames
         sites = [site for spot in news() if (site := frames.site(spot)) is not None] if news is not None else []
         return next((site for site in sites if is_singular(site)), None)
 
@@ -105,7 +105,7 @@ class Births(Tracker):
         :returns: its name in the user's code, the line that may have made it non-finite, and whether that was done
             without torch.
         """
-        names = self._scene.names
+        names = self._context.names
         storages = bad_storages(running.graph, found.node)
         brought = bool(storages) and all(one for _, one in storages)
         for storage, _ in storages:

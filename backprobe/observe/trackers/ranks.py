@@ -9,7 +9,7 @@ from typing import Any
 
 from ...records import RankSeen, RankWait, Step
 from .. import wall_clock
-from ..events import Tracker
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .collective_wait import Waiting, in_use, of_collective, rank
 
@@ -20,40 +20,40 @@ FEW = 4
 class Ranks(Tracker):
     """Tracker that records this process as a rank."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._steps = scene, 0
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._steps = context, 0
 
     def forward_begins(self) -> None:
         """Start to watch for waits, as soon as torch.distributed is in use."""
-        scene = self._scene
-        if scene.waiting is None:
-            if scene.whole and in_use():
-                scene.waiting = Waiting(scene.frames, say=not scene.settings.quiet)
-                scene.waiting.start()
-        elif scene.waiting.rank is None:  # a short run may end before the thread's first inspection
-            scene.waiting.rank = rank()
+        context = self._context
+        if context.waiting is None:
+            if context.whole and in_use():
+                context.waiting = Waiting(context.frames, say=not context.settings.quiet)
+                context.waiting.start()
+        elif context.waiting.rank is None:  # a short run may end before the thread's first inspection
+            context.waiting.rank = rank()
 
-    def step_over(self, step: Step) -> None:
-        waiting = self._scene.waiting
+    def step_ended(self, step: Step) -> None:
+        waiting = self._context.waiting
         if waiting is not None:
-            waiting.step = lambda: self._scene.steps.index
-            waiting.step_over(step.index)
+            waiting.step = lambda: self._context.steps.index
+            waiting.step_ended(step.index)
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """Record where the optimizer is stepped: the run may end before the thread has inspected the stack often."""
-        if self._scene.waiting is not None and self._steps < FEW:
+        if self._context.waiting is not None and self._steps < FEW:
             self._steps += 1
-            self._scene.waiting.note_callers(sys._getframe(1))
+            self._context.waiting.note_callers(sys._getframe(1))
 
     def ended(self) -> None:
-        if self._scene.waiting is not None:
-            self._scene.waiting.stop()
+        if self._context.waiting is not None:
+            self._context.waiting.stop()
 
     def records(self) -> tuple[RankSeen, ...]:
-        waiting, error = self._scene.waiting, self._scene.raised
+        waiting, error = self._context.waiting, self._context.raised
         if waiting is None:
             return ()
-        waits = ended_waits(waiting, self._scene, error is not None)
+        waits = ended_waits(waiting, self._context, error is not None)
         text = "" if error is None else str(error)[:500]
         return (RankSeen(waiting.rank, os.getpid(), waits, waiting.trail(), True, text),)
 
@@ -70,12 +70,12 @@ def _after_one(error: BaseException) -> bool:
     return False
 
 
-def ended_waits(waiting: Waiting, scene: TrackerContext, failed: bool) -> tuple[RankWait, ...]:
+def ended_waits(waiting: Waiting, context: TrackerContext, failed: bool) -> tuple[RankWait, ...]:
     """Return the long waits of a process, and the wait that ended the process even if it was short."""
-    waits, error = waiting.records(failed), scene.raised
+    waits, error = waiting.records(failed), context.raised
     if error is None:
         return waits
-    site = scene.frames.site_of_traceback(error.__traceback__)
+    site = context.frames.site_of_traceback(error.__traceback__)
     if not of_collective(error):
         elsewhere = isinstance(error, Exception) and site is not None and not _after_one(error)
         if elsewhere and waits and waits[-1].ended == "raised" and waits[-1].site != site:

@@ -11,7 +11,7 @@ from ...records import Recomputed
 from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef
 from ...torch_internals import code_objects, private
-from ..events import Tracker
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 _CHECKPOINT = frozenset({code_objects.CHECKPOINT, code_objects.CHECKPOINT_SEQUENTIAL})
@@ -20,18 +20,18 @@ _CHECKPOINT = frozenset({code_objects.CHECKPOINT, code_objects.CHECKPOINT_SEQUEN
 class Recompute(Tracker):
     """Tracker that compares version counters of a module's buffers before and after its calls during a backward."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._modules, self._frames = scene.modules, scene.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._modules, self._frames = context.modules, context.frames
         #: By id of a module: the line of the checkpoint around its first call.
         self._regions: dict[int, CodeLocation] = {}
         self._before: list[tuple[nn.Module, dict[str, int]]] = []
         #: By id of a module: its call, and the buffers that changed.
         self._found: dict[int, tuple[ModuleCallRef, list[str]]] = {}
 
-    def stateful_enters(self, module: nn.Module) -> None:
+    def stateful_module_called(self, module: nn.Module) -> None:
         if self._modules.in_backward:
             self._before.append((module, {n: b._version for n, b in module._buffers.items() if b is not None}))
-        elif module.training and (self._modules.careful or self._new_here(module)):
+        elif module.training and (self._modules.inspecting or self._new_here(module)):
             self._in_forward(module)
 
     def _new_here(self, module: nn.Module) -> bool:
@@ -48,7 +48,7 @@ class Recompute(Tracker):
                 return
             frame = frame.f_back
 
-    def stateful_left(self, module: nn.Module, where: ModuleCallRef) -> None:
+    def stateful_module_returned(self, module: nn.Module, where: ModuleCallRef) -> None:
         if not self._before or self._before[-1][0] is not module:
             return
         before = self._before.pop()[1]

@@ -26,8 +26,8 @@ from ...source.rng_calls import draws_inside
 from ...torch_internals import private, replicas
 from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
-from ..events import Tracker
 from ..forward.oplog import op_name
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .collective_wait import in_use
 
@@ -60,8 +60,8 @@ class _Begun(NamedTuple):
 class ReplicaWatch(Tracker):
     """Tracker that takes checksums before and after the steps of optimizers, if there are other ranks."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._names = scene, scene.names
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._names = context, context.names
         self._tensors: dict[str, Replica] = {}
         self._states: list[ReplicaState] = []
         #: By id of an optimizer: its number of tensors, its number, and the names of and references to its tensors and
@@ -97,30 +97,30 @@ class ReplicaWatch(Tracker):
         #: By name of a replica: the line that last wrote random numbers to it.
         self._drawn_at: dict[str, CodeLocation | None] = {}
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         self._inside = 0
         if running.inside is None:
             self._backward = running.spot
             self._touched.clear()
-            looks = not self._uneven and due(self._scene.steps.index) and self._kept <= MOST
+            looks = not self._uneven and due(self._context.steps.index) and self._kept <= MOST
             if looks and in_use() and torch.distributed.get_world_size() > 1:
                 self._note_given([leaf for _, leaf in running.graph.leaves])
 
     def _note_given(self, leaves: list[Any]) -> None:
-        if self._given_in != self._scene.steps.index:
-            self._given_in = self._scene.steps.index
+        if self._given_in != self._context.steps.index:
+            self._given_in = self._context.steps.index
             self._given.clear()
         with private.unseen(), private.unnoticed(), torch.no_grad():
             sums = replicas.bits_of([leaf.grad for leaf in leaves])
         self._given.update(zip(map(id, leaves), sums, strict=True))
 
-    def call_counted(self, spot: CodeLocation | None, roots: Any) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Any) -> None:
         self._inside, self._backward = 0, spot
         self._touched.clear()
 
-    def grad_used(self, value: Any, put: bool, frame: Any) -> None:
+    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
         if (self._ids or self._given) and not self._inside and len(self._touched) < FEW:
-            spot = self._scene.frames.spot(frame)
+            spot = self._context.frames.spot(frame)
             if spot is not None:
                 self._touched[spot] = None
 
@@ -130,25 +130,25 @@ class ReplicaWatch(Tracker):
             for tensor in written:
                 whole = tensor if tensor._base is None else tensor._base
                 if isinstance(whole, torch.nn.Parameter):
-                    self._drawn[id(whole)] = private.tensor_ref(whole), self._scene.frames.spot(frame)
+                    self._drawn[id(whole)] = private.tensor_ref(whole), self._context.frames.spot(frame)
         if self._ids and not self._inside and len(self._written) < LINES:
             for tensor in written:
                 if id(tensor) in self._ids:
-                    spot = self._scene.frames.spot(frame)
-                    self._written.append((self._scene.steps.index, id(tensor), name, spot))
+                    spot = self._context.frames.spot(frame)
+                    self._written.append((self._context.steps.index, id(tensor), name, spot))
 
-    def data_put(self, tensor: Any, frame: Any) -> None:
+    def data_assigned(self, tensor: Any, frame: Any) -> None:
         if isinstance(tensor, torch.nn.Parameter) and len(self._put) < LINES:
             dtypes = self._put.setdefault(id(tensor), {})
             if tensor.dtype not in dtypes:
-                dtypes[tensor.dtype] = self._scene.frames.spot(frame)
+                dtypes[tensor.dtype] = self._context.frames.spot(frame)
         if id(tensor) in self._ids and not self._inside and len(self._written) < LINES:
-            spot = self._scene.frames.spot(frame)
-            self._written.append((self._scene.steps.index, id(tensor), "assignment to .data", spot))
+            spot = self._context.frames.spot(frame)
+            self._written.append((self._context.steps.index, id(tensor), "assignment to .data", spot))
 
     def optimizer_begins(self, optimizer: Any) -> None:
         self._inside += 1
-        step = self._scene.steps.index
+        step = self._context.steps.index
         if self._inside == 1 and id(optimizer) in self._versions:
             self._note_changed(id(optimizer), step)
         if self._inside > 1 or self._uneven or not due(step) or type(optimizer).__name__ in _APART or not in_use():
@@ -164,7 +164,7 @@ class ReplicaWatch(Tracker):
             before = replicas.bits_of(tensors)
             gradients = replicas.bits_of([None if t is None else t.grad for t in tensors])
         settings = tuple(_numbers(group) for group in optimizer.param_groups)
-        touched = tuple(site for spot in self._touched if (site := self._scene.frames.site(spot)) is not None)
+        touched = tuple(site for spot in self._touched if (site := self._context.frames.site(spot)) is not None)
         given = [self._given.get(id(t)) for t in tensors]
         self._now = _Begun(optimizer, step, before, gradients, settings, self._unsynced(), touched, given)
 
@@ -176,7 +176,7 @@ class ReplicaWatch(Tracker):
                 if len(steps) < UNSEEN:
                     steps.append(step)
 
-    def optimizer_over(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: Any) -> None:
         self._inside = max(self._inside - 1, 0)
         known = self._known.get(id(optimizer))
         if known is not None and not self._inside and not self._uneven:
@@ -198,7 +198,7 @@ class ReplicaWatch(Tracker):
             tuple(None if at is None else row[at] for at in places)
             for row in (now.before, now.gradients, after, now.given)
         )
-        backward = self._scene.frames.site(self._backward)
+        backward = self._context.frames.site(self._backward)
         told = backward, now.settings, now.unsynced, now.touched, given
         self._states.append(ReplicaState(now.step, number, before, gradients, bits, *told))
         self._kept += 4 * len(names)
@@ -210,7 +210,7 @@ class ReplicaWatch(Tracker):
         """Return the lines that call ``no_sync``, if a wrapper did not reduce gradients; otherwise nothing."""
         if all(map(replicas.syncs, self._around())):
             return ()
-        return tuple(site for site, *_ in calls_of_method(self._scene.frames, "no_sync")[:3])
+        return tuple(site for site, *_ in calls_of_method(self._context.frames, "no_sync")[:3])
 
     def _listed(self, optimizer: Any) -> tuple[int, list[str], list[Any]]:
         """Return the optimizer's number, and the names and tensors of its parameters and of the models' buffers."""
@@ -268,7 +268,7 @@ class ReplicaWatch(Tracker):
                 buffers += replicas.kept_buffers(wrapper)
                 for hook in replicas.comm_hooks(wrapper):
                     code = getattr(hook, "__code__", None)
-                    if code is not None and self._scene.frames.is_user(code):
+                    if code is not None and self._context.frames.is_user(code):
                         self._hooks[hook.__name__] = draws_inside(code.co_filename, code.co_firstlineno)
             parts |= replicas.in_fsdp1(module) | replicas.in_fsdp2(module)
             for p in module.parameters():
@@ -278,7 +278,7 @@ class ReplicaWatch(Tracker):
     def records(self) -> tuple[Replicas, ...]:
         if not self._states:
             return ()
-        site = self._scene.frames.site
+        site = self._context.frames.site
         written = tuple((step, self._of_id[at], what, site(spot)) for step, at, what, spot in self._written)
         width = len(self._tensors)
         states = tuple(
@@ -302,7 +302,7 @@ class ReplicaWatch(Tracker):
         hooks = tuple(self._hooks.items())
         tensors = tuple(self._tensors.values())
         changed_in = tuple(
-            (t.name, tuple(self._changed[t.name]), tuple(writes_to(self._scene.frames, t.name)[:FEW]))
+            (t.name, tuple(self._changed[t.name]), tuple(writes_to(self._context.frames, t.name)[:FEW]))
             for t in tensors
             if t.how != "buffer" and t.name in self._changed
         )
@@ -310,12 +310,12 @@ class ReplicaWatch(Tracker):
         loops = tuple((line, loop) for line in touched if (loop := loop_of(line)) is not None)
         seeded: tuple[Site, ...] = ()
         if any(one.how == "dtensor" for one in tensors):
-            seeded = tuple(line for line, *_ in calls_of_method(self._scene.frames, "manual_seed")[:FEW])
+            seeded = tuple(line for line, *_ in calls_of_method(self._context.frames, "manual_seed")[:FEW])
         return (Replicas(*self._rank, tensors, states, written, setters, drawn, put, hooks, seeded, changed_in, loops),)
 
     def _setter(self, key: str) -> Site | None:
         """Return the line that sets an optimizer's setting, or steps the scheduler that sets it."""
-        frames = self._scene.frames
+        frames = self._context.frames
         return key_given(frames, key) or (scheduler_stepped(frames) if key == "lr" else None)
 
     def _changing(self) -> list[str]:

@@ -28,9 +28,9 @@ from ...source.sites import site_at
 from ...torch_internals import private
 from ...torch_internals.structure import tensors_in
 from ..backward.calls import ActiveBackward
-from ..events import Tracker
 from ..forward.oplog import op_name, spot_of
 from ..forward.torch_call_recorder import Op
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 _KEY = "backprobe"
@@ -72,8 +72,8 @@ class Mark:
 class RetainedGraphs(Tracker):
     """Tracker that marks graphs, counts those that are alive, and searches for the holder if there are too many."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._modules, self._frames = context, context.modules, context.frames
         self._marks: deque[weakref.ref[Mark]] = deque(maxlen=2000)
         self._round = 0
         #: The number of finished steps.
@@ -92,18 +92,18 @@ class RetainedGraphs(Tracker):
         #: Number of backward calls of this step that kept their graph.
         self._kept = 0
 
-    def first_output(self, output: Any) -> None:
+    def first_module_returned(self, output: Any) -> None:
         """Mark the graph of `output`, which the first module of an outermost call returned."""
         node = next((t.grad_fn for t in tensors_in(output, most=100) if t.grad_fn is not None), None)
         if node is not None:
             self._mark(node)
 
-    def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
         """Mark a node far from the root: in a step that is not recorded, module outputs are not observed."""
         if roots and self._round % 4 == 0:
             self._mark_far(roots[0])
 
-    def root_passes(self, root: Any) -> None:
+    def root_sampled(self, root: Any) -> None:
         """Start a round for each marked fast-path step, as the ends of fast-path steps are not observed."""
         self._round += 1
         self._passed = True
@@ -112,8 +112,8 @@ class RetainedGraphs(Tracker):
     def ended(self) -> None:
         """Search once more if the last steps took the fast path."""
         if self._passed:
-            self._next, self._over = 0, self._scene.steps.index
-            self._next_round(False, max(1, len(self._scene.steps.stepped_by)))
+            self._next, self._over = 0, self._context.steps.index
+            self._next_round(False, max(1, len(self._context.steps.stepped_by)))
 
     def _mark_far(self, root: Any) -> None:
         node: Any = getattr(root, "grad_fn", None)
@@ -127,44 +127,44 @@ class RetainedGraphs(Tracker):
             self._mark(node)
 
     def _mark(self, node: Any) -> None:
-        mark = Mark(self._round, self._kept, self._scene.steps.index)
+        mark = Mark(self._round, self._kept, self._context.steps.index)
         node.metadata[_KEY] = mark
         self._marks.append(weakref.ref(mark))
 
-    def step_begins(self, step: int, careful: bool) -> None:
-        events = self._scene.events
-        events.drop("op_made", self._outside_made)
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        events = self._context.events
+        events.graph_op.remove(self._outside_made)
         self._outside = 0
         if self._round < 8 or self._round % 4 == 0:
-            events.listen("op_made", self._outside_made)
+            events.graph_op.add(self._outside_made)
 
     def detached(self) -> None:
-        self._scene.events.drop("op_made", self._outside_made)
+        self._context.events.graph_op.remove(self._outside_made)
 
     def _outside_made(self, out: Any, before: int, after: int, entry: Any) -> None:
         if entry[3] is not None or not isinstance(out, torch.Tensor):
             return
         self._outside += 1
         if self._outside > OUTSIDE:  # this creates no more node wrappers: Note [Freeing deep graphs]
-            self._scene.events.drop("op_made", self._outside_made)
+            self._context.events.graph_op.remove(self._outside_made)
         elif out.grad_fn is not None and _KEY not in out.grad_fn.metadata:
             self._mark(out.grad_fn)
 
-    def op(self, op: Op) -> None:
+    def op_inspected(self, op: Op) -> None:
         if op.entry is not None and not op.optimizing:
             self._outside_made(op.out, op.before, op.after, op.entry)
 
     def forward_begins(self) -> None:
         """Start a round for each outermost module call, until there are optimizer steps or backward calls."""
-        scene = self._scene
+        context = self._context
         self._forward = True
-        if not scene.steps.stepped and not scene.calls.count and not scene.calls.inside:
+        if not context.steps.stepped and not context.calls.count and not context.calls.inside:
             self._next_round(forward_only=True)
 
-    def step_over(self, step: Step) -> None:
+    def step_ended(self, step: Step) -> None:
         self._passed = False
         self._over = step.index + 1
-        self._next_round(False, max(1, len(self._scene.steps.stepped_by)))
+        self._next_round(False, max(1, len(self._context.steps.stepped_by)))
 
     def _next_round(self, forward_only: bool, optimizers: int = 1) -> None:
         """Start a round, and search for the holder if too many earlier graphs are alive.
@@ -176,7 +176,7 @@ class RetainedGraphs(Tracker):
         self._kept = 0
         enough = self._asked * optimizers - forward_only
         alive = self._earlier_alive()
-        self._scene.steps.graphs = len(alive)
+        self._context.steps.graphs = len(alive)
         if self._found is not None and len(alive) > self._found.graphs and not self._found.within:
             self._found = replace(self._found, graphs=len(alive), grew=True, **self._since(alive))
         while self._marks and self._marks[0]() is None:
@@ -217,11 +217,11 @@ class RetainedGraphs(Tracker):
                 mark = ref()
                 if mark is not None:
                     mark.round = self._round
-        elif self._forward and not self._scene.steps.optimizers:
+        elif self._forward and not self._context.steps.optimizers:
             self._next_round(False)  # without an optimizer, a step's end is unknown
         self._forward = False
 
-    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
         """Check whether backward calls of one step that keep their graphs each pass through all earlier graphs."""
         if not running.arguments.get("retain_graph") or running.creates_graph or running.kind == "autograd.grad":
             return
@@ -311,7 +311,7 @@ class RetainedGraphs(Tracker):
     def _made(self, tensor: Any) -> tuple[Site | None, str | None, str]:
         """Return the line, module and op that made `tensor`."""
         seq = tensor.grad_fn._sequence_nr()
-        _, entries = self._scene.eye.log.slice(seq, seq)
+        _, entries = self._context.recorder.log.slice(seq, seq)
         if not entries:
             return None, None, ""
         entry = entries[0]

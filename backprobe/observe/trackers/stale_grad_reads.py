@@ -1,6 +1,6 @@
 """Detects hooks that read ``.grad`` before the running backward has written it.
 
-Note [The eye inside hooks of leaves]: hooks on a leaf run before its AccumulateGrad node, and before all hooks on that
+Note [Hooks of leaves]: hooks on a leaf run before its AccumulateGrad node, and before all hooks on that
 node. To intercept what they read, a hook of ours is placed first on each leaf with hooks for the duration of the call,
 and pushes the recorder's function mode; a hook on the node pops it. Full backward hooks of modules run inside a node
 for which the mode is pushed anyway.
@@ -13,7 +13,7 @@ from typing import Any
 from ...records import Site, StaleRead
 from ...torch_internals import code_objects, private
 from ..backward.calls import ActiveBackward
-from ..events import Tracker
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .module_hooks import MODULE_HOOKS, registered_at
 
@@ -21,31 +21,31 @@ from .module_hooks import MODULE_HOOKS, registered_at
 class StaleReads(Tracker):
     """Tracker of early reads of ``.grad``, by the line that reads."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._frames = scene, scene.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.frames
         #: The leaves of the running outermost call, by id: the id and version counter of ``.grad`` when the call began.
         self._before: dict[int, tuple[int, int]] = {}
         self._handles: list[Any] = []
         self._found: dict[Site, StaleRead] = {}
 
-    def backward_starts(self, running: ActiveBackward) -> None:
+    def backward_attaching(self, running: ActiveBackward) -> None:
         """Record ``.grad`` of each leaf when an outermost call begins, and intercept the hooks of these leaves."""
-        eye = self._scene.eye
-        if not eye.careful or running.inside is not None:
+        recorder = self._context.recorder
+        if not recorder.inspecting or running.inside is not None:
             return
-        here = eye.is_here()
+        here = recorder.is_here()
         with private.unseen():
             for i, leaf in running.graph.leaves:
                 self._before[id(leaf)] = _state(leaf.grad)
                 if leaf._backward_hooks and here:
                     hooks = leaf._backward_hooks
-                    handle = leaf.register_hook(eye.push)
+                    handle = leaf.register_hook(recorder.push)
                     self._handles.append(handle)
                     for at in [at for at in hooks if at != handle.id]:  # the engine calls hooks in insertion order
                         hooks[at] = hooks.pop(at)
                     running.entered.add(i)
 
-    def backward_ended(self, running: ActiveBackward) -> None:
+    def backward_detaching(self, running: ActiveBackward) -> None:
         if running.inside is None:
             self._before = {}
             while self._handles:
@@ -66,8 +66,8 @@ class StaleReads(Tracker):
         on = "module" if frame.f_code.co_filename == code_objects.MODULE_HOOKS_FILE else "tensor"
         methods = MODULE_HOOKS if on == "module" else ("register_hook",)
         where = registered_at(self._frames, inner.f_code, methods)
-        scene = self._scene
-        self._found[site] = StaleRead(scene.names.of(tensor), on, site, where, value is None, scene.steps.index)
+        context = self._context
+        self._found[site] = StaleRead(context.names.of(tensor), on, site, where, value is None, context.steps.index)
 
     def records(self) -> tuple[StaleRead, ...]:
         return tuple(self._found.values())

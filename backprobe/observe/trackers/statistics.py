@@ -26,7 +26,6 @@ from torch.optim import optimizer as optim
 from ...records import Measured, Step, Unseen
 from ...records.statistics import OF
 from ...torch_internals import private
-from ..events import Tracker
 from ..own_time import Begin
 from ..schedule.settings import Settings
 from ..statistics.accumulated import Accumulated, Heard, Listening
@@ -34,6 +33,7 @@ from ..statistics.activations import Activations
 from ..statistics.noise import NoiseScale
 from ..statistics.numbers import SELDOM, Found, Numbers
 from ..statistics.parameters import Parameters, Spectra
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: The fraction of the total overhead budget that statistics may use.
@@ -98,9 +98,9 @@ class Statistics(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return settings.layer_stats > 0
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._own = scene, scene.events.own
-        settings = scene.settings
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._own = context, context.events.own
+        settings = context.settings
         self._every = settings.layer_stats
         self._share = None if settings.budget is None else SHARE * settings.budget
         #: Known optimizers by id.
@@ -119,7 +119,7 @@ class Statistics(Tracker):
         self._outputs = Activations(self._name_of, self._fault, self._own.begin, self._took)
         self._spent = 0.0
         self._accumulated = Accumulated(
-            self._due, scene.frames.spot, scene.steps.losses.factor, self._fault, self._own.begin, self._took
+            self._due, context.frames.spot, context.steps.losses.factor, self._fault, self._own.begin, self._took
         )
         self._noise = NoiseScale()
         #: The previously measured step, whose numbers an accelerator may still be computing.
@@ -132,7 +132,7 @@ class Statistics(Tracker):
         #: an early measurement was requested.
         self._again = self._looking = False
         self._hastened = 0
-        scene.look_again = self._look_again
+        context.look_again = self._look_again
 
     # Attach and detach
 
@@ -172,7 +172,7 @@ class Statistics(Tracker):
 
         :returns: (optimizer, number of its measurements so far, whether the norm after the backward is taken).
         """
-        step = self._scene.steps.index
+        step = self._context.steps.index
         if self._faults >= FAULTS or os.getpid() != self._pid:
             return []
         due = [(one.ref(), one) for one in self._known.values() if one.pace.due(step)]
@@ -188,7 +188,7 @@ class Statistics(Tracker):
         self._spent += self._own.since((begun - before, clocked, ran - before, stood))
 
     def _name_of(self, module: nn.Module) -> str | None:
-        modules = self._scene.modules
+        modules = self._context.modules
         for root in modules.roots:
             path = root.path_of(module)
             if path is not None:
@@ -197,7 +197,7 @@ class Statistics(Tracker):
 
     def _fault(self, error: Exception) -> None:
         self._faults += 1
-        self._scene.events.faults.add(type(self).__name__, error)
+        self._context.events.faults.add(type(self).__name__, error)
         if self._faults >= FAULTS:
             self._look_no_further()
 
@@ -206,7 +206,7 @@ class Statistics(Tracker):
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if _compiling():
             return
-        step = self._scene.steps.index
+        step = self._context.steps.index
         if step < self._soon and id(optimizer) in self._known:
             return
         if not self._on or self._faults >= FAULTS or os.getpid() != self._pid or get_ident() != self._thread:
@@ -247,13 +247,13 @@ class Statistics(Tracker):
         if step != self._step:
             self._close()
             self._step = step
-            self._scene.events.tell("look_begins", step)
+            self._context.events.measurement_begins.emit(step)
             if self._ahead is not None:
                 with private.measuring():
                     self._numbers = self._ahead.taken()
                 self._look_no_further()
         with private.measuring():
-            mine = Parameters(optimizer, known.title, self._numbers, self._scene.names.of, heard)
+            mine = Parameters(optimizer, known.title, self._numbers, self._context.names.of, heard)
             self._stepping[id(optimizer)] = mine, 0.0
             mine.before(known.spectra if known.pace.looks % SELDOM == 0 else None)
 
@@ -269,10 +269,10 @@ class Statistics(Tracker):
         try:
             with private.measuring():
                 mine.after()
-                scale = self._scene.steps.losses.scaler
+                scale = self._context.steps.losses.scaler
                 if scale is not None:
                     self._numbers.add("loss_scale", ["GradScaler"], [scale])
-            if self._scene.steps.index != self._step and not self._stepping:
+            if self._context.steps.index != self._step and not self._stepping:
                 self._close()
         except Exception as error:
             self._fault(error)
@@ -300,7 +300,7 @@ class Statistics(Tracker):
             for one in self._known.values():
                 one.pace.hasten()
         self._soon = min((self._coming(by, one.pace) for by, one in self._known.items()), default=0) - 1
-        self._scene.next_look = self._soon + 1
+        self._context.next_look = self._soon + 1
 
     def _coming(self, by: int, pace: Pace) -> int:
         """Return the step of an optimizer's next measurement.
@@ -309,7 +309,7 @@ class Statistics(Tracker):
         """
         return pace.next if by not in self._stepping or self._step is None else self._step + self._every
 
-    def step_over(self, step: Step) -> None:
+    def step_ended(self, step: Step) -> None:
         if step.index == self._step and not self._stepping and not _captures():
             self._close()
 
@@ -342,7 +342,7 @@ class Statistics(Tracker):
                 one.listening.found(factors.get(one.title, 1.0))
         if found:
             self._tell(step, found)
-        self._scene.events.tell("look_over", step)
+        self._context.events.measurement_ended.emit(step)
 
     def _tell(self, step: int, found: Found) -> None:
         keys = tuple([(quantity, *values) for quantity, values in found.items()])
@@ -358,7 +358,7 @@ class Statistics(Tracker):
         if whole - whole != 0.0:  # not finite, or beyond single precision
             each = chain.from_iterable(one.values() for one in found.values())
             values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in each))
-        self._scene.hand_on(Measured(step, names, values[:NAMES]))
+        self._context.hand_on(Measured(step, names, values[:NAMES]))
 
     def unseen(self) -> list[Unseen]:
         if self._dropped <= 0:

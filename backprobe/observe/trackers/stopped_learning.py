@@ -28,9 +28,9 @@ from ...torch_texts import UNREDUCED
 from ..backward.calls import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord
-from ..events import Tracker
 from ..forward.leaves import LeafTensor
 from ..schedule.steps import SeenOptimizer
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Minimum number of a line's calls without a parameter, absolute and as a fraction of the earlier calls.
@@ -124,8 +124,8 @@ class _Frozen:
 class StoppedLearningTracker(Tracker):
     """Tracker that compares the parameters that successive backward calls of a line reach."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._names, self._modules = scene, scene.names, scene.modules
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._names, self._modules = context, context.names, context.modules
         self._lines: dict[Any, _Line] = {}
         self._frozen: dict[int, _Frozen] = {}
         #: The current step, and the tensors that were frozen in it, by line.
@@ -138,8 +138,8 @@ class StoppedLearningTracker(Tracker):
         #: By id of an optimizer: the step in which it last stepped.
         self._last: dict[int, int] = {}
 
-    def optimizer_over(self, optimizer: Any) -> None:
-        self._last[id(optimizer)] = self._scene.steps.index
+    def optimizer_ended(self, optimizer: Any) -> None:
+        self._last[id(optimizer)] = self._context.steps.index
 
     def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
         """Record the line that froze a parameter, or that a frozen parameter was thawed."""
@@ -150,8 +150,8 @@ class StoppedLearningTracker(Tracker):
             spot = self._names.frames.spot(frame)
             before = self._frozen.get(id(tensor))
             again = before is not None and before.ref() is tensor and before.back and before.spot == spot
-            if self._freezing[0] != self._scene.steps.index:
-                self._freezing = self._scene.steps.index, {}
+            if self._freezing[0] != self._context.steps.index:
+                self._freezing = self._context.steps.index, {}
             together = self._freezing[1].setdefault(spot, _Together())
             together.tensors.add(id(tensor))
             self._frozen[id(tensor)] = _Frozen(
@@ -173,19 +173,19 @@ class StoppedLearningTracker(Tracker):
                 yield frame.f_code
             frame = frame.f_back
 
-    def call_counted(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
         """Count an unrecorded call, assumed to reach the parameters of the line's last recorded call."""
         line = self._lines.get(spot)
         if line is not None:
             line.calls += 1
 
-    def calls_passed(self, spot: CodeLocation | None, count: int) -> None:
+    def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
         """Count fast-path calls, assumed to reach the parameters of the line's last recorded call."""
         line = self._lines.get(spot) if spot is not None or len(self._lines) != 1 else next(iter(self._lines.values()))
         if line is not None:
             line.calls += count
 
-    def backward_over(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
         line = self._lines.get(running.spot)
@@ -202,7 +202,7 @@ class StoppedLearningTracker(Tracker):
             line.same += 1
             if line.away and line.same == LOOK_AFTER and self._looks < LOOKS:
                 self._looks += 1
-                self._scene.look_closely(recorded.step + 2)
+                self._context.look_closely(recorded.step + 2)
             self._judge_all(line)
             return
         line.live, line.same = live, 1
@@ -280,7 +280,7 @@ class StoppedLearningTracker(Tracker):
         """Return the parameters that DDP waited for, if the script ended with DDP's error about unused parameters."""
         spot, step = self._latest
         line = self._lines.get(spot)
-        if self._scene.raised is None or UNREDUCED not in str(self._scene.raised) or line is None:
+        if self._context.raised is None or UNREDUCED not in str(self._context.raised) or line is None:
             return []
         leaves, frames = self._names.leaves, self._names.frames
         groups: dict[tuple[Site | None, tuple[Site, ...], bool], list[LeafTensor]] = {}
@@ -299,7 +299,7 @@ class StoppedLearningTracker(Tracker):
 
     def _holders(self, leaf: LeafTensor) -> list[tuple[int, SeenOptimizer]]:
         """Return the optimizers that hold a parameter, with their ids."""
-        optimizers = self._scene.steps.optimizers
+        optimizers = self._context.steps.optimizers
         return [(n, one) for n, one in optimizers.items() if (r := one.refs.get(id(leaf.ref()))) and r() is not None]
 
     def _in_its_place(self, leaf: LeafTensor, line: _Line) -> LeafTensor | None:

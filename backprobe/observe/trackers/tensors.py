@@ -16,8 +16,8 @@ from ...select import selector
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
 from ...torch_internals.measure import FLOATS, dtype_name
-from ..events import Tracker
 from ..schedule.settings import Settings
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Number of bins on each side of zero, and of decades that they cover below the largest absolute value.
@@ -38,18 +38,18 @@ class Tensors(Tracker):
     def wanted(cls, settings: Settings) -> bool:
         return bool(settings.histograms)
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._chosen, self._names = selector(scene.settings.histograms), scene.names
+    def __init__(self, context: TrackerContext) -> None:
+        self._chosen, self._names = selector(context.settings.histograms), context.names
         self._step = 0
         self._due = True
         self._done: set[tuple[str, str, int]] = set()
         self._found: list[TensorSeen] = []
         self._dropped = 0
 
-    def step_begins(self, step: int, careful: bool) -> None:
+    def step_begins(self, step: int, inspecting: bool) -> None:
         self._step, self._due = step, due(step)
 
-    def module_left(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
         """Record the output of a module."""
         if not self._due or where.call != 1:
             return

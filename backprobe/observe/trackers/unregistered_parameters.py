@@ -22,8 +22,8 @@ from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef, RootModule, clean_path
 from ...torch_internals import private
 from ...torch_internals.structure import attributes_of, is_a
-from ..events import Tracker
 from ..forward.detach_points import leaves_of
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Path of the owner, its class, attribute, kind of container, and index in the container.
@@ -47,11 +47,11 @@ class SeenStray:
 class UnregisteredParameters(Tracker):
     """Tracker of unregistered parameters, by place."""
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._modules, self._frames = context, context.modules, context.frames
         self._found: dict[tuple[Any, ...], SeenStray] = {}
 
-    def stray_module(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
+    def unregistered_module_called(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
         """Record the parameters of a called module that does not belong to the outermost module around it.
 
         :param parent: the module call in which it was called.
@@ -75,7 +75,7 @@ class UnregisteredParameters(Tracker):
         for name, p in trainable:
             self._add(stray, f"{prefix}.{name}", p)
 
-    def stray_leaf(self, tensor: Any) -> None:
+    def unregistered_leaf_found(self, tensor: Any) -> None:
         """Record a leaf with a gradient that belongs to no outermost module, if an attribute of a module holds it."""
         if len(self._found) > 100:
             return
@@ -144,7 +144,7 @@ class UnregisteredParameters(Tracker):
         return None
 
     def records(self) -> tuple[Stray, ...]:
-        held = self._scene.steps.listed
+        held = self._context.steps.listed
         trained = None if held is None else {id(ref) for ref in held.values()}
         found = []
         for stray in self._found.values():

@@ -17,10 +17,10 @@ from ...source.assignments import changes_of
 from ...source.shared_memory import written_through
 from ...torch_internals import private
 from ..backward.calls import ActiveBackward
-from ..events import Tracker
 from ..forward.fingerprints import Fingerprints, arrays_over
 from ..forward.torch_call_recorder import Op
 from ..forward.writes import Write, kind_of, names_of_storage, variable_of
+from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of records.
@@ -36,14 +36,14 @@ class SilentWrites(Tracker):
     This is done only if untracked writes may have occurred.
     """
 
-    def __init__(self, scene: TrackerContext) -> None:
-        self._scene, self._writes, self._names, self._frames = scene, scene.writes, scene.names, scene.frames
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._writes, self._names, self._frames = context, context.writes, context.names, context.frames
         self._prints = Fingerprints()
         self._found: list[SilentWrite] = []
         #: How many times each line exposed a tensor's memory.
         self._given: dict[Any, int] = {}
 
-    def op(self, op: Op) -> None:
+    def op_inspected(self, op: Op) -> None:
         if op.after != op.before:
             # A normalization updates its statistics without a version change, and its backward does not read them.
             kind = kind_of(op.func)
@@ -53,10 +53,10 @@ class SilentWrites(Tracker):
     def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
         spot = self._frames.spot(frame)
         times = self._given[spot] = self._given.get(spot, 0) + 1
-        if self._scene.eye.careful or times <= TIMES or not times & (times - 1):
+        if self._context.recorder.inspecting or times <= TIMES or not times & (times - 1):
             self._prints.given(tensor, private.next_sequence_nr(), spot)
 
-    def graph_known(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
         if self._prints:
             self._from_outside(running, frame)
         for i in running.graph.plan.normalising:
