@@ -13,7 +13,7 @@ from watching import watched
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.torch_internals.recursion_limit import NONE, Room
+from backprobe.torch_internals.recursion_limit import UNLIMITED, Room
 
 
 class Tree(nn.Module):
@@ -134,7 +134,7 @@ def test_room_is_made_once_and_not_where_there_is_no_limit(monkeypatch: pytest.M
     room.end()
     room.end()
     assert now == [1000, more, 1000]
-    now.append(NONE)
+    now.append(UNLIMITED)
     room.begin()
     room.end()
-    assert now[-1] == NONE and len(now) == 4
+    assert now[-1] == UNLIMITED and len(now) == 4

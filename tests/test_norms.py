@@ -120,7 +120,7 @@ def test_where_the_tensor_is_gone_when_its_norm_is_read(given_tensors):
 
 @pytest.mark.parametrize("value", [0.0, 8e-24, 1e-3, 8e21, math.inf, math.nan])
 def test_a_large_one_that_is_gone(value, monkeypatch):
-    monkeypatch.setattr("backprobe.torch_internals.measure.SOON", 4)
+    monkeypatch.setattr("backprobe.torch_internals.measure.MAX_DOUBLE_ELEMENTS", 4)
     found, tensor = Norms(), torch.full((10,), value)
     found.values = [0.0]
     found.later(0, tensor)

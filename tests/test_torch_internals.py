@@ -260,7 +260,7 @@ def strange(monkeypatch):
 
 def test_nothing_is_checked_where_all_is_known(monkeypatch) -> None:
     monkeypatch.setattr(facts, "check", None)
-    for version in facts.KNOWN:
+    for version in facts.VERIFIED_VERSIONS:
         monkeypatch.setattr(torch, "__version__", f"{version}+cu999")
         assert facts.missing() == []
 

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Interpreter
 from torch.utils._pytree import tree_leaves
 
 from .compiled_graphs import CompiledGraph, RegionCall, copy_of
-from .compiled_norms import SHARE, Bounded, TooLarge, free_memory
+from .compiled_norms import MAX_MEMORY_SHARE, Bounded, TooLarge, free_memory
 from .region_reexecution import again, apart
 from .thread_state import put_autocast
 
@@ -64,7 +64,8 @@ def wrong_region(call: RegionCall) -> WrongRegion | None:
 
 
 def _look(call: RegionCall) -> WrongRegion | None:
-    tensors = _Tensors(SHARE / 3 * free_memory(call.args))  # leaves room for float64 and for the original results
+    # A third leaves room for float64 and for the original results.
+    tensors = _Tensors(MAX_MEMORY_SHARE / 3 * free_memory(call.args))
     try:
         again(call, tensors)
     except (TooLarge, torch.OutOfMemoryError) as error:

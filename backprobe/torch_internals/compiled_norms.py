@@ -17,7 +17,7 @@ from .region_reexecution import Notes, again, apart, backward_again, pairs_of, t
 from .walk import LiveGraph, Plans, walk
 
 #: The share of free memory that the forward may fill: its backward needs as much again.
-SHARE = 0.4
+MAX_MEMORY_SHARE = 0.4
 _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+) kB", re.MULTILINE)
 
 
@@ -103,7 +103,7 @@ def norms_inside(call: RegionCall, gradients: Sequence[Any], most: int) -> Inner
     """
     if any(isinstance(a, torch.Tensor) and a.is_cuda for a in call.args) and torch.cuda.is_current_stream_capturing():
         return None
-    limit = SHARE * free_memory(call.args)
+    limit = MAX_MEMORY_SHARE * free_memory(call.args)
     own = 2 * sum(map(_bytes, tensors_of(call)))  # a copy, and gradients
     if own > limit:
         raise TooLarge

@@ -17,7 +17,7 @@ from typing import Any
 from ..graphs.order import borders as borders_of
 
 #: Graphs with fewer nodes are left alone.
-DEEP = 10_000
+MIN_DEEP_NODES = 10_000
 #: Depth of a band. A recursion may span two of them.
 BAND = 5_000
 _KEY = "backprobe: frees the graph below"
@@ -77,7 +77,7 @@ def protect(nodes: Sequence[Any], borders: Iterable[tuple[int, int]]) -> None:
 
 def protect_walked(nodes: Sequence[Any]) -> None:
     """Do the same as ``protect`` for accessed nodes whose edges were not recorded; small graphs are left alone."""
-    if len(nodes) <= DEEP:
+    if len(nodes) <= MIN_DEEP_NODES:
         return
     index = {node: i for i, node in enumerate(nodes)}
     starts, targets = [0], []

@@ -19,9 +19,9 @@ from ..records import Collective, Site
 from . import code_objects
 
 _VARIABLE = "TORCH_FR_BUFFER_SIZE"
-#: The number of operations that torch keeps, for all groups together, and the number of latest ones that are reported
+#: Number of operations that torch keeps, for all groups together, and the number of latest ones that are reported
 #: in full.
-_KEPT, _LAST = 512, 64
+_BUFFER_ENTRIES, _MAX_REPORTED = 512, 64
 #: Collectives that end on every rank once the last rank has arrived.
 _TOGETHER = ("all_reduce", "allreduce", "all_gather", "allgather", "_all_gather", "reduce_scatter", "_reduce_scatter")
 
@@ -42,7 +42,7 @@ class Flight:
         Does nothing if the environment already sets the variable.
         """
         if _VARIABLE not in os.environ and not torch.distributed.is_initialized():
-            os.putenv(_VARIABLE, str(_KEPT))
+            os.putenv(_VARIABLE, str(_BUFFER_ENTRIES))
             self._asked = True
 
     def leave(self) -> None:
@@ -53,7 +53,7 @@ class Flight:
 
     def last(self) -> tuple[Collective, ...]:
         """Return the latest collectives, in the order of the calls; empty if none are kept."""
-        found = [self._collective(entry) for entry in _collectives()[-_LAST:]]
+        found = [self._collective(entry) for entry in _collectives()[-_MAX_REPORTED:]]
         return tuple(sorted(found, key=lambda one: (one.group, one.number)))
 
     def arrivals(self) -> tuple[tuple[str, int, tuple[float, ...]], ...]:

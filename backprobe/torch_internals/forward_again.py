@@ -25,7 +25,7 @@ def _variance(node: Any, kept: dict[str, Any]) -> Any:
     return kept["self"].var(node._saved_dim, **how)
 
 
-_AGAIN: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
+_FORMULAS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     **{name: _of_self(getattr(torch, name)) for name in _SAME},
     "div": lambda node, kept: kept["self"] / kept["other"],
     "mul": lambda node, kept: kept["self"] * kept["other"],
@@ -43,7 +43,7 @@ def forward_again(operation: str, node: Any, kept: dict[str, Any]) -> Any:
     :param operation: the name of the op in the operator table.
     :param kept: the tensors that the node saved, by name.
     """
-    formula = _AGAIN.get(operation)
+    formula = _FORMULAS.get(operation)
     return _contained(lambda: formula(node, kept), kept.values()) if formula is not None and kept else None
 
 

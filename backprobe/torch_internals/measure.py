@@ -12,7 +12,20 @@ from ..records import BadValues, TensorStat, together
 from . import modes
 from .async_scalars import Later, capturing, fetch
 from .local import is_partial, local
-from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again, scalable, scaled_up, waiting
+from .norms import (
+    MAX_UNSPLIT_ELEMENTS,
+    MIN_ACCURATE_NORM,
+    again,
+    exact,
+    holds,
+    norm,
+    quick,
+    quick_large,
+    rows_again,
+    scalable,
+    scaled_up,
+    waiting,
+)
 
 _norm = torch.linalg.vector_norm
 _inf = math.inf
@@ -31,14 +44,14 @@ FLOATS = frozenset(
     {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.complex32}
 )
 #: How many positions of bad elements a record lists.
-FIRST = 3
+MAX_BAD_POSITIONS = 3
 #: Tensors of at most this many elements are measured in batches: the call costs more than the pass.
-SMALL = 4096
+MAX_BATCHED_ELEMENTS = 4096
 #: The most tensors in a batch.
 BATCH = 64
 #: Tensors of at most this many elements on an accelerator are measured in double precision: the call costs more than
 #: the pass.
-SOON = 1 << 20
+MAX_DOUBLE_ELEMENTS = 1 << 20
 
 
 class Norms:
@@ -48,7 +61,7 @@ class Norms:
     ``unmeasured``).
 
     Small tensors of one shape wait in a batch and are stacked: 0.3 microseconds each, instead of 2. A batch keeps them
-    alive until it is full, at most ``BATCH * SMALL`` elements per shape.
+    alive until it is full, at most ``BATCH * MAX_BATCHED_ELEMENTS`` elements per shape.
 
     On an accelerator the norms stay there until ``flush``, which reads them with one wait, when the tensors are gone;
     ``flush_together`` reads those of several objects together. So small tensors are measured in double precision at
@@ -134,17 +147,17 @@ class Norms:
                 else:
                     self.later(slot, tensor)
                 return
-            if self.hints and slot < len(self.hints) and self.hints[slot] <= TINY:
+            if self.hints and slot < len(self.hints) and self.hints[slot] <= MIN_ACCURATE_NORM:
                 value = again(tensor, 0.0)
                 if value < _inf:
                     self.values[slot] = value
                     return
-            if tensor.numel() > LARGE and not self._sums and modes.is_plain(tensor):
+            if tensor.numel() > MAX_UNSPLIT_ELEMENTS and not self._sums and modes.is_plain(tensor):
                 value = quick_large(tensor)
             else:
                 value = self._of(tensor).item()
             self.values[slot] = value
-            if not TINY < value < _inf:
+            if not MIN_ACCURATE_NORM < value < _inf:
                 self._look_again(slot, tensor)
         except (RuntimeError, NotImplementedError, TypeError):
             self._odd(slot, tensor)
@@ -163,7 +176,9 @@ class Norms:
             self._device.append((slot, _norm(tensor, _inf), None))
         elif tensor.dtype is torch.float16:
             self._device.append((slot, quick(tensor), None))
-        elif tensor.numel() <= SOON and tensor.dtype is not torch.float64 and tensor.device.type != "mps":
+        elif (
+            tensor.numel() <= MAX_DOUBLE_ELEMENTS and tensor.dtype is not torch.float64 and tensor.device.type != "mps"
+        ):
             self._device.append((slot, _norm(tensor, dtype=torch.float64), None))
         else:
             self._device.append((slot, quick(tensor), _norm(tensor, _inf)))
@@ -216,17 +231,21 @@ class Norms:
     def _row_norms(self, rows: Any, slots: Sequence[int], half: Any) -> tuple[list[float], list[int]]:
         """Return the norms of rows, and the indices of those that need a second look."""
         hints = self.hints
-        tiny = {at for at, slot in enumerate(slots) if hints[slot] <= TINY} if hints else ()
+        tiny = {at for at, slot in enumerate(slots) if hints[slot] <= MIN_ACCURATE_NORM} if hints else ()
         if not tiny or not scalable(rows):
             found = _norm(rows, dim=1, dtype=half).tolist()
-            return found, [at for at, value in enumerate(found) if not TINY < value < _inf]
+            return found, [at for at, value in enumerate(found) if not MIN_ACCURATE_NORM < value < _inf]
         found = scaled_up(rows, tiny)
-        odd = [at for at, value in enumerate(found) if not (value < _inf if at in tiny else TINY < value < _inf)]
+        odd = [
+            at
+            for at, value in enumerate(found)
+            if not (value < _inf if at in tiny else MIN_ACCURATE_NORM < value < _inf)
+        ]
         grown = [at for at in odd if at in tiny]
         if grown:
             for at, value in zip(grown, _norm(rows[grown], dim=1, dtype=half).tolist(), strict=True):
                 found[at] = value
-            odd = [at for at in odd if not TINY < found[at] < _inf]
+            odd = [at for at in odd if not MIN_ACCURATE_NORM < found[at] < _inf]
         return found, odd
 
     def alike(self, slots: Sequence[int], tensors: list[Any], shape: Any, dtype: Any) -> int:
@@ -318,7 +337,7 @@ class Norms:
                 greatest = next(read)
                 if not 0.0 < greatest < _inf:
                     value = greatest
-                elif not TINY < value < _inf:
+                elif not MIN_ACCURATE_NORM < value < _inf:
                     self._unmeasurable(slot)
                     continue
             self.values[slot] = value
@@ -341,7 +360,7 @@ def _batchable(tensor: Any) -> bool:
         and tensor.is_cpu
         and tensor.layout is torch.strided
         and tensor.dtype in FLOATS
-        and 0 < tensor.numel() <= SMALL
+        and 0 < tensor.numel() <= MAX_BATCHED_ELEMENTS
     )
 
 
@@ -423,7 +442,7 @@ def bad_values(tensor: Any) -> BadValues | None:
                 return None
             nan = int(torch.isnan(values).sum())
             total = int(wrong.sum())
-            first = tuple(tuple(int(i) for i in row) for row in wrong.nonzero()[:FIRST].tolist())
+            first = tuple(tuple(int(i) for i in row) for row in wrong.nonzero()[:MAX_BAD_POSITIONS].tolist())
         except (RuntimeError, NotImplementedError):
             return None
     return BadValues(nan, total - nan, values.numel(), tuple(tensor.shape), first)

@@ -2,13 +2,13 @@
 
 Note [Norms that hold]: a norm of 0.0 means that no element differs from zero, an infinite one that an element is
 infinite, NaN that one is NaN. In single precision, squares underflow below 1e-23 and overflow above 1e19, and a long
-sum loses digits. So a quick norm between ``TINY`` and infinity is accepted (whatever underflowed is below its last
-digit), and so is NaN; for all others the tensor is measured again, scaled or in double precision. That has to be done
-while the tensor exists. Off the CPU, nothing waits for the first result: see ``Norms`` in ``measure``.
+sum loses digits. So a quick norm between ``MIN_ACCURATE_NORM`` and infinity is accepted (whatever underflowed is
+below its last digit), and so is NaN; for all others the tensor is measured again, scaled or in double precision. That
+has to be done while the tensor exists. Off the CPU, nothing waits for the first result: see ``Norms`` in ``measure``.
 
 Note [Tiny gradients]: squares that underflow are not only lost, they are slow: a processor takes many times as long for
-subnormal numbers. A norm that was below ``TINY`` in the last call is expected to be so in this one: the tensor is
-scaled up before anything is squared. The result equals that of the second look.
+subnormal numbers. A norm that was below ``MIN_ACCURATE_NORM`` in the last call is expected to be so in this one: the
+tensor is scaled up before anything is squared. The result equals that of the second measurement.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _FULL = frozenset({torch.float32, torch.float64})
 _SINGLE = frozenset({torch.float32, *_HALF})
 #: Tensors with more elements are summed in pieces: a long sum in single precision loses digits (one percent at 16
 #: million elements), and a dot product uses wider instructions, and all threads.
-LARGE = 16_384
+MAX_UNSPLIT_ELEMENTS = 16_384
 #: The number of elements of a piece.
 _PIECE = 1 << 20
 #: A quick norm above this is accurate to its last digits.
-TINY = 1e-14
-#: Factors that scale a tensor whose norm is at most TINY, or whose squares overflowed, to a range without underflow and
-#: overflow.
+MIN_ACCURATE_NORM = 1e-14
+#: Factors that scale a tensor whose norm is at most MIN_ACCURATE_NORM, or whose squares overflowed, to a range without
+#: underflow and overflow.
 _UP, _DOWN = 2.0**100, 2.0**-80
 
 
@@ -46,7 +46,7 @@ def quick(tensor: Any) -> Any:
 
 def holds(value: float) -> bool:
     """Return whether a quick norm needs no second look."""
-    return TINY < value < math.inf or value != value
+    return MIN_ACCURATE_NORM < value < math.inf or value != value
 
 
 def norm(tensor: Any) -> float:
@@ -56,7 +56,7 @@ def norm(tensor: Any) -> float:
     """
     if tensor.layout is not torch.strided or tensor.dtype not in _SINGLE:
         return exact(tensor)
-    large = tensor.numel() > LARGE and tensor.is_cpu and modes.is_plain(tensor)
+    large = tensor.numel() > MAX_UNSPLIT_ELEMENTS and tensor.is_cpu and modes.is_plain(tensor)
     value = quick_large(tensor) if large else float(quick(tensor))
     return value if holds(value) else again(tensor, value)
 
@@ -90,9 +90,9 @@ def again(tensor: Any, value: float) -> float:
     size = tensor.numel()
     if tensor.dtype not in _SINGLE or tensor.layout is not torch.strided or size > _PIECE or not tensor.is_cpu:
         return exact(tensor)
-    factor = _UP if value <= TINY else _DOWN
+    factor = _UP if value <= MIN_ACCURATE_NORM else _DOWN
     scaled = (tensor.float() if tensor.dtype in _HALF else tensor) * factor
-    return (quick_large(scaled) if size > LARGE else float(_norm(scaled))) / factor
+    return (quick_large(scaled) if size > MAX_UNSPLIT_ELEMENTS else float(_norm(scaled))) / factor
 
 
 def exact(tensor: Any) -> float:
@@ -109,7 +109,7 @@ def rows_again(rows: Any, places: list[int], values: list[float]) -> list[float]
     if rows.dtype not in _SINGLE:
         return [exact(rows[i]) for i in places]
     some = rows if len(places) == len(rows) else rows[places]
-    factors = [_UP if value <= TINY else _DOWN for value in values]
+    factors = [_UP if value <= MIN_ACCURATE_NORM else _DOWN for value in values]
     by = factors[0] if len(set(factors)) == 1 else torch.tensor(factors).unsqueeze(1)
     found = _norm((some.float() if some.dtype in _HALF else some) * by, dim=1).tolist()
     return [value / factor for value, factor in zip(found, factors, strict=True)]

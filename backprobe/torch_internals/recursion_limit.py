@@ -16,7 +16,7 @@ from typing import ClassVar
 #: frames at any depth.
 MODULES, STEPPED, ANY = 0.25, 5.0, 64
 #: From this value on, the limit counts as none.
-NONE = 100_000
+UNLIMITED = 100_000
 
 
 class Room:
@@ -37,7 +37,7 @@ class Room:
         self._open.add(id(self))
         script = limits[0] if limit == limits[1] else limit
         ours = script + int(script * self._share) + ANY
-        if limit < NONE and (limit != limits[1] or ours > limit):
+        if limit < UNLIMITED and (limit != limits[1] or ours > limit):
             limits[:] = script, ours
             sys.setrecursionlimit(ours)
 

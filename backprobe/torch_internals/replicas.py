@@ -10,8 +10,9 @@ from torch import nn
 
 from .local import class_of, is_partial, local, placement_of
 
-#: The most elements in total that are fully summed; if there are more, the first so many of each tensor are.
-MOST, OF_EACH = 1 << 26, 1 << 16
+#: Maximum number of elements in total that are summed completely; above it, only the first elements of each tensor are
+#: summed, at most so many.
+MAX_SUMMED_ELEMENTS, MAX_ELEMENTS_EACH = 1 << 26, 1 << 16
 _WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -101,14 +102,14 @@ def bits_of(tensors: Sequence[Any]) -> list[int | None]:
     ``None`` for a tensor that cannot be read, or is a summand. Waits once for each device.
     """
     here = [None if t is None or is_partial(t) else local(t) for t in tensors]
-    many = sum(t.numel() for t in here if t is not None) > MOST
+    many = sum(t.numel() for t in here if t is not None) > MAX_SUMMED_ELEMENTS
     sums: list[tuple[int, Any]] = []
     for at, one in enumerate(here):
         whole = _WHOLE.get(one.element_size()) if one is not None else None
         if one is None or whole is None or one.layout is not torch.strided or one.is_meta or one.is_complex():
             continue
         flat = one.detach().reshape(-1)
-        sums.append((at, (flat[:OF_EACH] if many else flat).view(whole).sum(dtype=torch.int64)))
+        sums.append((at, (flat[:MAX_ELEMENTS_EACH] if many else flat).view(whole).sum(dtype=torch.int64)))
     found: list[int | None] = [None] * len(tensors)
     devices: dict[Any, list[tuple[int, Any]]] = {}
     for at, value in sums:

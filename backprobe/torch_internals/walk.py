@@ -9,7 +9,7 @@ from typing import Any
 
 from ..graphs.plan import Plan
 from ..records import ACCUMULATE_SEQ
-from .deep_graph_free import BAND, DEEP, protect
+from .deep_graph_free import BAND, MIN_DEEP_NODES, protect
 
 
 class Plans:
@@ -81,6 +81,6 @@ def walk(roots: Iterable[Any], plans: Plans) -> LiveGraph:
                 nodes.append(child)
             targets.append(i)
     plan = plans.get(names, counts, targets, numbers)
-    if len(nodes) > DEEP:
+    if len(nodes) > MIN_DEEP_NODES:
         protect(nodes, plan.borders(BAND))
     return LiveGraph(nodes, seqs, plan)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...graphs.plan import Plan
 from ...packed_calls import Signature
-from ...torch_internals.measure import SMALL, dtype_name, sizes
+from ...torch_internals.measure import MAX_BATCHED_ELEMENTS, dtype_name, sizes
 
 #: The order of nodes; (node, number, slot, shape, dtype) of outgoing gradients; the same of incoming ones.
 Rows = tuple[list[int], list[Any], list[Any]]
@@ -76,7 +76,7 @@ class MeasurementPlan:
 
 
 def _small(shape: Any) -> bool:
-    return all(type(n) is int for n in shape) and shape.numel() <= SMALL
+    return all(type(n) is int for n in shape) and shape.numel() <= MAX_BATCHED_ELEMENTS
 
 
 def signature_of(rows: Rows) -> Signature:

@@ -23,7 +23,7 @@ from ...ops import info
 from ...records import BadValues, TensorStat
 from ...source.frames import Frames
 from ...torch_internals import private
-from ...torch_internals.measure import FLOATS, SMALL, Norms, bad_values
+from ...torch_internals.measure import FLOATS, MAX_BATCHED_ELEMENTS, Norms, bad_values
 from .modules import ModuleWatch
 from .oplog import Entry, op_name
 
@@ -338,7 +338,7 @@ def _values(tensor: Any) -> Any:
 
     That is the case if the tensor or its storage is large, or a dispatch mode would observe the copy.
     """
-    if tensor.numel() > SMALL or tensor.untyped_storage().nbytes() > _BYTES or private.in_mode():
+    if tensor.numel() > MAX_BATCHED_ELEMENTS or tensor.untyped_storage().nbytes() > _BYTES or private.in_mode():
         return None
     return tensor.detach()
 

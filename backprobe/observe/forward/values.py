@@ -20,7 +20,7 @@ from ...ops import info, rows
 from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torch_internals import private
-from ...torch_internals.measure import FLOATS, SMALL, Norms, bad_values, is_float, stat_of
+from ...torch_internals.measure import FLOATS, MAX_BATCHED_ELEMENTS, Norms, bad_values, is_float, stat_of
 from ...torch_internals.structure import is_a, tensors_in
 from ...torch_internals.walk import LiveGraph
 from ..own_time import OwnTime
@@ -100,7 +100,7 @@ class ForwardValues:
         if type(out) is _Tensor:
             if entry[2] in _BOUNDED and _was_looked_at(out.grad_fn):
                 return
-            if out.numel() > SMALL:
+            if out.numel() > MAX_BATCHED_ELEMENTS:
                 self.now(out, before, after, entry)
             elif not (_wrapped(out) or _modes()):
                 held = self._held

@@ -87,12 +87,12 @@ def _snapshot(
     try:
         index = _walk([node for _, node, _, _ in starts], columns, reader, nodes)
     except BaseException:
-        if len(nodes) > deep_graph_free.DEEP:  # the nodes read so far need safe freeing too
+        if len(nodes) > deep_graph_free.MIN_DEEP_NODES:  # the nodes read so far need safe freeing too
             missing = len(nodes) + 1 - len(columns.starts)
             begins = [*columns.starts, *[len(columns.targets)] * missing]
             deep_graph_free.protect(nodes, borders(begins, columns.targets, deep_graph_free.BAND))
         raise
-    if len(nodes) > deep_graph_free.DEEP:
+    if len(nodes) > deep_graph_free.MIN_DEEP_NODES:
         deep_graph_free.protect(nodes, borders(columns.starts, columns.targets, deep_graph_free.BAND))
     reader.resolve(index)
     notes = list(names.notes)

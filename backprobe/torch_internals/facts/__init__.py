@@ -11,7 +11,7 @@ from ...records import Unseen
 from .registry import DYNAMO, ENGINE, Checked, Fact, check
 
 #: Versions of torch for which all facts hold.
-KNOWN = frozenset({"2.8.0", "2.13.0"})
+VERIFIED_VERSIONS = frozenset({"2.8.0", "2.13.0"})
 _FILES = ("graphs", "tensors", "saved", "checkpoints", "dispatch", "engine", "errors", "modules", "others")
 
 
@@ -57,7 +57,7 @@ def missing(backward_ran: bool = False) -> list[Unseen]:
     import torch
 
     version = str(torch.__version__)
-    if version.partition("+")[0] in KNOWN:
+    if version.partition("+")[0] in VERIFIED_VERSIONS:
         return []
     may = {ENGINE} if backward_ran or not _has_accelerators() else set()
     if "torch._dynamo" in sys.modules:
