@@ -25,10 +25,10 @@ def small() -> tuple[nn.Module, torch.Tensor]:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 2)), torch.randn(3, 4)
 
 
-@pytest.mark.parametrize("room", [files._ROOM, 64])
+@pytest.mark.parametrize("room", [files._HEADER_BYTES, 64])
 def test_one_file_is_a_safetensors_file(tmp_path: Path, room: int, monkeypatch) -> None:
     """Also where the header needs more room than was left for it."""
-    monkeypatch.setattr(files, "_ROOM", room)
+    monkeypatch.setattr(files, "_HEADER_BYTES", room)
     model, x = small()
     plain = bp.capture(model, x)
     path = tmp_path / "acts.safetensors"

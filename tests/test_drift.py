@@ -13,7 +13,7 @@ import backprobe
 from backprobe.commands.compare import judge_of
 from backprobe.comparing.blame import Blame
 from backprobe.comparing.compared import Compared, as_dict, compare
-from backprobe.comparing.drift import FEW, STEPS, drift, loses
+from backprobe.comparing.drift import MIN_ELEMENTS, STEPS, drift, loses
 from backprobe.comparing.files import read_tape, tape_folder
 from backprobe.comparing.sides import Side
 from backprobe.comparing.text import report, what
@@ -180,7 +180,7 @@ def test_rounding_as_it_should_be_is_silent(tmp_path: Path, name: str) -> None:
     assert [one for one in found if one.kind == "first-divergence"] == []
 
 
-def tape(count: int, shape: tuple[int, ...] = (FEW,), dtype: str = "bfloat16") -> Tape:
+def tape(count: int, shape: tuple[int, ...] = (MIN_ELEMENTS,), dtype: str = "bfloat16") -> Tape:
     """A chain of ops, each in a module of its own."""
     prints = [Print(shape, dtype, f"{k}", 1.0, 0, (1.0 + 0.01 * k, 2.0)) for k in range(count + 1)]
     ops = [
@@ -198,7 +198,7 @@ def judged(first: list[float], second: list[float], same: bool = True, step: flo
     return Judged({(k, 0): Gap(not same) for k in range(len(first))}, {}, {}, {}, ({}, {}), ({}, {}), off=off)
 
 
-def named(first: list[float], second: list[float], *, shape: tuple[int, ...] = (FEW,), same: bool = True):
+def named(first: list[float], second: list[float], *, shape: tuple[int, ...] = (MIN_ELEMENTS,), same: bool = True):
     one, two = tape(len(first), shape), tape(len(second), shape)
     return loses(one, two, list(zip(one.ops, two.ops, strict=True)), judged(first, second, same))
 
@@ -219,7 +219,7 @@ def test_what_is_no_drift() -> None:
     little, much = EPS / 2, 20 * EPS
     assert named([little], [STEPS * EPS]) is None  # few steps
     assert named([much / 2], [much]) is None  # both lose
-    assert named([little], [much], shape=(FEW - 1,)) is None  # chance
+    assert named([little], [much], shape=(MIN_ELEMENTS - 1,)) is None  # chance
     assert named([little], [much], same=False) is None  # they calculate other things
     one, two = tape(1), tape(1)
     other = judged([little], [much])

@@ -213,7 +213,7 @@ def test_wrong_arguments_are_told() -> None:
 
 def test_a_long_job_on_a_terminal_shows_its_progress(monkeypatch) -> None:
     out = io.StringIO()
-    monkeypatch.setattr(progress_module, "_LONG", 0.0)
+    monkeypatch.setattr(progress_module, "_MIN_SHOWN_S", 0.0)
     monkeypatch.setattr("rich.console.Console", lambda **_: Console(file=out, force_terminal=True, width=80))
     y, x = linear(matrix("flat", 100, 100))
     bp.jacobian_norm(y, x, method="exact", progress=True)

@@ -127,7 +127,7 @@ _MODULE_HEAD = ("name", "class", "parameters", "own parameters and shapes")
 
 
 def list_modules(model: nn.Module, select: Selection = None, depth: int | None = None) -> ModuleList:
-    """What ``capture`` would choose: names, classes, numbers of parameters, shapes. Nothing runs.
+    """List the modules that ``capture`` would choose, with class, parameter count and shapes. Nothing runs.
 
     Raises:
         BackprobeError: if nothing is chosen.

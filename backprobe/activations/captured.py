@@ -1,8 +1,8 @@
-"""One captured value, and the true value of one that is written in place later.
+"""A captured tensor, whose value survives later in-place writes.
 
-Note [Values written in place later]: A captured tensor is the very tensor that flows, so a later write in place would
-    change it. Before a write that Python can see, the value is copied, attached to the same node as before. A write
-    that Python cannot see shows in the version counter when the capture ends, and is said.
+Note [Values written in place later]: A captured tensor is the model's own tensor, so a later in-place write would
+    change it. Before a write that a Python mode can intercept, the value is copied; the copy has the same graph node.
+    Other writes are detected by the version counter when the capture ends, and reported in the notes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .options import Treatment
 
 
 def storage_of(tensor: Any) -> int:
-    """The address of a tensor's memory, 0 where it has none."""
+    """Return the address of a tensor's memory, or 0 if it has none."""
     try:
         return int(tensor.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError, AttributeError):
@@ -39,10 +39,10 @@ class Captured:
     __slots__ = ("edge", "is_view", "record", "source", "storage", "stored", "tensor", "version")
 
     def __init__(self, source: Any) -> None:
-        #: What is handed out; None where it is in a file, under the name ``stored``.
+        #: The tensor that the user gets; ``None`` if it is in a file, under the name ``stored``.
         self.tensor: Any = None
         self.stored = ""
-        #: The tensor that came, as long as the program keeps it and it has this value.
+        #: The tensor that the module returned, while the program keeps it and its value is unchanged.
         self.source: weakref.ref[Any] | None = references.tensor_ref(source)
         self.version = version_of(source)
         self.is_view = bool(source._is_view())
@@ -59,8 +59,8 @@ class Captured:
             self.record.move(self.tensor)
 
     def preserve(self) -> Any:
-        """The memory of what came is about to be written: copy the value if it lies there. Gives the view to follow
-        for its gradient, if it is one."""
+        """Copy the value if its memory is about to be written. Return the source tensor if it is a view whose gradient
+        has to be followed, else ``None``."""
         source = self.source() if self.source is not None else None
         self.source = None
         if self.storage:
@@ -77,7 +77,7 @@ class Captured:
 
     @property
     def overwritten(self) -> bool:
-        """Whether the memory was written where Python could not see it."""
+        """Whether the memory was written by an operation that no Python mode intercepts."""
         return bool(self.storage and self.tensor is not None and version_of(self.tensor) != self.version)
 
 

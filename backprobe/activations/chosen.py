@@ -13,7 +13,7 @@ from ..select import Choice, Selection
 from ..source.roots import clean_path
 from ..torch_internals.structure import leaves
 
-#: What a module returns besides tensors and says nothing about them.
+#: Types of returned values that contain no tensors.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
 

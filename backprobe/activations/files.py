@@ -34,10 +34,10 @@ _TYPES = {
     torch.float8_e4m3fn: "F8_E4M3",
     torch.float8_e5m2: "F8_E5M2",
 }
-#: Bytes left for the header of a single file; a longer one costs a second pass over the file.
-_ROOM = 1 << 16
+#: Bytes reserved for the header of a single file; a longer header costs a second pass over the file.
+_HEADER_BYTES = 1 << 16
 #: Name of the tensor in each file of a folder, and the key of its own name in the metadata.
-_ONE, _NAME = "value", "name"
+_TENSOR_KEY, _NAME_KEY = "value", "name"
 
 
 class TensorFiles:
@@ -59,7 +59,7 @@ class TensorFiles:
             else:
                 to.parent.mkdir(parents=True, exist_ok=True)
                 self._file = to.open("xb")
-                self._file.write(bytes(8 + _ROOM))
+                self._file.write(bytes(8 + _HEADER_BYTES))
         except FileExistsError:
             raise BackprobeError(f"{to} is there already: give a new file for the captured values") from None
 
@@ -78,7 +78,7 @@ class TensorFiles:
             return name
         key = f"{self._count:06d}.safetensors"
         self._count += 1
-        header = {"__metadata__": {_NAME: name}, _ONE: entry | {"data_offsets": [0, size]}}
+        header = {"__metadata__": {_NAME_KEY: name}, _TENSOR_KEY: entry | {"data_offsets": [0, size]}}
         with replacing(self.to / key) as part, part.open("wb") as file:
             text = json.dumps(header).encode()
             text += b" " * (-len(text) % 8)
@@ -93,14 +93,14 @@ class TensorFiles:
         file, self._file = self._file, None
         text = json.dumps(self._header).encode()
         with file:
-            if len(text) <= _ROOM:
+            if len(text) <= _HEADER_BYTES:
                 file.seek(0)
-                file.write(_ROOM.to_bytes(8, "little") + text.ljust(_ROOM))
+                file.write(_HEADER_BYTES.to_bytes(8, "little") + text.ljust(_HEADER_BYTES))
                 return
         text += b" " * (-len(text) % 8)
         with replacing(self.to) as part, part.open("wb") as out, self.to.open("rb") as old:
             out.write(len(text).to_bytes(8, "little") + text)
-            old.seek(8 + _ROOM)
+            old.seek(8 + _HEADER_BYTES)
             while block := old.read(1 << 24):
                 out.write(block)
 
@@ -111,6 +111,6 @@ class TensorFiles:
         path = self.to if self.single else self.to / key
         try:
             with safe_open(str(path), "pt") as opened:
-                return opened.get_tensor(key if self.single else _ONE)
+                return opened.get_tensor(key if self.single else _TENSOR_KEY)
         except FileNotFoundError:
             raise BackprobeError(f"{path}, which holds captured values, is gone") from None

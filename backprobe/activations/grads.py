@@ -19,7 +19,7 @@ from ..torch_internals.autograd_engine import gradient_edge
 from ..torch_texts import COPY_SLICES
 from .options import Treatment
 
-#: Why a gradient cannot be told.
+#: The reason for an unknown gradient.
 NOT_WHOLE = "it is a view whose base was written in place, and what went through the write is not known"
 
 
@@ -37,8 +37,10 @@ class GradRecord:
         self.partial = ""
 
     def add(self, grad: Any, part: Callable[[Any], Any] | None = None) -> None:
-        """One gradient, of which only `part` is this value's. Many at once (``is_grads_batched``) count as so many
-        backward calls."""
+        """Add a gradient, or the `part` of it that belongs to this value, to the sum.
+
+        A batch of gradients (``is_grads_batched``) counts as one backward call for each of its elements.
+        """
         if self.partial:
             return
         with modes.unseen(), modes.untransformed(), torch.no_grad():
@@ -53,7 +55,7 @@ class GradRecord:
         if tensor is not None and (autograd_fills(tensor) or not _alike(tensor, new)):
             tensor = None
         if self.value is not None and tensor is not None and _grad_of(tensor) is not self.value:
-            self.value = None  # somebody set ``.grad`` to None, or to something else: start again
+            self.value = None  # the program has set ``.grad`` to None or to another tensor: start again
         self.value = new if self.value is None else self.value + new
         if tensor is not None:
             tensor.grad = self.value

@@ -106,16 +106,16 @@ class Activations(Mapping[str, Any]):
             return f"{what}, nor under any name: {'; '.join(grouped(unseen)) or 'no module has run yet'}"
         return f"{what}; names are like {quoted(near(name, self))}"
 
-    # -- what is said --
+    # -- reports --
 
     @property
     def unseen(self) -> dict[str, str]:
-        """Chosen modules that gave no tensor, and why: not called, raised, returned none, in a compiled region, ..."""
+        """Chosen modules without a captured tensor, with the reason: not called, raised, in a compiled region, ..."""
         return self._recorder.unseen
 
     @property
     def notes(self) -> dict[str, str]:
-        """What to know about tensors that are there: no gradient will come, overwritten unseen, recomputed, ..."""
+        """Remarks on captured tensors by name: no gradient will come, overwritten unseen, recomputed, ..."""
         return dict(self._recorder.notes)
 
     def table(self) -> list[Row]:

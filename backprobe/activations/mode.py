@@ -1,4 +1,4 @@
-"""What happens between modules: writes in place, results of ops by source line, parameters in use.
+"""A function mode that observes in-place writes, the results of ops by source line, and the use of parameters.
 
 A ``TorchFunctionMode`` sees torch calls made from Python, before they run.
 """

@@ -1,4 +1,4 @@
-"""What is done with each tensor as it comes."""
+"""Options of a capture, and the treatment of each captured tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import BackprobeError
 
 @dataclass(frozen=True)
 class Treatment:
-    """How values are kept, and their gradients in the same way: sliced, then reduced, then cast, then moved."""
+    """The steps that reduce a value or its gradient before it is stored: slice, reduce, cast, move."""
 
     detach: bool = False
     device: Any = None
@@ -23,7 +23,7 @@ class Treatment:
     reduce: Callable[[Any], Any] | None = None
 
     def __call__(self, tensor: Any) -> Any:
-        """The tensor to keep. A slice is copied: a view of it would keep the whole tensor in memory."""
+        """Return the tensor to store. A slice is copied, because a view would keep the whole tensor in memory."""
         if self.index is not None:
             tensor = tensor[self.index].clone()
         if self.reduce is not None:
@@ -47,11 +47,11 @@ class Options:
     """The options of a capture."""
 
     keep: Treatment = Treatment()
-    #: Whether gradients are kept when a backward comes by.
+    #: Whether the gradients of later backward calls are stored too.
     grads: bool = True
-    #: Whether what modules are called with is kept too.
+    #: Whether the inputs of modules are stored too.
     inputs: bool = False
-    #: Lines whose tensors are kept: none, all (True), or these.
+    #: Source lines whose results are stored: none, all (True), or these.
     lines: bool | tuple[str, ...] = False
     #: A file or folder that values go to instead of memory.
     to: Path | None = None

@@ -23,8 +23,8 @@ KINDS = ("maps", "attention", "heat", "histogram", "line")
 #: Colour maps that read the same for the colour-blind: one way, and about zero.
 _ONE_WAY, _ABOUT_ZERO = "viridis", "RdBu_r"
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#666666"
-#: Maps in one picture.
-_MOST = 64
+#: Maximum number of maps in one picture.
+_MAX_MAPS = 64
 
 
 class Picture(Figure):
@@ -81,7 +81,7 @@ def plot(
             return _line(part, head)
         if kind == "heat":
             return _heat(part, head, labels)
-        return _maps(part, head, kind, labels, max(1, min(limit, _MOST)))
+        return _maps(part, head, kind, labels, max(1, min(limit, _MAX_MAPS)))
 
 
 def _kind_of(x: Any, grad: bool) -> str:

@@ -38,7 +38,7 @@ class Recorder:
         self.lines: dict[str, Entry] = {}
         #: Handles of the hooks on graph nodes; they outlive the block.
         self.handles: list[Any] = []
-        #: What is said about values that are there.
+        #: Remarks on captured values, by name.
         self.notes: dict[str, str] = {}
         self.writer = TensorFiles(options.to) if options.to is not None else None
         self._hooks: list[Any] = []
@@ -234,7 +234,7 @@ def _owners(model: nn.Module) -> dict[int, list[tuple[str, nn.Module]]]:
 
 
 def _source_folders(model: nn.Module) -> tuple[str, ...]:
-    """Where the model's classes are written: their lines count as the user's, also in an installed package."""
+    """Return the folders that define the model's classes: their lines count as the user's, even if installed."""
     folders = set()
     for module in model.modules():
         source = sys.modules.get(type(module).__module__)

@@ -19,9 +19,9 @@ from typing import Any
 from ..records import Tape, TapeOp
 
 #: Maximum number of cells in a table of scores.
-CELLS = 200_000
+MAX_CELLS = 200_000
 #: The same, if no coarser key is left.
-_LAST = 4_000_000
+_MAX_CELLS_LAST_KEY = 4_000_000
 Key = Callable[[TapeOp], Any]
 Pair = tuple[int, int]
 
@@ -92,11 +92,11 @@ class Aligner:
                     if i < ahi:
                         found.append((i, j))
                     alo, blo = i + 1, j + 1
-            elif (ahi - alo) * (bhi - blo) <= CELLS:
+            elif (ahi - alo) * (bhi - blo) <= MAX_CELLS:
                 found += self._scored(alo, ahi, blo, bhi)
             elif level + 1 < len(self._keys):
                 todo.append((alo, ahi, blo, bhi, level + 1))
-            elif (ahi - alo) * (bhi - blo) <= _LAST:
+            elif (ahi - alo) * (bhi - blo) <= _MAX_CELLS_LAST_KEY:
                 found += self._scored(alo, ahi, blo, bhi)
             else:  # by halves
                 i, j = (alo + ahi) // 2, (blo + bhi) // 2

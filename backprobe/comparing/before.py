@@ -12,7 +12,7 @@ from .align import Names
 from .estimate import Estimate, eps_of
 
 #: Maximum number of names that are listed.
-MOST = 5
+MAX_LISTED_NAMES = 5
 
 
 @dataclass(frozen=True)
@@ -141,5 +141,5 @@ def _weights(a: Tape, b: Tape, names: Names) -> list[Early]:
 
 
 def _few(names: list[str]) -> str:
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more
+    more = f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
+    return ", ".join(names[:MAX_LISTED_NAMES]) + more

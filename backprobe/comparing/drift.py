@@ -22,7 +22,7 @@ PART = 3.0
 #: Ops that combine terms in proportion to their size.
 _TERMS = frozenset(("add", "sub", "rsub", "cat", "stack"))
 #: Minimum number of elements: with fewer, one run may be close to float64 by chance.
-FEW = 16
+MIN_ELEMENTS = 16
 
 
 def drift(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]]) -> list[tuple[str, float]]:
@@ -69,7 +69,7 @@ def _worse(a: Tape, b: Tape, x: TapeOp, y: TapeOp, judged: Judged) -> Iterator[t
         (worse, step), (better, other) = max(mine, its), min(mine, its)
         if (step, a.prints[value].dtype) != (other, b.prints[partner].dtype):
             continue  # other dtypes lose other digits
-        if worse > STEPS * step and worse > WRONG * better and prod(a.prints[value].shape) >= FEW:
+        if worse > STEPS * step and worse > WRONG * better and prod(a.prints[value].shape) >= MIN_ELEMENTS:
             yield worse, better, its > mine, y if its > mine else x
 
 

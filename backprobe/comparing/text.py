@@ -21,7 +21,7 @@ _KINDS = {
     "outside": "another tensor from outside",
 }
 #: Maximum number of lines for unpaired ops, and for modules.
-_MOST = 8
+_MAX_LINES = 8
 
 
 def report(found: Compared, a: str, b: str) -> str:
@@ -37,14 +37,14 @@ def report(found: Compared, a: str, b: str) -> str:
             lines += ["Rounding that piles up:", *_blame(found.loses)]
         lines += _drift(found)
     elif found.verdict == "unseen":
-        lines += ["Farthest apart:", *(f"  {name}: {error:.1e}" for name, error in found.drift[:_MOST])]
+        lines += ["Farthest apart:", *(f"  {name}: {error:.1e}" for name, error in found.drift[:_MAX_LINES])]
     one, two = found.alone
     lines.append(f"{found.pairs} ops are paired; {len(one)} are only in A, {len(two)} only in B.")
     if found.verdict == "differs":
         for which, ops in (("A", one), ("B", two)):
-            lines += [f"  only in {which}: {_short(op)}" for op in ops[:_MOST]]
-            if len(ops) > _MOST:
-                lines.append(f"  only in {which}: and {len(ops) - _MOST} more")
+            lines += [f"  only in {which}: {_short(op)}" for op in ops[:_MAX_LINES]]
+            if len(ops) > _MAX_LINES:
+                lines.append(f"  only in {which}: and {len(ops) - _MAX_LINES} more")
     lines += [f"Note: {note}." for note in found.notes]
     return "\n".join(lines) + "\n"
 
@@ -125,5 +125,7 @@ def _value(one: Any) -> str:
 def _drift(found: Compared) -> list[str]:
     if not found.drift:
         return []
-    shown = found.drift if len(found.drift) <= 2 * _MOST else [*found.drift[:_MOST], *found.drift[-_MOST:]]
+    shown = found.drift
+    if len(shown) > 2 * _MAX_LINES:
+        shown = [*shown[:_MAX_LINES], *shown[-_MAX_LINES:]]
     return ["How far apart, by module:", *(f"  {name or 'outside of modules'}: {error:.1e}" for name, error in shown)]

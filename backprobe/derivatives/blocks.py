@@ -20,8 +20,8 @@ from .results import BlockNorms
 
 #: ``"sample"``, ``"token"``, or the dimensions of y and of x (a number or a tuple each).
 Per = str | tuple[int | tuple[int, ...], int | tuple[int, ...]]
-#: Products of an estimate, where nothing is said, and probes of one block then, at least.
-DEFAULT, _LEAST = 64, 4
+#: Default number of products of an estimate, and the minimum number of probes of one block by default.
+DEFAULT_PRODUCTS, _MIN_BLOCK_PROBES = 64, 4
 
 
 class _Side:
@@ -94,7 +94,10 @@ def block_norms(
     chunk: int | None,
     shown: bool | None,
 ) -> BlockNorms:
-    """What ``jacobian_norm(per=...)`` does. `estimate`: None is for exact if that is affordable."""
+    """Compute ``jacobian_norm(per=...)``.
+
+    :param estimate: whether to estimate; ``None``: only if an exact result takes too long.
+    """
     begin = time.perf_counter()
     job = _Job(y, x, per, chunk)
     note = ""
@@ -108,7 +111,7 @@ def block_norms(
         # Samples apart share a pass: the same element of all of them at once.
         passes = job.y.each if apart else job.y.each * job.y.blocks
         if not estimate:
-            limit = max_seconds if estimate is None and passes > (products or DEFAULT) else float("inf")
+            limit = max_seconds if estimate is None and passes > (products or DEFAULT_PRODUCTS) else float("inf")
             with Progress(passes, "Jacobian block norms: rows", shown) as progress:
                 found = _exact(job, apart, limit, progress)
         exact = found is not None
@@ -132,11 +135,12 @@ def block_norms(
 def _probes(job: _Job, blocks: int, products: int | None) -> int:
     """How many probes each block gets, where `blocks` of them cannot share one."""
     if products is None:
-        return max(_LEAST, DEFAULT // blocks)
+        return max(_MIN_BLOCK_PROBES, DEFAULT_PRODUCTS // blocks)
     if products < blocks:
         raise BackprobeError(
             f"products={products}: y has {blocks} blocks, and an estimate needs a product for each of them. Give "
-            f"products={_LEAST * blocks}, leave it out, or ask for method='exact' ({job.y.tensor.numel()} products)"
+            f"products={_MIN_BLOCK_PROBES * blocks}, leave it out, or ask for method='exact' "
+            f"({job.y.tensor.numel()} products)"
         )
     return products // blocks
 

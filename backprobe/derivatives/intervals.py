@@ -16,7 +16,8 @@ import math
 
 import torch
 
-_LARGE = 1e5
+#: Maximum degrees of freedom for which a quantile is found by bisection.
+_MAX_BISECTED_FREEDOM = 1e5
 
 
 class Moments:
@@ -71,19 +72,22 @@ def chi_square_interval(
 
 
 def chi_square_quantile(p: float, freedom: torch.Tensor) -> torch.Tensor:
-    """Where the chi-square distribution function is `p`: bisection of the incomplete gamma function in the logarithm;
-    for many degrees of freedom the formula of Wilson and Hilferty (1931), good to 1e-7 there."""
+    """Return the quantile `p` of chi-square distributions, by degrees of freedom.
+
+    It bisects the logarithm of the quantile with the incomplete gamma function. For many degrees of freedom it uses the
+    formula of Wilson and Hilferty (1931), whose error is below 1e-7 there.
+    """
     freedom = freedom.double()
     z = math.sqrt(2) * float(torch.erfinv(torch.tensor(2 * p - 1, dtype=torch.float64)))
     part = 2 / (9 * freedom)
     smooth = freedom * (1 - part + z * part.sqrt()) ** 3
-    few = freedom.clamp(max=_LARGE)
+    few = freedom.clamp(max=_MAX_BISECTED_FREEDOM)
     low, high = torch.full_like(few, -700.0), (few + 40 * few.sqrt() + 200).log()
     for _ in range(80):
         middle = (low + high) / 2
         below = torch.special.gammainc(few / 2, middle.exp() / 2) < p
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return torch.where(freedom > _LARGE, smooth, high.exp())
+    return torch.where(freedom > _MAX_BISECTED_FREEDOM, smooth, high.exp())
 
 
 def student_quantile(p: float, freedom: int) -> float:

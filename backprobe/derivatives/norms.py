@@ -10,7 +10,7 @@ import torch
 
 from ..errors import BackprobeError
 from . import estimators
-from .blocks import DEFAULT, Per, block_norms
+from .blocks import DEFAULT_PRODUCTS, Per, block_norms
 from .dense import chunk_of, refuse_complex, whole_number
 from .estimators import Square
 from .flat import Flat, generator_of
@@ -26,8 +26,8 @@ _ESTIMATORS = {
     "krylov": estimators.krylov,
     "xnystrace": estimators.xnystrace,
 }
-#: Fewer products than this do not pay for a basis.
-_FEW = 20
+#: Minimum number of products for a method that builds a basis.
+_MIN_BASIS_PRODUCTS = 20
 #: x must be so much smaller than y for columns: a JVP costs 1.1 to 1.7 VJPs.
 _JVP_COST = 1.5
 
@@ -93,8 +93,8 @@ def jacobian_norm(
             ``"xnystrace"``: Epperly, Tropp and Webber 2024. ``"estimate"``: krylov where the graph allows JVPs, else
             hutchinson. ``"auto"`` (default): exact if that takes no more than `products` products or, going by its
             first ones, no more than `max_seconds`; else ``"estimate"``.
-        products: VJPs and JVPs in all that an estimate may take, besides a few that check. Default: 64; with `per` 4
-            for each block of y, if that is more. Each block needs a product of its own at least.
+        products: maximum number of VJPs and JVPs of an estimate, not counting a few that check. Default: 64; with `per`
+            4 for each block of y, if that is more. Each block needs a product of its own at least.
         max_seconds: how long ``"auto"`` may take for an exact result.
         confidence: probability that the interval of an estimate holds the true value.
         seed: a number, or a CPU generator, for the probes. The same seed gives the same estimate.
@@ -114,7 +114,7 @@ def jacobian_norm(
         raise BackprobeError(
             f"method={method!r}: give 'auto', 'exact', 'estimate', {', '.join(map(repr, _ESTIMATORS))}"
         )
-    budget = DEFAULT if products is None else products
+    budget = DEFAULT_PRODUCTS if products is None else products
     checked(budget, confidence)
     generator = generator_of(seed)
     if per is not None:
@@ -152,7 +152,7 @@ def checked(products: int, confidence: float) -> None:
 
 
 def first_sentence(error: BackprobeError) -> str:
-    """What went wrong, without the advice."""
+    """Return the first sentence of an error message: the fact without the advice."""
     return str(error).split(". ")[0]
 
 
@@ -180,7 +180,7 @@ def _estimate(
 ) -> Square:
     note = ""
     if method in ("auto", "estimate"):
-        method = "krylov" if min(budget, flat.m, flat.n) >= _FEW else "hutchinson"
+        method = "krylov" if min(budget, flat.m, flat.n) >= _MIN_BASIS_PRODUCTS else "hutchinson"
         if method == "krylov":
             try:
                 flat.products.transposed()
@@ -188,8 +188,8 @@ def _estimate(
                 if flat.products.missing:
                     raise
                 method, note = "hutchinson", f"VJPs only: {first_sentence(error)}"
-    elif method != "hutchinson" and budget < _FEW:
-        raise BackprobeError(f"method={method!r} with products={budget}: it needs {_FEW} at least")
+    elif method != "hutchinson" and budget < _MIN_BASIS_PRODUCTS:
+        raise BackprobeError(f"method={method!r} with products={budget}: it needs {_MIN_BASIS_PRODUCTS} at least")
     with Progress(budget, "Jacobian norm: estimate", shown) as progress:
         square = _ESTIMATORS[method](flat, budget, chunk, confidence, generator, progress)
     square.note = "; ".join(filter(None, [square.note, note]))

@@ -30,7 +30,7 @@ def _precision(tensors: Sequence[torch.Tensor]) -> float:
 
 
 class _Batches:
-    """One direction of products, with what is known about batching it."""
+    """Computes products in one direction, in batches while batching works and one by one otherwise."""
 
     def __init__(self, one: Callable[[Tensors], Tensors], many: Callable[[Tensors], Tensors]) -> None:
         self._one, self._many = one, many

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..terminal import console
 
-#: Seconds of work below which nothing is shown.
-_LONG = 5.0
+#: Minimum expected seconds of work for which a bar is shown.
+_MIN_SHOWN_S = 5.0
 
 
 class Progress:
@@ -37,7 +37,7 @@ class Progress:
 
     def advance(self, count: int) -> None:
         self._done += count
-        if self._bar is None and self._shown and self.expected > _LONG:
+        if self._bar is None and self._shown and self.expected > _MIN_SHOWN_S:
             self._start()
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done)

@@ -24,8 +24,8 @@ from ..torch_texts import (
 )
 from .named import Named
 
-#: How many tensors or graph ends a message names.
-_SHOWN = 5
+#: Maximum number of tensors or graph ends that a message names.
+_MAX_NAMES = 5
 
 
 def check(named: Named) -> None:
@@ -85,8 +85,11 @@ class Reach:
 
 
 def unreached(y: Named, x: Named, none: list[int]) -> list[int]:
-    """Those of x (by position) that the graph of y does not lead to, among the ones that got no gradient. For the
-    others the gradient is zero, and torch did not fill it in."""
+    """Return the positions of the tensors of `x` that the graph of `y` does not reach.
+
+    :param none: positions of tensors for which torch returned no gradient. If the graph reaches such a tensor, its
+        gradient is zero.
+    """
     if not none:
         return []
     reach = Reach(y.tensors)
@@ -95,14 +98,14 @@ def unreached(y: Named, x: Named, none: list[int]) -> list[int]:
 
 def not_connected(y: Named, x: Named, lost: list[int]) -> BackprobeError:
     """The error for those of x (by position) that y does not depend on."""
-    names = ", ".join(x.names[i] for i in lost[:_SHOWN]) + (", ..." if len(lost) > _SHOWN else "")
+    names = ", ".join(x.names[i] for i in lost[:_MAX_NAMES]) + (", ..." if len(lost) > _MAX_NAMES else "")
     many = f" ({len(lost)} of {len(x.names)})" if len(x.names) > 1 else ""
-    target = y.names[0] if len(y.names) == 1 else f"any of {', '.join(y.names[:_SHOWN])}"
+    target = y.names[0] if len(y.names) == 1 else f"any of {', '.join(y.names[:_MAX_NAMES])}"
     return BackprobeError(f"{names}{many} is not reached from {target}: {why(y, x, lost)}")
 
 
 def why(y: Named, x: Named, lost: list[int]) -> str:
-    """Why those of x are not reached, as far as the graph tells: the reason of the first that has a plain one."""
+    """Return the first specific reason why a tensor of `x` is not reached, or else the nodes where the graph ends."""
     reasons = [reason for _, reason in each_reason(y, x, lost) if reason]
     return reasons[0] if reasons else _ends(y, x.names[lost[0]])
 
@@ -128,7 +131,7 @@ def each_reason(y: Named, x: Named, lost: list[int]) -> Iterator[tuple[int, str]
 def _ends(y: Named, name: str) -> str:
     nodes = Reach(y.tensors).nodes
     ends = [node for node in nodes if not any(following for following, _ in node.next_functions)]
-    shown = ", ".join(_end(node) for node in ends[:_SHOWN]) + (", ..." if len(ends) > _SHOWN else "")
+    shown = ", ".join(_end(node) for node in ends[:_MAX_NAMES]) + (", ..." if len(ends) > _MAX_NAMES else "")
     return (
         f"the graph of {y.names[0]} has {len(nodes)} nodes and ends at {shown}. Either it does not use {name}, or the "
         "path between them is cut (detach(), .data, no_grad(), an integer index, numpy), or they are from two forward "
@@ -158,7 +161,7 @@ def _end(node: Any) -> str:
 def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeError | None:
     """torch's error in our words, if we know it."""
     text = str(error)
-    place = f"{what} of {', '.join(y.names[:_SHOWN])} with respect to {', '.join(x.names[:_SHOWN])}"
+    place = f"{what} of {', '.join(y.names[:_MAX_NAMES])} with respect to {', '.join(x.names[:_MAX_NAMES])}"
     if FREED in text or FREED_TENSORS in text:
         return BackprobeError(
             f"{place}: the graph is freed. A backward() or autograd.grad() has run through it and let go of its saved "
@@ -203,6 +206,6 @@ def no_second_derivative(error: Exception, y: Named, x: Named) -> BackprobeError
     elif ONCE in text:
         advice = f"A custom Function on the way is marked @once_differentiable. {advice}"
     return BackprobeError(
-        f"no JVP of {', '.join(y.names[:_SHOWN])} with respect to {', '.join(x.names[:_SHOWN])}: it differentiates the "
-        f"backward pass once more, and that fails at {what}. {advice}"
+        f"no JVP of {', '.join(y.names[:_MAX_NAMES])} with respect to {', '.join(x.names[:_MAX_NAMES])}: it "
+        f"differentiates the backward pass once more, and that fails at {what}. {advice}"
     )

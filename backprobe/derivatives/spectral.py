@@ -18,8 +18,9 @@ from .norms import checked, first_sentence, matrix, result
 from .progress import Progress
 from .results import JacobianNorm, SpectralNorm
 
-#: A side this small is worked out densely, and one up to so many elements where the graph has no JVPs.
-_SMALL, _DENSE_ELEMENTS = 32, 1 << 26
+#: Maximum length of the smaller side of a matrix that is computed densely; if the graph has no JVPs, maximum number of
+#: elements.
+_MAX_DENSE_SIDE, _MAX_DENSE_ELEMENTS = 32, 1 << 26
 
 
 def spectral_norm(
@@ -68,7 +69,7 @@ def spectral_norm(
     generator = generator_of(seed)
     with Guard(flat.products.y.tensors, flat.products.x.tensors)():
         note = ""
-        if small > _SMALL:
+        if small > _MAX_DENSE_SIDE:
             try:
                 flat.products.transposed()
                 return _bidiagonal(
@@ -77,7 +78,7 @@ def spectral_norm(
             except NotFinite:
                 raise _not_finite(flat) from None
             except BackprobeError as error:
-                if flat.products.missing or flat.m * flat.n > _DENSE_ELEMENTS:
+                if flat.products.missing or flat.m * flat.n > _MAX_DENSE_ELEMENTS:
                     raise
                 note = f"dense, VJPs only: {first_sentence(error)}"
         return _dense(flat, k, confidence, progress, begin, note)
@@ -153,7 +154,7 @@ def _dense(flat: Flat, k: int, confidence: float, shown: bool | None, begin: flo
         try:
             flat.products.transposed()
         except BackprobeError as error:
-            if flat.products.missing or flat.m * flat.n > _DENSE_ELEMENTS:
+            if flat.products.missing or flat.m * flat.n > _MAX_DENSE_ELEMENTS:
                 raise
             right, note = False, f"VJPs only: {first_sentence(error)}"
     side = flat.products.x if right else flat.products.y

@@ -21,8 +21,8 @@ from ..torch_internals import autograd_engine, backward_by_name, modes
 from ..torch_internals.entry_points import BY_FUNCTION, node_of
 from ..torch_internals.uncompiled import disable_dynamo
 
-#: Numbers kept: more backward calls than this are not going on at once.
-_KEPT = 256
+#: Maximum number of running backward calls whose numbers are remembered.
+_MAX_NUMBERS = 256
 
 
 class CallCounter(TorchFunctionMode):
@@ -55,8 +55,10 @@ class CallCounter(TorchFunctionMode):
         modes.drop_mode(self)
 
     def number(self) -> int:
-        """The number of the running backward call, from 1; 0 where a node is called by hand. See
-        Note [Numbers of backward calls]."""
+        """Return the number of the running backward call, from 1; 0 if a node is called directly.
+
+        See Note [Numbers of backward calls].
+        """
         task = autograd_engine.graph_task()
         if task < 0:
             return 0
@@ -73,7 +75,7 @@ class CallCounter(TorchFunctionMode):
 
     def _note(self, task: int, number: int) -> None:
         self._numbers[task] = number
-        if len(self._numbers) > _KEPT:
+        if len(self._numbers) > _MAX_NUMBERS:
             del self._numbers[next(iter(self._numbers))]
 
     def _learn(self, nodes: list[Any]) -> Callable[[], None]:

@@ -36,7 +36,7 @@ class EditPlace:
 
 
 class Application:
-    """One application of an action to one gradient. Norms wait on the device until they are read."""
+    """The application of an action to a gradient. Norms stay on the device until they are read."""
 
     __slots__ = ("_measured", "action", "backward", "elements", "place")
 
@@ -54,17 +54,17 @@ class Application:
 
     @property
     def norm_before(self) -> float | None:
-        """2-norm of the gradient that came; ``None`` where it was not measured."""
+        """The 2-norm of the incoming gradient; ``None`` if it was not measured."""
         return self._read(0)
 
     @property
     def norm_after(self) -> float | None:
-        """2-norm of what the action gave."""
+        """The 2-norm of the result of the action."""
         return self._read(1)
 
     @property
     def changed(self) -> int | None:
-        """Elements with another value than before; a NaN that stays NaN has not changed."""
+        """The number of elements whose value changed; a NaN that stays NaN has not changed."""
         value = self._read(2)
         return None if value is None else int(value)
 
@@ -153,7 +153,7 @@ def _norm(tensor: Any) -> Any:
 
 def _changed(before: Any, after: Any, norm_after: Any) -> Any:
     differs = before != after
-    # A NaN differs from itself. Only where there is one are two more passes needed; off the CPU nobody knows yet.
+    # A NaN differs from itself. Two more passes are needed only if there is one; off the CPU that is not known yet.
     if norm_after is not None and not (norm_after.is_cpu and not norm_after.isnan()):
         differs &= ~(before.isnan() & after.isnan())
     return torch.count_nonzero(differs)

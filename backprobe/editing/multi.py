@@ -29,7 +29,7 @@ from .rules import name_of
 
 
 class _Round:
-    """What came in one backward call."""
+    """The gradients of one backward call that have arrived so far."""
 
     def __init__(self, size: int) -> None:
         self.grads: list[torch.Tensor | None] = [None] * size
@@ -61,7 +61,7 @@ class MultiHook:
 
     def _came(self, i: int, grad: torch.Tensor | None) -> None:
         task = autograd_engine.graph_task()
-        if task < 0:  # a node that somebody calls by hand: no backward call
+        if task < 0:  # a node is called directly: no backward call
             return
         with self._lock:
             round_ = self._rounds.get(task)

@@ -29,7 +29,7 @@ class _Slot:
         self.trained = False
 
     def parameter(self) -> Any:
-        """What the name stands for now; where the module is gone, the parameter that was there."""
+        """Return the current parameter of that name; if the module no longer exists, the last known one."""
         owner = self.owner()
         if owner is not None:
             there = owner._parameters

@@ -1,11 +1,11 @@
-"""Hooks on tensors, for edits of the gradient at one tensor: all of it, from everything that uses the tensor.
+"""Hooks on tensors that edit the total gradient of a tensor, summed over all its uses.
 
-Note [Edits of views]: A tensor hook stays with the values that the tensor had when it was put there: in-place
-    operations that come later do not take it along. But where the tensor is a view (a Linear's output for an input of
-    three dimensions), an in-place operation gives its base a new node, ``CopySlices``, which goes round the view's own
-    node: a hook on the view is never called, and torch says nothing. So views are noted, and when a backward call
-    begins their ``CopySlices`` is looked for and hooked. A view is known by the sequence number of its base's node:
-    holding the node would keep the graph.
+Note [Edits of views]: A tensor hook belongs to the value that the tensor had when the hook was registered: a
+    later in-place operation does not move it. But if the tensor is a view (a Linear's output for an input of three
+    dimensions), an in-place operation gives its base a new node, ``CopySlices``, which bypasses the view's own node: a
+    hook on the view is never called, and torch does not warn. So views are remembered, and when a backward call begins,
+    their ``CopySlices`` node is located and hooked. A view is identified by the sequence number of its base's node: a
+    reference to the node would keep the graph alive.
 Note [One hook for each tensor]: One tensor may be the output of several modules (a Sequential and its last child). It
     gets one hook, whose chains run in the order in which a gradient meets them, outer module first; one rule is applied
     to it once.
@@ -44,7 +44,7 @@ class Spot:
 
 
 class EditedView:
-    """Where in its base a view lies, and its chains."""
+    """The position of a view in its base, and the edits of its gradient."""
 
     def __init__(self, tensor: torch.Tensor, base: torch.Tensor, spot: Spot) -> None:
         self.size, self.stride = tensor.size(), tensor.stride()
@@ -53,8 +53,8 @@ class EditedView:
         self.spot = spot
 
     def __call__(self, grad: torch.Tensor) -> torch.Tensor | None:
-        """The gradient of the base with the view's part of it edited; ``None`` where nothing changed."""
-        if grad.stride() != self.base_stride:  # the view's place is said in strides of the base
+        """Return the gradient of the base with the view's part edited; ``None`` if nothing changed."""
+        if grad.stride() != self.base_stride:  # the view's position is relative to the strides of the base
             laid = torch.empty_strided(self.base_size, self.base_stride, dtype=grad.dtype, device=grad.device)
             grad = laid.copy_(grad)
         offset = grad.storage_offset() + self.offset

@@ -143,7 +143,7 @@ def _value(tree: Any, tensors: list[torch.Tensor]) -> Any:
     ((kind, what),) = tree.items()
     if kind == "t":
         return tensors[what]
-    return _MADE[kind](what)
+    return _CONSTRUCTORS[kind](what)
 
 
 def _other(what: str) -> Any:
@@ -152,7 +152,7 @@ def _other(what: str) -> Any:
     raise Opaque(what)
 
 
-_MADE: dict[str, Any] = {
+_CONSTRUCTORS: dict[str, Any] = {
     "t": None,
     "c": lambda what: complex(*what),
     "dtype": lambda what: wide(dtype_of(what)),

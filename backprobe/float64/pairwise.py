@@ -31,17 +31,17 @@ from .ops import Opaque, call, moves, widened
 from .single_op import Alone, apart, step_of
 from .tensor_store import Tensors
 
-#: What values are moved by, and how many times what that does is a difference.
+#: Relative perturbation of values, and the multiple of its effect from which a deviation counts as a difference.
 STEP, TIMES = 1e-12, 10.0
-#: Results that are off by more steps of their type are looked at by themselves.
+#: Deviation, in rounding steps of the dtype, above which the op is checked by itself.
 SUSPECT = 8.0
-#: Of a value that is off by as much of itself not one binary digit is left.
+#: Relative error from which no binary digit of a value is correct.
 DIGIT = 0.5
 _FLOOR = 1e-11
 
 
 class _Side:
-    """The values of one run that are needed still."""
+    """The values of one run that later ops still need."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -170,8 +170,8 @@ class Both:
         if op.phase == "sink":
             return
         if op.random:
-            self._given(self.a, op, [self._recorded(self.a.tape, v) for v in op.outputs])
-            self._given(self.moved, op, [_clone(self.a.env[op.index, k]) for k in range(len(op.outputs))])
+            self._set_outputs(self.a, op, [self._recorded(self.a.tape, v) for v in op.outputs])
+            self._set_outputs(self.moved, op, [_clone(self.a.env[op.index, k]) for k in range(len(op.outputs))])
             return
         for side in (self.a, self.moved):
             self._call(side, op, op.arguments)
@@ -187,7 +187,7 @@ class Both:
         if partner is not None and like and alike(partner.arguments, op.arguments):
             arguments = partner.arguments
         if op.random:
-            self._drawn(op, partner)
+            self._copy_random(op, partner)
             return
         opaque = partner is not None and any(self.a.rough.get((partner.index, k)) for k in range(len(partner.outputs)))
         if opaque and partner is not None and like and arguments is partner.arguments and self._met(partner, op):
@@ -195,28 +195,28 @@ class Both:
             for k in range(len(op.outputs)):
                 self.a.rough.pop((partner.index, k), None)
                 self.b.coarse[op.index, k] = inf
-            self._given(self.b, op, [_clone(self.a.env.get((partner.index, k))) for k in range(len(op.outputs))])
+            self._set_outputs(self.b, op, [_clone(self.a.env.get((partner.index, k))) for k in range(len(op.outputs))])
             return
         self._call(self.b, op, arguments)
 
-    def _drawn(self, op: TapeOp, partner: TapeOp | None) -> None:
-        """Random numbers: those of the first run, where the op is the same."""
+    def _copy_random(self, op: TapeOp, partner: TapeOp | None) -> None:
+        """Give a random op of the second run the numbers of the first run, if the ops are equal."""
         if partner is not None and same(partner.arguments, op.arguments) and len(partner.outputs) == len(op.outputs):
             shapes = [_shape(self.b.tape, v) for v in op.outputs]
             if shapes == [_shape(self.a.tape, v) for v in partner.outputs]:
-                self._given(self.b, op, [_clone(self.a.env.get((partner.index, k))) for k in range(len(shapes))])
+                self._set_outputs(self.b, op, [_clone(self.a.env.get((partner.index, k))) for k in range(len(shapes))])
                 for k, value in enumerate(op.outputs):
                     if _bits(self.b.tape, value) != _bits(self.a.tape, partner.outputs[k]):
                         self.b.coarse[op.index, k] = inf
                 return
-        self._given(self.b, op, [self._recorded(self.b.tape, v) for v in op.outputs])
+        self._set_outputs(self.b, op, [self._recorded(self.b.tape, v) for v in op.outputs])
 
     def _met(self, a: TapeOp, b: TapeOp) -> bool:
-        """Whether both get the same."""
+        """Return whether both ops have equal inputs."""
         return not any(self.judged.slots[a.index, slot].differs for slot in range(len(a.inputs)))
 
-    def _given(self, side: _Side, op: TapeOp, values: list[torch.Tensor | None]) -> None:
-        """What `op` gave is known: `values`. What it wrote in place is written."""
+    def _set_outputs(self, side: _Side, op: TapeOp, values: list[torch.Tensor | None]) -> None:
+        """Store `values` as the outputs of `op`; an in-place op writes them into its input."""
         places = [source for taken in op.inputs if (source := taken.source) in side.env]
         writes = op.name.partition(".")[0].endswith("_") and bool(places)
         for k, value in enumerate(values):
@@ -245,7 +245,7 @@ class Both:
             if str(error) and side is not self.moved:
                 self.judged.opaque[op.name] = self.judged.opaque.get(op.name, 0) + 1
             values = [self._recorded(tape, v) for v in op.outputs]
-            self._given(side, op, values)
+            self._set_outputs(side, op, values)
             rough = max([rough, *(step_of(tape, v) for v in op.outputs)])
         if rough:
             for k in range(len(op.outputs)):
@@ -318,7 +318,7 @@ class Both:
     def _gap(self, one: Taken, two: Taken) -> Gap:
         if one.writer is not None or two.writer is not None:
             return self._between(one.source, two.source)
-        # Nobody has written to it since: it is as it was when it was given, or taken first.
+        # No op has written to it since, so its value is that of its first use.
         known = self._known.get((one.source, two.source))
         if known is None:
             known = self._known[one.source, two.source] = self._between(one.source, two.source)

@@ -1,11 +1,11 @@
-"""One op by itself: how far what it gave is from what float64 gives for just what it was given.
+"""The rounding error of a single op: the difference between its result and the float64 result for the same inputs.
 
-Note [What a dtype explains]: each thing that an op takes may be off by a step of the type that it gives, and so may
-each partial sum on the way. The first is seen by moving what it takes by such steps: where terms cancel, that is much,
-and not to be blamed. The second grows with the number of terms: n steps at worst, their root where errors do not add
-up, which is what sums of floats are seen to do. Matrix products have their number of terms from torch's count of
-operations; ops that work element by element have one; others as many as go into one of what they give. What is below
-the least normal number of a type may be given as zero; but for half precision, which has little room there.
+Note [What a dtype explains]: each input of an op may be off by a rounding step of the result's dtype, and so may each
+partial sum. The first effect is measured by perturbing the inputs by such steps: if terms cancel, it is large, and not
+the op's fault. The second grows with the number of terms: n steps at worst, and their square root if errors are
+independent, as they are for sums of floats in practice. Matrix products have their number of terms from torch's count
+of operations; elementwise ops have one; others as many as there are inputs for each output. Values below the smallest
+normal number of a dtype may become zero, except in half precision, whose range is small.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from ..records import Print, Tape, TapeOp
 from .fingerprints import sketch
 from .ops import Opaque, call, called_with, function
 
-#: Steps of matrix products of float32, by the precision that the run has asked for.
+#: Rounding steps of float32 matrix products, by the precision setting of the run.
 _PRECISION = {"high": 2.0**-10, "medium": 2.0**-7}
-#: What is given is moved so often where the result has few values: one of a few may be moved by nothing.
-DRAWS, FEW = 8, 64
+#: Number of perturbations of the inputs if the result has fewer than `MIN_ELEMENTS` elements (else one): a single
+#: perturbation may leave one of few elements unchanged.
+PERTURBATIONS, MIN_ELEMENTS = 8, 64
 Recorded = Callable[[Tape, int | None], torch.Tensor | None]
 
 
@@ -96,8 +97,8 @@ class Alone:
     def _noise(
         self, op: TapeOp, k: int, tensors: list[torch.Tensor], seen: Print, exact: torch.Tensor, step: float
     ) -> float:
-        """How far the result moves where what it is made of moves by a step."""
-        draws = DRAWS if _size(seen.shape) < FEW else 1
+        """Return the norm of the change of the result if the inputs change by a rounding step."""
+        draws = PERTURBATIONS if _size(seen.shape) < MIN_ELEMENTS else 1
         total = 0.0
         for _ in range(draws):
             other = call(op, op.arguments, [self.moved(one, step) for one in tensors], seen.dtype)[k]
@@ -106,7 +107,7 @@ class Alone:
 
     @staticmethod
     def _finite(tape: Tape, op: TapeOp) -> bool:
-        """Whether all that an op was given is finite."""
+        """Return whether all inputs of an op are finite."""
         return not any(tape.prints[taken.value].bad for taken in op.inputs if taken.value is not None)
 
     def moved(self, tensor: torch.Tensor, step: float) -> torch.Tensor:

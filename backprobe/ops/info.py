@@ -27,9 +27,9 @@ ALL_INPUTS: tuple[int, ...] = (-1,)
 
 @dataclass(frozen=True, slots=True)
 class ConditionalWrite:
-    """A function of ``torch.nn`` that writes to arguments if it is told to.
+    """The arguments that a function of ``torch.nn`` writes to if another argument, such as ``inplace``, says so.
 
-    :ivar argument: the argument that tells it to.
+    :ivar argument: the argument that decides.
     :ivar positions: the positions of the arguments that it writes to.
     """
 
@@ -39,7 +39,7 @@ class ConditionalWrite:
 
 @dataclass(frozen=True, slots=True)
 class OpInfo:
-    """What one operator does.
+    """The properties of an operator: its result, its derivative, and its effects.
 
     :ivar name: its canonical name.
     :ivar aliases: other names of it; spellings that differ in case and underscores only are not listed.
@@ -146,5 +146,5 @@ class OpInfo:
 
     @property
     def is_unlooked_view(self) -> bool:
-        """Whether nothing in the result is new: its values were looked at where they were made."""
+        """Whether the result is a view of values that were inspected when they were computed."""
         return self.moves_values and (self.is_view or self.may_be_view)

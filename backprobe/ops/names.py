@@ -80,7 +80,7 @@ def rows(fact: Callable[[OpInfo], bool] = lambda row: True) -> tuple[OpInfo, ...
 
 
 def _key(name: str) -> str:
-    """What all spellings of one operator have in common."""
+    """Return the key that all spellings of an operator share."""
     if name.startswith(_AUTOGRAD):
         name = name.removeprefix(_AUTOGRAD)
     node = _NODE.fullmatch(name)

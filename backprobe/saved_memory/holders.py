@@ -1,4 +1,4 @@
-"""Holders of memory besides a graph: parameters and buffers, the user's variables, other graphs."""
+"""Holders of memory other than the graph: parameters and buffers, the user's variables, other graphs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Holders:
             protect_walked(more)
 
     def of(self, key: int, found: Found) -> tuple[str, str]:
-        """Return kind and name of the holder of a storage besides the graph; two empty strings if there is none.
+        """Return kind and name of another holder of a storage than the graph; two empty strings if there is none.
 
         See Note [Who holds a storage].
         """
@@ -110,8 +110,10 @@ class Holders:
 
 
 def _references_of_a_graph() -> tuple[int, int]:
-    """References from Python to a tensor that nobody but a node holds, and to one that a container in Python holds for
-    a node: how they count differs between versions."""
+    """Measure the reference counts of a tensor that only a node holds, and of one in a Python container of a node.
+
+    They differ between versions of torch.
+    """
     made: list[Any] = []
 
     def make() -> None:

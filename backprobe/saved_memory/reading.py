@@ -1,5 +1,7 @@
-"""What a graph keeps for backward, with who made it and who holds it besides: for ``backprobe.saved_tensors`` and for
-``--check memory``."""
+"""The memory that a graph keeps for backward, with its creators and other holders.
+
+For ``backprobe.saved_tensors`` and ``--check memory``.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class StandIn(ABC):
 
 
 class Found:
-    """One storage, and the nodes that saved it."""
+    """A storage, and the nodes that saved it."""
 
     __slots__ = (
         *("contained", "dtype", "first", "hidden", "keep", "name", "own", "packed"),
