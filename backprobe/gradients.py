@@ -11,9 +11,9 @@ from .records import ACCUMULATE_SEQ, BackwardCall, together
 
 #: Where the gradients of a step were measured: not at all, by its backward call, or by the optimizer that used them
 #: (all calls of the step added up, after a script has clipped or unscaled them).
-NONE, BACKWARD, OPTIMIZER = 0, 1, 2
+NO_SOURCE, BACKWARD, OPTIMIZER = 0, 1, 2
 #: The description shown beside a norm of each source: one series of norms has one source (``OneKind``).
-WORDS = {NONE: "", BACKWARD: "before clipping", OPTIMIZER: "after clipping and unscaling"}
+WORDS = {NO_SOURCE: "", BACKWARD: "before clipping", OPTIMIZER: "after clipping and unscaling"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Gradients:
     """
 
     norms: Mapping[str, float]
-    source: int = NONE
+    source: int = NO_SOURCE
     whole: bool = True
     calls: int = 0
     clip_norm: float | None = None
@@ -76,22 +76,22 @@ def gradients_of(
     leaves: LeafGradients,
     calls: Iterable[BackwardCall],
     used: Iterable[tuple[str, float | None]],
-    kind: int = NONE,
+    kind: int = NO_SOURCE,
 ) -> Gradients:
     """Return the gradients of a step with these backward calls.
 
     :param used: by parameter, the norm that the optimizer used; ``None`` or -1 if not measured.
-    :param kind: ``BACKWARD`` or ``OPTIMIZER``: only norms measured there; ``NONE``: the backward's, if one call gave
-        all, otherwise the optimizer's.
+    :param kind: ``BACKWARD`` or ``OPTIMIZER``: only norms measured there; ``NO_SOURCE``: those of the backward call, if
+        one call produced all gradients, otherwise those of the optimizer.
     """
     calls = [*calls]
     norms, whole = leaves.of(calls) if kind != OPTIMIZER else ({}, True)
     if (norms and whole) or kind == BACKWARD:
-        return Gradients(norms, BACKWARD if norms else NONE, whole, len(calls))
+        return Gradients(norms, BACKWARD if norms else NO_SOURCE, whole, len(calls))
     met = {name: value for name, value in used if value is not None and not value < 0}
     if met:
         return Gradients(met, OPTIMIZER, calls=len(calls))
-    return Gradients(norms, BACKWARD if norms else NONE, whole, len(calls))
+    return Gradients(norms, BACKWARD if norms else NO_SOURCE, whole, len(calls))
 
 
 class OneKind:
@@ -101,10 +101,10 @@ class OneKind:
     that clipping found counts as one before clipping, until a step shows that it is another: of some of the parameters,
     or without a scaler's factor.
 
-    :ivar kind: the kind; ``NONE`` until it is known.
+    :ivar kind: the kind; ``NO_SOURCE`` until it is known.
     """
 
-    def __init__(self, kind: int = NONE) -> None:
+    def __init__(self, kind: int = NO_SOURCE) -> None:
         self.kind = kind
         self._leaves = LeafGradients()
         #: Whether clipping found the norm that the backward gave, as far as both are known.
@@ -127,7 +127,7 @@ class OneKind:
                 self._clips_all = _alike(found.total, clip_norm)
             elif not found.norms or found.source == OPTIMIZER:
                 found = Gradients({}, BACKWARD, calls=len(calls), clip_norm=clip_norm)
-        if self.kind == NONE and found.total is not None:
+        if self.kind == NO_SOURCE and found.total is not None:
             self.kind = found.source
         return found
 

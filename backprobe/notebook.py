@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _COVER = re.compile(r"%%backprobe(\s.*)?$", re.DOTALL)
 #: Options of ``backprobe run`` that a cell also accepts, except the magic's own.
-_TAKEN = (
+_CELL_OPTIONS = (
     *("level", "budget", "every", "steps", "layer_stats", "check", "histograms", "log_nodes", "log_file"),
     *("out", "findings", "quiet"),
 )
@@ -55,7 +55,7 @@ def _options(text: str) -> _Options:
         raise BackprobeError(f"%%backprobe takes options only, not {options.script!r}")
     plain = vars(parser.parse_args(["cell"]))
     for name, value in vars(options).items():
-        if name not in (*_TAKEN, "page") and value != plain[name]:
+        if name not in (*_CELL_OPTIONS, "page") and value != plain[name]:
             raise BackprobeError(f"--{name.replace('_', '-')} is an option of backprobe run, not of %%backprobe")
     settings_of(options)
     return options
@@ -119,18 +119,18 @@ class _Watched:
 
 
 class Extension:
-    """What is attached to a shell.
+    """The extension of one IPython shell: the magic, hooks around cells, and HTML for records.
 
-    Note [A watched cell is the cell]: ``%%backprobe`` is taken off before IPython looks for magics, and what is below
-    it runs as the cell that it is: its names, outputs, errors, ``await`` and numbers of lines are those of the cell.
-    IPython tells when it begins and ends.
+    Note [A watched cell is the cell]: ``%%backprobe`` is removed before IPython looks for magics, and the rest runs as
+    an ordinary cell, with its own names, outputs, errors, ``await`` and line numbers. IPython's events mark its
+    beginning and end.
     """
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self.last: Trace | None = None
         self._open: list[_Watched] = []
-        #: What IPython says of the cells that run, the innermost last; and whether the magic itself runs one.
+        #: IPython's descriptions of the running cells, innermost last; and whether the magic itself runs one.
         self._cells: list[Any] = []
         self._called = False
         self._html = shell.display_formatter.formatters["text/html"]

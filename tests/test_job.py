@@ -295,7 +295,7 @@ def test_ranks_side_by_side_in_the_document(tmp_path: Path) -> None:
 
 
 def test_many_steps_of_ranks_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backprobe.report.ranks.ROOM", 4)
+    monkeypatch.setattr("backprobe.report.ranks.MAX_CELLS", 4)
     job(tmp_path)
     part(tmp_path, 0, steps=5)
     part(tmp_path, 1, steps=5)

@@ -239,7 +239,7 @@ def test_buckets_hold_the_least_and_the_greatest(rows, width):
 
 
 def test_many_steps_are_thinned_and_totals_are_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(steps, "ROOM", 100)
+    monkeypatch.setattr(steps, "MAX_NORMS", 100)
     writer = Writer(tmp_path / "run", {})
     for i in range(90):
         stats = (ParameterStat("a.w", 1.0, float(i), 0.5), ParameterStat("a.b", None, None, None))
@@ -281,7 +281,7 @@ def test_numbers_that_json_does_not_know():
 
 
 def test_a_range_of_steps_is_exact_where_the_whole_is_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(steps, "ROOM", 100)
+    monkeypatch.setattr(steps, "MAX_NORMS", 100)
     writer = Writer(tmp_path / "run", {})
     for i in range(90):
         stats = (ParameterStat("b.w", 2.0, float(i), 0.5), ParameterStat("a.w", 1.0, 100.0 + i, None))

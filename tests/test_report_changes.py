@@ -20,7 +20,7 @@ from backprobe.report import steps
 from backprobe.report.calls import chosen
 from backprobe.report.changes import change
 from backprobe.report.columns import CODES, column
-from backprobe.report.serve import KEPT, Source
+from backprobe.report.serve import MAX_DOCUMENTS, Source
 from backprobe.store.writer import Writer
 from backprobe.traces import TracedStep
 
@@ -159,7 +159,7 @@ for step in range(24):
 
 
 def test_a_page_that_follows_a_run_has_the_same_document(tmp_path, monkeypatch):
-    monkeypatch.setattr(steps, "ROOM", 64)  # it is thinned more and more
+    monkeypatch.setattr(steps, "MAX_NORMS", 64)  # it is thinned more and more
     (tmp_path / "train.py").write_text(GROWING)
     command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--out", "run", "train.py"]
     env = {**os.environ, "PYTHONPATH": str(Path(backprobe.__file__).parents[1])}
@@ -186,10 +186,10 @@ def test_a_page_that_was_away_for_long_gets_all(tmp_path):
     writer = Writer(tmp_path / "run", {"started": 1.0})
     source = Source(tmp_path / "run")
     first = unpacked(source.data())
-    for number in range(KEPT + 1):
+    for number in range(MAX_DOCUMENTS + 1):
         stats = (ParameterStat("a.w", 1.0, float(number), 0.5),)
         writer.step(Step(number, 0.1, 2.5, (), stats), 0, lambda: ())
-        assert ("since" in unpacked(source.data(first["version"]))) == (number < KEPT)
+        assert ("since" in unpacked(source.data(first["version"]))) == (number < MAX_DOCUMENTS)
     assert unpacked(source.data("another server's")) == unpacked(source.data()) == sent(source.latest())
     writer.close(Facts(), [])
 

@@ -18,7 +18,7 @@ from test_report_changes import merged, sent
 from backprobe.records import Measured, Step
 from backprobe.report.columns import CODES
 from backprobe.report.document import document
-from backprobe.report.levels import MOST, ROOM
+from backprobe.report.levels import MAX_COLUMNS, MAX_VALUES
 from backprobe.report.serve import Source
 from backprobe.store.writer import Writer
 from backprobe.traces import Steps, Trace
@@ -64,19 +64,20 @@ def test_numbers_are_where_they_were_measured() -> None:
 def test_many_looks_are_put_together_and_nothing_extreme_is_lost(quantity: str) -> None:
     draw = random.Random(0)
     least, pick = quantity == "headroom", min if quantity == "headroom" else max
-    rows = [[draw.uniform(1, 2) if draw.random() < 0.9 else -math.inf for _ in range(3)] for _ in range(3 * MOST)]
+    count = 3 * MAX_COLUMNS
+    rows = [[draw.uniform(1, 2) if draw.random() < 0.9 else -math.inf for _ in range(3)] for _ in range(count)]
     rows[77][1] = math.nan
     looks = []
     for i, row in enumerate(rows):
         there = [(f"{quantity}|m{n}", value) for n, value in enumerate(row) if value != -math.inf]
         looks.append(Measured(7 * i, tuple(name for name, _ in there), [value for _, value in there]))
     levels = measured(*looks)
-    assert levels["width"] == 4 and len(numbers(levels["steps"])) == 3 * MOST // 4
+    assert levels["width"] == 4 and len(numbers(levels["steps"])) == 3 * MAX_COLUMNS // 4
     (kind,) = levels["kinds"]
     order = [int(name[1:]) for name in kind["names"]]
     found = numbers(kind["values"])
     assert kind["least"] == least
-    for k in range(3 * MOST // 4):
+    for k in range(3 * MAX_COLUMNS // 4):
         for place, n in enumerate(order):
             part = [row[n] for row in rows[4 * k : 4 * k + 4] if row[n] != -math.inf]
             value = found[k * 3 + place]
@@ -126,7 +127,7 @@ def test_a_large_model_stays_small() -> None:
     row = array("f", [1.0] * len(names))
     levels = measured(*(Measured(10 * i, names, row) for i in range(300)))
     held = sum(len(numbers(kind["values"])) for kind in levels["kinds"])
-    assert ROOM / 4 < held <= ROOM
+    assert MAX_VALUES / 4 < held <= MAX_VALUES
 
 
 def test_what_a_run_adds_is_sent_and_no_more(tmp_path: Path) -> None:

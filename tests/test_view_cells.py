@@ -12,7 +12,7 @@ from torch import nn
 import backprobe
 from backprobe.records import Finding, FindingSite, Site, Unseen
 from backprobe.traces import Trace
-from backprobe.view.cells import MOST, table
+from backprobe.view.cells import MAX_ROWS, table
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +60,11 @@ def test_what_was_read_from_disk_shows_itself_alike(trace: Trace, tmp_path: Path
 
 
 def test_many_rows_are_cut_in_the_middle() -> None:
-    rows = [Unseen(f"thing {i}", i, "") for i in range(MOST + 10)]
+    rows = [Unseen(f"thing {i}", i, "") for i in range(MAX_ROWS + 10)]
     lines = table(rows).splitlines()
-    assert len(lines) == MOST + 2
-    assert "... 10 more ..." in lines[1 + MOST // 2]
-    assert "thing 0" in lines[1] and f"thing {MOST + 9}" in lines[-1]
+    assert len(lines) == MAX_ROWS + 2
+    assert "... 10 more ..." in lines[1 + MAX_ROWS // 2]
+    assert "thing 0" in lines[1] and f"thing {MAX_ROWS + 9}" in lines[-1]
 
 
 def test_nothing_is_said_of_nothing() -> None:

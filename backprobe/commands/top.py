@@ -19,7 +19,7 @@ from .files import RUNS, find_run, rank_argument, run_folders
 from .reading import reading_run
 
 #: Seconds between two updates, and the maximum share of time for reading: long runs take long to read.
-EVERY, PART = 1.5, 0.1
+UPDATE_INTERVAL_S, MAX_READ_SHARE = 1.5, 0.1
 
 
 class Top:
@@ -118,7 +118,7 @@ def _show(look: Look, out: Any, ascii_only: bool) -> None:
 
 
 class _Reader(threading.Thread):
-    """Reads the run every second or two, for at most ``PART`` of the time."""
+    """Reads the run every second or two, for at most ``MAX_READ_SHARE`` of the time."""
 
     def __init__(self, look: Look) -> None:
         super().__init__(daemon=True)
@@ -134,7 +134,7 @@ class _Reader(threading.Thread):
             except BackprobeError as error:
                 self.latest = (self.latest[0], str(error))
             took = time.monotonic() - began
-            time.sleep(max(EVERY, took * (1 / PART - 1)))
+            time.sleep(max(UPDATE_INTERVAL_S, took * (1 / MAX_READ_SHARE - 1)))
 
 
 @contextlib.contextmanager

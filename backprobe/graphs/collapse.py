@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 #: Maximum number of boxes for the automatic choice of depth, and maximum of any drawing.
-READABLE, MOST = 60, 600
+READABLE_BOXES, MAX_BOXES = 60, 600
 _NUMBER = re.compile(r"\d+")
 
 
@@ -106,7 +106,7 @@ def collapse(
     best = _Folder(tree, 0, opened, fold, parameters, views).diagram()
     for level in range(1, deepest + 1):
         made = _Folder(tree, level, opened, fold, parameters, views).diagram()
-        if len(made.boxes) > READABLE:
+        if len(made.boxes) > READABLE_BOXES:
             break
         best = made
     return best

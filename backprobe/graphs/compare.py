@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 #: Maximum length of sequences that are compared element by element; longer ones are split, and finally paired greedily.
-SHORT = 400
+MAX_COMPARED_LENGTH = 400
 Pair = tuple[int, int]
 
 
@@ -153,7 +153,7 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[Pair]:
             found.append((hi, high))
         if lo == hi or low == high:
             continue
-        if hi - lo <= SHORT and high - low <= SHORT:
+        if hi - lo <= MAX_COMPARED_LENGTH and high - low <= MAX_COMPARED_LENGTH:
             for block in SequenceMatcher(None, a[lo:hi], b[low:high], autojunk=False).get_matching_blocks():
                 found += [(lo + block.a + k, low + block.b + k) for k in range(block.size)]
             continue

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BackprobeError
 from ..text import counted, size
-from .collapse import MOST, Box, Diagram
+from .collapse import MAX_BOXES, Box, Diagram
 from .layout import Drawing, DrawnEdge, Placed, layout
 from .outline import text
 from .words import count_of
@@ -42,10 +42,10 @@ def svg(diagram: Diagram) -> str:
 
     :raises BackprobeError: there are more than 600 boxes.
     """
-    if len(diagram.boxes) > MOST:
+    if len(diagram.boxes) > MAX_BOXES:
         raise BackprobeError(
-            f"the drawing would have {len(diagram.boxes):,} boxes, and nobody can read more than {MOST}: use a smaller "
-            "depth= and open= what you want to see, draw graph.module(path) alone, or record the graph with "
+            f"the drawing would have {len(diagram.boxes):,} boxes, and nobody can read more than {MAX_BOXES}: use a "
+            "smaller depth= and open= what you want to see, draw graph.module(path) alone, or record the graph with "
             "backprobe.graph.recording(model) so that modules can be closed"
         )
     placed = layout(diagram, _size)

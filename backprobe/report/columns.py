@@ -18,7 +18,7 @@ _TYPES = {"f": "f32", "d": "f64", "i": "i32", "B": "u8"}
 #: Type of a column -> type code of ``array``.
 CODES = {name: code for code, name in _TYPES.items()}
 #: Range in which single precision has full accuracy.
-_LEAST, _MOST = 1.2e-38, 3.4e38
+_MIN_FLOAT32, _MAX_FLOAT32 = 1.2e-38, 3.4e38
 
 
 class Column(dict[str, str]):
@@ -43,7 +43,7 @@ def norms(values: Iterable[float | None]) -> Column:
 
 def reals(values: Sequence[float]) -> Column:
     """Pack numbers of either sign, in single or double precision as ``norms`` does."""
-    wide = any(0.0 < abs(v) < _LEAST or _MOST < abs(v) < math.inf for v in values)
+    wide = any(0.0 < abs(v) < _MIN_FLOAT32 or _MAX_FLOAT32 < abs(v) < math.inf for v in values)
     return column("d" if wide else "f", values)
 
 

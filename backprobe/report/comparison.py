@@ -26,9 +26,11 @@ from .tables import Sites
 #: Version of the document; the page reads no other.
 FORMAT = 1
 #: Maximum number of op rows in a page, and in one comparison.
-ROOM, MOST = 200_000, 50_000
-#: Lines before and after the line of an op; maximum points of a curve, findings, and characters of a setting.
-AROUND, POINTS, FINDINGS, LETTERS = 7, 2_000, 200, 300
+MAX_PAGE_ROWS, MAX_COMPARISON_ROWS = 200_000, 50_000
+#: Number of lines shown before and after the line of an op.
+CONTEXT_LINES = 7
+#: Maximum number of points of a curve, of findings, and of characters of a text.
+MAX_POINTS, MAX_FINDINGS, MAX_TEXT_CHARACTERS = 2_000, 200, 300
 
 
 def write(sides: Sequence[Side], found: Sequence[Compared], groups: Sequence[Group], path: Path) -> Path:
@@ -54,7 +56,7 @@ def document(
     :param traces: for each run, its other recorded data, if any.
     """
     seen = list(traces) or [None] * len(sides)
-    most = min(MOST, max(2_000, ROOM // max(1, len(found))))
+    most = min(MAX_COMPARISON_ROWS, max(2_000, MAX_PAGE_ROWS // max(1, len(found))))
     others = zip(sides[1:], seen[1:], found, strict=True)
     pages = [_Pair((sides[0], side), one, (seen[0], trace), most) for side, trace, one in others]
     names = [side.name for side in sides]
@@ -96,7 +98,7 @@ class _Pair:
             "alone": alone,
             "ends": found.ends,
             "different": found.different,
-            "drift": [[name, clean(error)] for name, error in found.drift[:FINDINGS]],
+            "drift": [[name, clean(error)] for name, error in found.drift[:MAX_FINDINGS]],
             "notes": list(found.notes),
             "findings": _findings(*self._traces),
             "steps": [{**one, "loss": clean(one["loss"])} for one in self._paired.losses()],
@@ -126,7 +128,7 @@ class _Pair:
             "phase": op.phase,
             "step": op.step,
             "node": op.node,
-            "arguments": call(op)[: 4 * LETTERS] if op.phase != "sink" else "",
+            "arguments": call(op)[: 4 * MAX_TEXT_CHARACTERS] if op.phase != "sink" else "",
             "file": self._sites[side].short(place.file) if place is not None else "",
             "line": place.line if place is not None else 0,
             "text": place.text if place is not None else "",
@@ -160,8 +162,8 @@ def _around(place: Site | None, kept: Mapping[str, str]) -> list[tuple[int, str]
     lines = kept.get(place.file, "").splitlines()
     if place.line > len(lines) or lines[place.line - 1].strip() != place.text.strip():
         return [(place.line, place.text)]
-    first = max(1, place.line - AROUND)
-    last = min(len(lines), place.line + AROUND)
+    first = max(1, place.line - CONTEXT_LINES)
+    last = min(len(lines), place.line + CONTEXT_LINES)
     return [(n, lines[n - 1]) for n in range(first, last + 1) if lines[n - 1] != NOT_KEPT]
 
 
@@ -173,7 +175,7 @@ def _caller(op: TapeOp, sites: Sites) -> str:
 
 
 def _early(one: Early) -> dict[str, str]:
-    return {"what": one.what, "a": one.a[:LETTERS], "b": one.b[:LETTERS], "of": one.of}
+    return {"what": one.what, "a": one.a[:MAX_TEXT_CHARACTERS], "b": one.b[:MAX_TEXT_CHARACTERS], "of": one.of}
 
 
 def _surroundings(a: Tape, b: Tape) -> list[list[str]]:
@@ -181,7 +183,8 @@ def _surroundings(a: Tape, b: Tape) -> list[list[str]]:
     rows = []
     for kind in ("versions", "machine", "flags", "variables"):
         one, two = a.about.get(kind, {}), b.about.get(kind, {})
-        rows += [[kind, str(key), str(one[key])[:LETTERS]] for key in one if key in two and one[key] == two[key]]
+        same = [key for key in one if key in two and one[key] == two[key]]
+        rows += [[kind, str(key), str(one[key])[:MAX_TEXT_CHARACTERS]] for key in same]
     return rows
 
 
@@ -202,7 +205,7 @@ def _side(side: Side, trace: Trace | None) -> dict[str, Any]:
 
 
 def _thinned(points: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    every = -(-len(points) // POINTS) or 1
+    every = -(-len(points) // MAX_POINTS) or 1
     return points[::every]
 
 
@@ -214,7 +217,7 @@ def _findings(a: Trace | None, b: Trace | None) -> list[dict[str, Any]]:
             key = (one.kind, one.module, _line(one))
             row = rows.setdefault(key, {**_finding(one), "a": False, "b": False})
             row[which] = True
-    return sorted(rows.values(), key=lambda row: row["a"] and row["b"])[:FINDINGS]
+    return sorted(rows.values(), key=lambda row: row["a"] and row["b"])[:MAX_FINDINGS]
 
 
 def _finding(one: Finding) -> dict[str, Any]:

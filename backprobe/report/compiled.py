@@ -10,7 +10,7 @@ from ..traces import Trace
 from ..view import compiled as text
 
 #: Maximum number of functions that are shown, and of graph breaks and recompilations for each.
-MOST, EACH = 200, 20
+MAX_FUNCTIONS, MAX_EVENTS_EACH = 200, 20
 
 
 def compiled(trace: Trace, site_of: Callable[[Site | None], int]) -> list[dict[str, Any]]:
@@ -26,10 +26,12 @@ def compiled(trace: Trace, site_of: Callable[[Site | None], int]) -> list[dict[s
             "seconds": one.seconds,
             "step": one.first_step,
             "python": "torch compiles it no more" if one.limit else one.skipped,
-            "breaks": [{"reason": b.reason, "site": site_of(b.site)} for b in one.breaks[:EACH]],
+            "breaks": [{"reason": b.reason, "site": site_of(b.site)} for b in one.breaks[:MAX_EVENTS_EACH]],
             "broken": len(one.breaks),
-            "again": [{"step": r.step, "guard": r.guard, "site": site_of(r.site)} for r in one.recompiled[-EACH:]],
+            "again": [
+                {"step": r.step, "guard": r.guard, "site": site_of(r.site)} for r in one.recompiled[-MAX_EVENTS_EACH:]
+            ],
             "recompiled": len(one.recompiled),
         }
-        for one in sorted(trace.compiled, key=lambda one: -one.seconds)[:MOST]
+        for one in sorted(trace.compiled, key=lambda one: -one.seconds)[:MAX_FUNCTIONS]
     ]

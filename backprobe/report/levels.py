@@ -12,13 +12,13 @@ from ..findings.levels import alarms
 from ..records import Finding, Measured
 from ..records.statistics import OF
 from ..traces import Trace
-from ..view.outliers import LEAST, WORDS, alarm_text, words
+from ..view.outliers import SMALLEST_MATTERS, WORDS, alarm_text, words
 from .columns import clean, column
 from .tables import Modules, Parameters
 
 #: Maximum number of columns in an image, and of values in all images together; above it, neighbouring measurements
 #: share a column.
-MOST, ROOM = 200, 600_000
+MAX_COLUMNS, MAX_VALUES = 200, 600_000
 #: Stands for an unknown value: levels, such as logits, may be negative.
 UNKNOWN = -math.inf
 
@@ -45,9 +45,9 @@ def levels(trace: Trace, modules: Modules, parameters: Parameters) -> dict[str, 
                 "quantity": quantity,
                 "title": words(quantity),
                 "names": list(of),
-                "least": quantity in LEAST,
+                "least": quantity in SMALLEST_MATTERS,
                 "middle": of_the_middle(quantity),
-                "values": column("f", _pictures(rows, width, quantity in LEAST)),
+                "values": column("f", _pictures(rows, width, quantity in SMALLEST_MATTERS)),
                 "bound": column("d", _bounds(quantity, looks, rows, bounded)),
             }
         )
@@ -65,7 +65,7 @@ def _width(looks: int, names: int) -> int:
     """Return the number of measurements in a column: a power of two, so that columns stay the same while a run
     grows.
     """
-    return 1 << max(0, math.ceil(math.log2(max(looks / MOST, looks * names / ROOM, 1))))
+    return 1 << max(0, math.ceil(math.log2(max(looks / MAX_COLUMNS, looks * names / MAX_VALUES, 1))))
 
 
 def _by_quantity(names: Mapping[str, None], modules: Modules, parameters: Parameters) -> Mapping[str, Sequence[str]]:

@@ -11,8 +11,8 @@ from .columns import column
 from .tables import Modules, Sites
 
 #: Maximum number of modules, or groups of equal ones, for which the page estimates the saving of a checkpoint.
-MODULES = 5
-_HELD = {
+MAX_MODULES = 5
+_HOLDER_PHRASES = {
     "parameter": "parameters hold anyway",
     "buffer": "buffers hold anyway",
     "variable": "variables of the script hold too",
@@ -33,7 +33,7 @@ def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, Any] | Non
     for row in trace.facts.of(SavedBytes):
         if row.holder:
             held[row.holder] = held.get(row.holder, 0) + row.bytes
-    notes = [f"Not in it: {size(n)} that {_HELD[holder]}." for holder, n in held.items()]
+    notes = [f"Not in it: {size(n)} that {_HOLDER_PHRASES[holder]}." for holder, n in held.items()]
     return {
         "step": -1 if seen is None else seen.step,
         "total": sum(r.bytes for r in kept),
@@ -61,7 +61,7 @@ def _notes(seen: SavedMemory) -> list[str]:
     for module in seen.modules:
         if module.saves > 0:
             alike.setdefault((module.inside, module.inputs), []).append(module.path or module.class_name)
-    for (inside, inputs), names in list(alike.items())[:MODULES]:
+    for (inside, inputs), names in list(alike.items())[:MAX_MODULES]:
         each = ", each," if len(names) > 1 else ""
         notes.append(
             f"A checkpoint of {few(names)}{each} would keep {size(inside - inputs)} less: "

@@ -14,9 +14,9 @@ from .steps import worse
 from .tables import total
 
 #: Maximum number of cells in an image; above it, neighbouring steps share a cell.
-ROOM = 200_000
+MAX_CELLS = 200_000
 #: Maximum number of waits that are listed, longest first.
-WAITS = 500
+MAX_WAITS = 500
 
 
 def ranks(trace: Trace, site_of: Callable[[Site | None], int]) -> dict[str, Any] | None:
@@ -52,7 +52,7 @@ def _pictures(traces: Mapping[int, Trace]) -> dict[str, Any] | None:
     last = max((numbers[-1] for trace in traces.values() if (numbers := numbers_of(trace.steps))), default=-1)
     if last < 0:
         return None
-    width = 1 << max(0, math.ceil(math.log2((last + 1) * len(traces) / ROOM)))
+    width = 1 << max(0, math.ceil(math.log2((last + 1) * len(traces) / MAX_CELLS)))
     count = last // width + 1
     kinds = {kind: [-math.inf] * (count * len(traces)) for kind in ("seconds", "gradient", "loss")}
     for at, trace in enumerate(traces.values()):
@@ -72,7 +72,7 @@ def _norm(row: StepRow) -> float | None:
 def _waits(seen: Sequence[RankSeen], began: float, site_of: Callable[[Site | None], int]) -> list[dict[str, Any]]:
     """Return the longest waits in collective operations, in the order in which they began."""
     found = [(one, wait) for one in seen for wait in one.waits]
-    found = sorted(sorted(found, key=lambda item: -item[1].seconds)[:WAITS], key=lambda item: item[1].began)
+    found = sorted(sorted(found, key=lambda item: -item[1].seconds)[:MAX_WAITS], key=lambda item: item[1].began)
     return [_wait(one, wait, began, site_of) for one, wait in found]
 
 

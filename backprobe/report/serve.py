@@ -29,7 +29,7 @@ from .html import served
 from .steps import span
 
 #: Number of documents that are kept, so that a page can ask for the changes since its version.
-KEPT = 3
+MAX_DOCUMENTS = 3
 #: Seconds that a client may be silent within a request, or not read an answer.
 SILENT_S = 30
 
@@ -73,7 +73,7 @@ class Source:
                 if trace.over:  # there is no other writer: the reader itself merged the log, which changed the version
                     made["version"] = self.version()
                 self._made[made["version"]] = made
-                for old in [*self._made][:-KEPT]:
+                for old in [*self._made][:-MAX_DOCUMENTS]:
                     del self._made[old]
             return made
 

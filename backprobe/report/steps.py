@@ -17,7 +17,7 @@ from .columns import column, norms
 from .tables import Order, total
 
 #: Maximum number of norms of one kind in a page; above it, they are thinned.
-ROOM = 400_000
+MAX_NORMS = 400_000
 _KINDS = ("weight", "gradient", "update")
 
 
@@ -32,7 +32,7 @@ class Steps:
         self.count = count
         size = max(len(parameters.names), 1)
         #: Number of steps in a bucket: a power of two, so that buckets stay the same while a run grows.
-        self.width = 1 << max(0, math.ceil(math.log2(max(1, count * size) / ROOM)))
+        self.width = 1 << max(0, math.ceil(math.log2(max(1, count * size) / MAX_NORMS)))
         self._index: list[int] = []
         self._seconds, self._loss, self._known = array("f"), array("d"), array("B")
         self._totals: dict[str, array[float]] = {kind: array("d") for kind in _KINDS}

@@ -18,7 +18,7 @@ from .parts import FindingPlace, Line, Problem, Table, problem, report, short
 from .terminal import write
 
 #: Maximum number of rows in a table (half from the start, half from the end), and of characters in a cell.
-MOST, WIDE = 40, 60
+MAX_ROWS, MAX_CELL_CHARACTERS = 40, 60
 _COLOURS = {"error": "#c0392b", "warning": "#9a7d0a", "info": "#117a8b"}
 
 _TONES = {"head": "font-weight:bold", "good": "color:#1e8449", "bad": "color:#c0392b", "quiet": "opacity:.6"}
@@ -142,14 +142,14 @@ def _table(records: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
     count = len(records)
     if not count:
         return [], []
-    places = range(count) if count <= MOST else [*range(MOST // 2), *range(count - MOST // 2, count)]
+    places = range(count) if count <= MAX_ROWS else [*range(MAX_ROWS // 2), *range(count - MAX_ROWS // 2, count)]
     chosen = [records[i] for i in places]
     columns = _COLUMNS.get(type(chosen[0])) or _fields(chosen[0])
     body = [[_cell(value(one)) for _, value in columns] for one in chosen]
     kept = [i for i in range(len(columns)) if any(row[i] for row in body)]
     rows = [[row[i] for i in kept] for row in body]
-    if count > MOST:
-        rows.insert(MOST // 2, [f"... {count - MOST:,} more ...", *[""] * (len(kept) - 1)])
+    if count > MAX_ROWS:
+        rows.insert(MAX_ROWS // 2, [f"... {count - MAX_ROWS:,} more ...", *[""] * (len(kept) - 1)])
     return [columns[i][0] for i in kept], rows
 
 
@@ -194,7 +194,7 @@ def _cell(value: object) -> str:
         text = few([shape(one) if isinstance(one, tuple) else str(one) for one in value]) if plain else f"{len(value)}"
     else:
         text = str(value)
-    return text if len(text) <= WIDE else f"{text[: WIDE - 3]}..."
+    return text if len(text) <= MAX_CELL_CHARACTERS else f"{text[: MAX_CELL_CHARACTERS - 3]}..."
 
 
 def _most(stats: Iterable[GradStat | None]) -> float | None:

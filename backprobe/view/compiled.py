@@ -8,12 +8,12 @@ from ..records import CompiledRegion, Site
 from ..text import counted, few
 
 #: Maximum number of functions that get a line.
-MOST = 6
+MAX_FUNCTIONS = 6
 
 
 def lines(regions: Sequence[CompiledRegion]) -> list[str]:
     """Return a line for each function, longest compile time first."""
-    shown = sorted(regions, key=lambda one: -one.seconds)[:MOST]
+    shown = sorted(regions, key=lambda one: -one.seconds)[:MAX_FUNCTIONS]
     left = len(regions) - len(shown)
     return [*map(line, shown), *([f"Compiled: {counted(left, 'other function')}"] if left else [])]
 

@@ -6,19 +6,19 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 
-from ..gradients import NONE, WORDS, Gradients, OneKind
+from ..gradients import NO_SOURCE, WORDS, Gradients, OneKind
 from ..text import number
 from ..traces import StepRow, Trace
 
 #: Number of steps at the start that decide which kind of gradient norm a run has.
-FIRST = 32
+DECIDING_STEPS = 32
 
 
 def with_gradients(trace: Trace, rows: Iterable[StepRow], first: int = 0) -> Iterator[tuple[StepRow, Gradients]]:
     """Yield each of `rows` with its gradients, as norms of one kind. `rows` are those of `trace` from position `first`
     on.
     """
-    norms = OneKind(kind_of(trace) if first else NONE)
+    norms = OneKind(kind_of(trace) if first else NO_SOURCE)
     for at, row in enumerate(rows, first):
         yield row, _gradients(norms, trace, at, row)
 
@@ -34,9 +34,9 @@ def some_with_gradients(trace: Trace, positions: Iterable[int]) -> Iterator[tupl
 def kind_of(trace: Trace) -> int:
     """Return the kind of gradient norm of `trace`: that of the first step with norms, among the first steps."""
     norms = OneKind()
-    for at, row in enumerate(trace.step_rows(0, FIRST)):
+    for at, row in enumerate(trace.step_rows(0, DECIDING_STEPS)):
         _gradients(norms, trace, at, row)
-        if norms.kind != NONE:
+        if norms.kind != NO_SOURCE:
             break
     return norms.kind
 
@@ -58,7 +58,7 @@ class Figures:
         self._bad_losses = 0
         self._meant = ""
         self._norms: list[float] = []
-        self._kind = NONE
+        self._kind = NO_SOURCE
         self._ratios: list[float] = []
         self._taken = 0
 

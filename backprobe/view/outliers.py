@@ -18,10 +18,10 @@ CURVE = 120
 #: Quantities that are meaningful only for matrices: a bias that began at zero can have any ratio.
 _MATRICES = ("update_ratio", "weight_rms", "adam_ratio")
 #: Quantities whose smallest value is of interest.
-LEAST = frozenset(("headroom", "attention_entropy", "stable_rank", "clip_factor"))
-#: Quantities that are fractions; layers below a small fraction are not shown.
+SMALLEST_MATTERS = frozenset(("headroom", "attention_entropy", "stable_rank", "clip_factor"))
+#: Quantities that are fractions, and the minimum fraction of a layer that is shown.
 SHARES = frozenset(("dead", "saturated", "unchanged", "grad_zeros", "grad_nonfinite", "router_idle"))
-SOME = 0.005
+MIN_SHARE = 0.005
 #: Description of each quantity, most important first.
 WORDS = {
     "update_ratio": "update / weight",
@@ -56,7 +56,7 @@ WORDS = {
     "loss_scale": "loss scale",
 }
 #: Quantities that are shown, in this order, by value; then a second time by growth.
-_SHOWN = (
+_SHOWN_QUANTITIES = (
     *("update_ratio", "adam_ratio", "unchanged", "activation_rms", "headroom", "dead", "saturated"),
     *("attention_logit", "attention_entropy", "router_max", "router_idle", "weight_rms"),
 )
@@ -142,15 +142,15 @@ class Levels:
         """Return the layers that stand out: one for each quantity, and those that grew most."""
         matrices = self.of("stable_rank")
         chosen: dict[tuple[str, str], None] = {}
-        for quantity in _SHOWN:
+        for quantity in _SHOWN_QUANTITIES:
             values = self.of(quantity)
             if quantity in _MATRICES:
                 values = {name: value for name, value in values.items() if name in matrices}
             if not values:
                 continue
-            pick = min if quantity in LEAST else max
-            name = pick(values, key=lambda name: _order(values[name], quantity in LEAST))
-            if quantity not in SHARES or not values[name] < SOME:
+            pick = min if quantity in SMALLEST_MATTERS else max
+            name = pick(values, key=lambda name: _order(values[name], quantity in SMALLEST_MATTERS))
+            if quantity not in SHARES or not values[name] < MIN_SHARE:
                 chosen[quantity, name] = None
             if quantity in _GROWTH:
                 grown = {name: self._growth(quantity, name) for name in values}

@@ -24,9 +24,9 @@ from .overhead import overhead
 #: A space at which lines do not break.
 TIED = "\N{NO-BREAK SPACE}"
 #: Number of steps over which times are averaged.
-MEAN = 10
+AVERAGED_STEPS = 10
 #: Number of last steps that are searched for gradients.
-LATE = 1000
+MAX_SEARCHED_STEPS = 1000
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def _details(trace: Trace, whole: bool) -> list[Part]:
 
 def _last_gradients(trace: Trace) -> tuple[int, Gradients]:
     """Return the last step, among the last few, whose gradients are known, and these gradients."""
-    for at in range(len(trace.steps) - 1, max(len(trace.steps) - LATE, 0) - 1, -1):
+    for at in range(len(trace.steps) - 1, max(len(trace.steps) - MAX_SEARCHED_STEPS, 0) - 1, -1):
         for row, gradients in with_gradients(trace, trace.step_rows(at, at + 1), at):
             if gradients.norms and gradients.whole:
                 return row.index, gradients
@@ -264,7 +264,7 @@ def _last_gradients(trace: Trace) -> tuple[int, Gradients]:
 
 def _times(steps: Sequence[TracedStep]) -> list[Part]:
     """Return the time by module, as the mean of the last steps with recorded nodes."""
-    taken = list(islice((s for s in reversed(steps) if any(len(b.nodes) for b in s.backwards)), MEAN))
+    taken = list(islice((s for s in reversed(steps) if any(len(b.nodes) for b in s.backwards)), AVERAGED_STEPS))
     times: dict[str, list[float]] = {}
     for run in (r for s in taken for b in s.backwards for r in b.nodes):
         if run.seconds is not None:

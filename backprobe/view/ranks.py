@@ -13,7 +13,7 @@ from ..text import counted, number, plural
 from ..traces import Trace
 
 #: Number of processes up to which each has a row of its own.
-FEW = 4
+MAX_SINGLE_ROWS = 4
 COLUMNS = ("rank", "pid", "steps", "recorded", "last loss", "ended", "first finding")
 
 
@@ -100,7 +100,7 @@ def table(ran: Sequence[Process], findings: Sequence[Finding]) -> tuple[Sequence
 
 def _groups(ran: Sequence[Process], findings: Sequence[Finding]) -> Iterator[list[Process]]:
     """Yield groups of consecutive ranks whose rows are equal except for the loss."""
-    if len(ran) <= FEW:
+    if len(ran) <= MAX_SINGLE_ROWS:
         yield from ([one] for one in ran)
         return
 

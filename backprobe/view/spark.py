@@ -9,7 +9,7 @@ BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 #: Characters for terminals that show only ASCII.
 SIGNS = "_.-:=+*#"
 #: Ratio of the largest to the smallest value above which a curve is logarithmic.
-FAR = 20.0
+MIN_LOG_RATIO = 20.0
 
 
 def spark(values: Sequence[float], width: int, signs: str = BLOCKS) -> str:
@@ -26,7 +26,7 @@ def spark(values: Sequence[float], width: int, signs: str = BLOCKS) -> str:
     means = [sum(part) / len(part) for part in parts]
     finite = [v for v in means if math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    far = low > 0 and high > FAR * low
+    far = low > 0 and high > MIN_LOG_RATIO * low
     places = [math.log(v / low) if far else v - low for v in means if math.isfinite(v)]
     span, place = max(places, default=0.0), iter(places)
     return "".join(

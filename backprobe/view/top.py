@@ -32,9 +32,10 @@ from .overhead import overhead
 from .parts import short
 from .spark import BLOCKS, SIGNS, spark
 
-#: Maximum number of earlier steps that are read for the first frame, evenly spaced; of last steps that are all read;
-#: and of steps that are kept.
-PAST, LATE, KEPT = 120, 40, 2000
+#: Maximum number of earlier steps, evenly spaced, that are read for the first frame.
+MAX_SAMPLED_STEPS = 120
+#: Number of last steps that are all read, and maximum number of steps that are kept.
+LAST_STEPS, MAX_KEPT_STEPS = 40, 2000
 #: Maximum number of ranks with a row of their own.
 ROWS = 16
 _SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
@@ -116,7 +117,7 @@ class Watch:
         steps = [point.step for point in self._points[-1:]] + [self._levels.step] * (self._levels.looks > 0)
         if trace.over and not ran and trace.info.get("steps"):
             steps.append(int(trace.info["steps"]) - 1)
-        late = self._points[-LATE:]
+        late = self._points[-LAST_STEPS:]
         return Frame(
             name=name,
             script=str(trace.info.get("script", "")),
@@ -139,8 +140,8 @@ class Watch:
     def _take(self, trace: Trace) -> None:
         """Read new steps; if there are many, a sample of them."""
         end = len(numbers_of(trace.steps))
-        begin = max(end - LATE, self._read)
-        past = range(self._read, begin, max(1, -(-(begin - self._read) // PAST)))
+        begin = max(end - LAST_STEPS, self._read)
+        past = range(self._read, begin, max(1, -(-(begin - self._read) // MAX_SAMPLED_STEPS)))
         for at, (row, gradients) in zip(
             (*past, *range(begin, end)), some_with_gradients(trace, (*past, *range(begin, end))), strict=False
         ):
@@ -149,8 +150,8 @@ class Watch:
             self._read = at + 1
             self._points.append(_Point(row.index, row.loss, gradients.total, row.seconds, row.watching))
             self._after_clip = gradients.source == OPTIMIZER if gradients.total is not None else self._after_clip
-        if len(self._points) > KEPT:
-            del self._points[:-LATE:2]
+        if len(self._points) > MAX_KEPT_STEPS:
+            del self._points[:-LAST_STEPS:2]
 
     def _told(self, trace: Trace) -> list[Said]:
         """Return the findings, and alarms for which there is no finding yet."""
@@ -362,7 +363,8 @@ def _layers(frame: Frame, width: int, signs: str) -> list[RenderableType]:
     head = Text("Layers that stand out", "bold").append(f"  {looks}", "not bold dim")
     long = width >= 116
     curve = 24 if long else 10
-    labels = [words(one.quantity) if long else _SHORT.get(one.quantity, words(one.quantity)) for one in frame.standing]
+    short = {} if long else _SHORT_WORDS
+    labels = [short.get(one.quantity, words(one.quantity)) for one in frame.standing]
     names = max(12, width - curve - max(map(len, labels), default=0) - 26)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     columns: Sequence[tuple[str, Literal["left", "right"]]] = (
@@ -393,7 +395,7 @@ def _tail(name: str, width: int) -> str:
 
 #: Quantities for which growth since the first measurements is meaningful.
 _GROW = ("activation_rms", "weight_rms", "attention_logit", "update_ratio", "headroom", "attention_entropy")
-_SHORT = {
+_SHORT_WORDS = {
     "adam_ratio": "gradient / Adam's root",
     "attention_logit": "attention logit",
     "attention_entropy": "attention entropy",
