@@ -1,10 +1,10 @@
 """``python -m backprobe``, and the command ``backprobe``.
 
 Note [The working directory is not imported from]: ``python -m`` puts the working directory in front of ``sys.path``. A
-    person who reads somebody else's run may stand in that person's folder, where a ``rich.py`` would be executed, and a
-    ``*.dist-info`` would name plugins. Commands that run a script make ``sys.path`` anew for it, as the script expects
-    (``observe/program.py``). So nothing is imported before ``sys.path`` is right but what is built in: neither here nor
-    in ``backprobe/__init__.py``.
+    user who reads another person's run may do so in that person's folder. A ``rich.py`` there would be executed, and a
+    ``*.dist-info`` would name plugins. Commands that run a script rebuild ``sys.path`` as the script expects it
+    (``observe/program.py``). So until ``sys.path`` is right, only built-in modules are imported, both here and in
+    ``backprobe/__init__.py``.
 """
 
 import os  # the interpreter has imported it at its start

@@ -1,10 +1,10 @@
-"""Which rank the others wait for, from what each process said of itself last: while a run goes on, and of its records.
+"""Finds the rank that the others wait for, from the last report of each process, during a run or from its records.
 
-Note [Who is absent]: ranks meet in the collective operations of a process group, which each of them numbers from 1. Who
-    waits in number N waits for those that have not come to N, or came late. Where the last operations of two ranks have
-    one number and are not alike, that is where they parted. Where they are alike, and are of two steps, one rank called
-    fewer in the earlier step than it does in others, or one called more: they parted there, though what met was alike.
-    Without numbers, places in the script decide.
+Note [Who is absent]: ranks meet in the collective operations of a process group, and each rank numbers them from 1. A
+    rank that waits in operation N waits for the ranks that have not called N, or called it late. If the last operations
+    of two ranks have the same number but differ, they diverged there. If they are equal but belong to two steps, one
+    rank called fewer or more operations in the earlier step than usual: they diverged in that step, although equal
+    operations met. Without numbers, places in the script decide.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .records.places import at_line, lasting
 from .text import counted
 from .torch_texts import COLLECTIVE, INTERRUPTED, OF_CHILDREN
 
-#: Seconds after which a rank that comes is late; seconds without a word after which one does not answer.
-_LATE, _SILENT = 5.0, 15.0
+#: Seconds after which an arriving rank counts as late, and a rank that does not report as not answering.
+_LATE_AFTER_S, _SILENT_AFTER_S = 5.0, 15.0
 #: Operations whose inputs may differ from rank to rank.
 _UNEVEN = ("scatter", "gather", "alltoall", "all_to_all")
-#: How the error of a process begins that an error in C++ ended, as unequal shapes do.
+#: Start of the error of a process that an error in C++ ended, for example unequal shapes.
 CRASHED = "Fatal Python error: Aborted"
-#: Share of a processor from which on a process computes: one that sleeps uses none to speak of.
+#: Minimum processor usage of a process that counts as computing: a sleeping one uses almost none.
 _BUSY = 0.1
 
 
@@ -36,7 +36,7 @@ class Other:
     """A rank that the others wait for.
 
     :ivar why: what it did instead, in words.
-    :ivar site: where it was, or what it left out. ``step``: in which step, where that is known.
+    :ivar site: where it was, or the operation that it left out. ``step``: the step, if known.
     """
 
     seen: RankSeen
@@ -47,31 +47,31 @@ class Other:
 
 @dataclass(frozen=True)
 class Held:
-    """Ranks that wait, and those that they wait for."""
+    """The ranks that wait, and the ranks that they wait for."""
 
     waiting: tuple[tuple[RankSeen, RankWait], ...]
     others: tuple[Other, ...]
 
     @property
     def wait(self) -> RankWait:
-        """What the one that waits longest waits in."""
+        """The longest wait."""
         return min((wait for _, wait in self.waiting), key=lambda wait: wait.began)
 
 
-#: How errors of processes begin that only started the others.
+#: Starts of errors of processes that only launched the others.
 OF_LAUNCHERS = (*OF_CHILDREN, *INTERRUPTED)
 
 
 def stuck(ranks: Iterable[RankSeen]) -> list[tuple[RankSeen, RankWait]]:
-    """Who waits, the first of them first."""
+    """Return the ranks that wait, with their waits, the longest wait first."""
     found = [(seen, wait) for seen in ranks for wait in seen.waits if wait.ended != "returned"]
     return sorted(found, key=lambda pair: pair[1].began)
 
 
 def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
-    """Who waits for whom; ``None`` where nobody waits.
+    """Return which ranks wait for which others; ``None`` if no rank waits.
 
-    :param live: the run goes on: where a rank is now counts, not where it was.
+    :param live: the run is going on: report where ranks are now, not where they were.
     """
     ranks = [seen for seen in ranks if seen.rank is not None or not seen.error.startswith(OF_LAUNCHERS)]
     waits = [(seen, wait) for seen, wait in stuck(ranks) if not _met(seen, wait, ranks)]
@@ -105,19 +105,19 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
 
 
 def said(found: Held, now: float | None = None) -> str:
-    """A hang in words, while it lasts.
+    """Describe a hang while it lasts.
 
-    :param now: the time of day, by the clock that the waits were taken with.
+    :param now: the time of day, by the clock of the waits.
     """
     wait, at = found.wait, time.time() if now is None else now
     have = "has" if len(found.waiting) == 1 else "have"
     who = listed([seen for seen, _ in found.waiting])
     text = f"{who} {have} waited {max(at - wait.began, 0):.0f} s in {what(wait)}{_at(wait.site)}"
-    return "; ".join([text, *told(found)])
+    return "; ".join([text, *describe_others(found)])
 
 
-def told(found: Held) -> list[str]:
-    """What the others did, or do: those of whom the same is to be said together."""
+def describe_others(found: Held) -> list[str]:
+    """Describe the ranks that are waited for; ranks with the same text share an entry."""
     words: dict[str, list[RankSeen]] = {}
     for one in found.others:
         words.setdefault(one.why, []).append(one.seen)
@@ -126,7 +126,7 @@ def told(found: Held) -> list[str]:
 
 
 def what(wait: RankWait | Collective) -> str:
-    """The operation that is waited for."""
+    """Describe an operation: name, inputs, number and group."""
     inside = f" inside {wait.inside}" if wait.inside else ""
     if wait.number is None:
         return f"{wait.op}{inside}"
@@ -160,8 +160,10 @@ def _meet(one: RankWait, other: RankWait) -> bool:
 
 
 def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen, Collective]], Collective] | None:
-    """The ranks whose operation is not that of most others, under the first number of which that is so; and that of the
-    others. Where as many called one as another, that is usual which has come after the operation before more often."""
+    """Return the ranks that called another operation than most under the same number, and the usual operation.
+
+    The first such number is used. In a tie, the operation that followed the previous one more often is the usual one.
+    """
     by_number: dict[int, list[tuple[RankSeen, Collective]]] = {}
     for seen in ranks:
         lines = {wait.number: wait.site for wait in seen.waits if wait.group == group}
@@ -188,17 +190,17 @@ def _groups(ranks: Iterable[RankSeen]) -> list[str]:
 
 
 def apart(ranks: Sequence[RankSeen]) -> bool:
-    """Whether ranks called operations that do not fit each other: shapes that meet wrongly crash a rank."""
+    """Return whether ranks called operations that do not match: unequal shapes crash a rank."""
     differ = any(_parted(ranks, group) is not None for group in _groups(ranks))
     return differ or bool(slipped(ranks)) or bool(_gaps(ranks))
 
 
-#: Steps in which ranks have to have agreed before.
+#: Minimum number of earlier steps in which the ranks agreed.
 AGREED = 2
 
 
 def slipped(ranks: Sequence[RankSeen]) -> list[Other] | None:
-    """The ranks that called fewer operations in a step than others did, or more, where all that met later was alike."""
+    """Return the ranks that called fewer or more operations in a step than others, if later operations matched."""
     for group in _groups(ranks):
         calls = {n: [one for one in seen.collectives if one.group == group] for n, seen in enumerate(ranks)}
         calls = {n: own for n, own in calls.items() if own}
@@ -210,7 +212,7 @@ def slipped(ranks: Sequence[RankSeen]) -> list[Other] | None:
         if not apart:
             continue
         each = max(max(Counter(own.values()).values()) for own in steps.values())
-        # Who is behind stays behind: in each step some operation meets one of the next.
+        # A rank that is behind stays behind: in each step some operation meets one of the next step.
         behind = {min(steps, key=lambda n: steps[n][number] or 0) for number in apart}
         gaps = [after - one for one, after in zip(apart, [*apart[1:], common[-1]], strict=True)]
         if len(behind) > 1 or max(gaps) > each:
@@ -219,14 +221,17 @@ def slipped(ranks: Sequence[RankSeen]) -> list[Other] | None:
         low = min(own[apart[0]] or 0 for own in steps.values())
         before = {step for step in agreed if step is not None and step != low}
         if len(before) < AGREED or max(before) - min(before) + 1 != len(before):
-            continue  # where there are steps without one, the ranks may make as many as they like between two
+            continue  # if some steps have no operation, ranks may run any number of steps between two operations
         return _who_slipped(ranks, calls, low)
     return None
 
 
 def _who_slipped(ranks: Sequence[RankSeen], calls: dict[int, list[Collective]], low: int) -> list[Other]:
-    """In step `low` some called an operation that others did not: those are odd that left out what they had called so
-    often in a step before, or, where they called it no less than before, those that called it."""
+    """Return the ranks that called the wrong number of operations in step `low`.
+
+    Some ranks called an operation there that others did not. If the others called it more often in an earlier step,
+    they left it out; otherwise the ranks that called it are wrong.
+    """
     there = {n: [one for one in own if one.step == low] for n, own in calls.items()}
     most, least = max(there, key=lambda n: len(there[n])), min(there, key=lambda n: len(there[n]))
     pairs = zip(there[most], [*there[least], *[None] * len(there[most])], strict=False)
@@ -246,15 +251,17 @@ def _who_slipped(ranks: Sequence[RankSeen], calls: dict[int, list[Collective]], 
 
 
 def _gaps(ranks: Sequence[RankSeen]) -> list[Other]:
-    """The ranks that left out an operation in the step in which they ended, as their own steps and those of others were
-    before. For where a crash left no word of what a rank called last."""
+    """Return the ranks that left out an operation in their last step, judged by the complete steps of all ranks.
+
+    Used if a crash left no record of a rank's last call.
+    """
     for group in _groups(ranks):
         steps = [_by_step(seen, group) for seen in ranks]
         begins = {calls[0].number for own in steps for calls in list(own.values())[1:]}
         whole = [
             [_called_with(one) for one in calls]
             for own in steps
-            for calls in list(own.values())[1:]  # of the first the beginning may be gone
+            for calls in list(own.values())[1:]  # the beginning of the first may be missing
             if any(at > calls[-1].number and (at - calls[-1].number - 1) % len(calls) == 0 for at in begins)
         ]
         if not whole or any(one != whole[0] for one in whole):
@@ -267,7 +274,7 @@ def _gaps(ranks: Sequence[RankSeen]) -> list[Other]:
             pairs = zip(usual, [*map(_called_with, last), *[None] * len(usual)], strict=False)
             at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(usual))
             rest = [_called_with(one) for one in last[at:]]
-            # It begins as they do, and goes on as they do later: inputs alone may differ from step to step.
+            # It begins like the usual step and continues like a later part of it: inputs may differ between steps.
             if at and rest and any(usual[later : later + len(rest)] == rest for later in range(at + 1, len(usual))):
                 op, inputs, site = usual[at]
                 why = f"left out {op} of {inputs}{_at(site)} in step {seen.step}, which steps before called there"
@@ -278,8 +285,11 @@ def _gaps(ranks: Sequence[RankSeen]) -> list[Other]:
 
 
 def _crashed(ranks: Sequence[RankSeen]) -> Held | None:
-    """Who parted where a rank crashed in an operation, as its stack says, and others were in another: those that are
-    where no rank has called one before, or else those that crashed. Of what they called before, no word may be left."""
+    """Return the ranks that diverged if a rank crashed in one operation while others were in another; else ``None``.
+
+    Those are the ranks at a line where no rank has called an operation before, or else the ranks that crashed. The
+    records of earlier calls may be missing.
+    """
     last = {n: wait for n, seen in enumerate(ranks) if (wait := _last(seen)) is not None and wait.site is not None}
     if len({wait.site for wait in last.values()}) < 2:
         return None
@@ -290,7 +300,7 @@ def _crashed(ranks: Sequence[RankSeen]) -> Held | None:
     rest = tuple((ranks[n], wait) for n, wait in last.items() if n not in odd)
     if not odd or not rest:
         return None
-    step = max((seen.step for seen in ranks if seen.step is not None), default=None)  # the last word may be an old one
+    step = max((seen.step for seen in ranks if seen.step is not None), default=None)  # a rank's last report may be old
     crash = {n: ", and crashed there" if ranks[n].error.startswith(CRASHED) else "" for n in odd}
     return Held(
         tuple(sorted(rest, key=lambda pair: pair[1].began)),
@@ -299,7 +309,7 @@ def _crashed(ranks: Sequence[RankSeen]) -> Held | None:
 
 
 def _last(seen: RankSeen) -> RankWait | None:
-    """The operation that a rank did not come out of, where its line is known, or that it called last."""
+    """Return the operation that a rank did not return from, if its line is known, or else its last one."""
     stays = next((wait for wait in reversed(seen.waits) if wait.ended != "returned" and wait.site is not None), None)
     if stays is not None or not seen.collectives:
         return stays
@@ -324,7 +334,7 @@ def _place(one: Collective) -> tuple[str, Site | None]:
 
 
 def _alike(one: Collective) -> tuple[str, str]:
-    """What all ranks have to call under one number."""
+    """Return the properties of an operation that have to be equal on all ranks under one number."""
     return one.op, "" if one.op.startswith(_UNEVEN) else one.inputs
 
 
@@ -333,8 +343,7 @@ def _with_inputs(one: Collective) -> str:
 
 
 def last_in_common(found: Held) -> Collective | None:
-    """The last operation, of the group that is waited in, that the first of those waited for called as the others did
-    who wait."""
+    """Return the last operation before the hang that the first absent rank called like the waiting ranks."""
     if not found.others or found.wait.number is None:
         return None
     usual = {one.number: one for one in found.waiting[0][0].collectives if one.group == found.wait.group}
@@ -351,7 +360,7 @@ def _called(own: Collective, usual: Collective) -> str:
 
 
 def _counted(other: Other, usual: RankSeen) -> Other:
-    """With how many backward calls it has made, where others have made more or fewer."""
+    """Add the number of backward calls to the description if it differs from that of `usual`."""
     mine, theirs = other.seen.backwards, usual.backwards
     if mine == theirs:
         return other
@@ -359,35 +368,35 @@ def _counted(other: Other, usual: RankSeen) -> Other:
 
 
 def _of(seen: RankSeen, group: str) -> Collective | None:
-    """The last that a rank called in a group."""
+    """Return the last operation that a rank called in a group."""
     return next((one for one in reversed(seen.collectives) if one.group == group), None)
 
 
 def _behind(seen: RankSeen, wait: RankWait) -> bool:
-    """Whether a rank has not come to where another waits, as numbers say it."""
+    """Return whether a rank has not called the operation that another waits in, judged by their numbers."""
     if wait.number is None:
         return False
     last = _of(seen, wait.group)
-    if last is None:  # not of the group, where it knows of others; all are of the first
+    if last is None:  # not in the group if it has called others; every rank is in the first group
         return not seen.collectives or wait.group.startswith("0 ")
     return last.number < wait.number
 
 
 def _met(seen: RankSeen, wait: RankWait, ranks: Sequence[RankSeen]) -> bool:
-    """Whether a wait was over though nobody saw its end: all came, and the rank went on to the next operation."""
+    """Return whether a wait ended unobserved: all ranks arrived, and the rank went on to the next operation."""
     last = _of(seen, wait.group)
     went_on = wait.number is not None and last is not None and last.number > wait.number
     return went_on and not any(_behind(one, wait) for one in ranks if one is not seen)
 
 
 def _late(seen: RankSeen, wait: RankWait) -> bool:
-    """Whether a rank came to where another waits long after it."""
+    """Return whether a rank called the operation long after another began to wait in it."""
     last = _of(seen, wait.group)
-    return last is not None and last.number == wait.number and last.began > wait.began + _LATE
+    return last is not None and last.number == wait.number and last.began > wait.began + _LATE_AFTER_S
 
 
 def _instead(seen: RankSeen, wait: RankWait, live: bool) -> str:
-    """What a rank that is behind does, or did."""
+    """Describe what a rank does, or did, instead of joining the operation that `wait` waits in."""
     last = _of(seen, wait.group)
     if last is not None and wait.number is not None and last.number >= wait.number:
         before = _where(seen, wait, live)
@@ -401,14 +410,14 @@ def _instead(seen: RankSeen, wait: RankWait, live: bool) -> str:
 
 
 def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
-    """What a rank does, or where it was while the other waited."""
+    """Describe the activity of a rank: another wait, an exception, its end, or its last known line."""
     own = next((one for one in reversed(seen.waits) if one.ended != "returned" and not _alike_place(one, wait)), None)
     if own is not None:
         return f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}"
     error = seen.error.strip().partition("\n")[0]
     if error and not _of_collective(error):
         return f"raised {error}{_at(seen.raised)}"
-    # A trail has no more to say while a process stays on one line: what counts is when it said its last word.
+    # The trail does not grow while a process stays on one line: the time of its last report counts.
     ended_before = not seen.said or seen.said < wait.began + wait.seconds / 2
     was_seen = any(at >= wait.began for at, _ in seen.trail)
     if seen.over and not error and not seen.signal and ended_before and not was_seen:
@@ -419,14 +428,14 @@ def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
         return f"was{place}" if place else ""
     if is_there(seen.pid, seen.machine) is False:
         return f"is gone; last seen{place}" if place else "is gone"
-    if seen.said and time.time() - seen.said > _SILENT:
+    if seen.said and time.time() - seen.said > _SILENT_AFTER_S:
         return f"has not answered for {time.time() - seen.said:.0f} s; last seen{place}"
     doing = "is" if seen.busy is None else "computes" if seen.busy >= _BUSY else "stands still"
     return f"{doing}{place}" if place else ""
 
 
 def _alike_place(one: RankWait, other: RankWait) -> bool:
-    """One line may call operations of several groups."""
+    """Return whether two waits are at the same line and in the same group, as far as the groups are known."""
     return one.site == other.site and (one.group == other.group or not one.group or not other.group)
 
 
@@ -435,7 +444,7 @@ def _of_collective(error: str) -> bool:
 
 
 def _where(seen: RankSeen, wait: RankWait, live: bool) -> Site | None:
-    """Where a rank was while another waited: in another operation, where it raised, or where it was seen last."""
+    """Return the line of a rank while another waited: of another wait, of its exception, or the last observed one."""
     for own in seen.waits:
         if (
             not _alike_place(own, wait)
@@ -451,7 +460,7 @@ def _where(seen: RankSeen, wait: RankWait, live: bool) -> Site | None:
 
 
 def _elsewhere(seen: RankSeen, wait: RankWait, live: bool) -> Other:
-    """One that is not where a rank waits, as far as places in the script can tell."""
+    """Return the description of a rank that is not at the line where another waits."""
     for own in seen.waits:
         if own.began + own.seconds > wait.began and own.site != wait.site:
             return Other(seen, f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}", own.site)

@@ -31,13 +31,15 @@ class Coverage:
 
     @property
     def unseen(self) -> Sequence[Unseen]:
-        """What backprobe did not observe, with counts; rules that failed are among it once the findings are known."""
+        """The work that backprobe did not observe, with counts; includes failed rules once the findings are known."""
         return self._trace.facts.unseen
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Why "no findings" is not conclusive: recording stopped, work was not observed, or a process failed. Empty if
-        coverage was complete."""
+        """The reasons why "no findings" is not conclusive; empty if coverage was complete.
+
+        Recording stopped, work was not observed, or a process failed.
+        """
         found = gaps(self.observed, self._after_rules(), self._trace.processes)
         return (*found, *elsewhere(self._trace.facts, self._trace.info.get("pid"), found))
 
@@ -133,7 +135,7 @@ def is_there(pid: int, machine: str) -> bool | None:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
+    except OSError:  # another user's process
         return True
     except OverflowError:  # no process has such a number
         return False

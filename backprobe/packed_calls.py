@@ -1,4 +1,4 @@
-"""What one backward call saw, as flat lists, turned into ``NodeRun`` records when somebody reads them. No torch.
+"""The nodes of a backward call as flat lists, converted to ``NodeRun`` records on access. Needs no torch.
 
 A training loop builds the same graph thousands of times. Its nodes, with module, line and edges, are a ``Layout``;
 which gradients were measured, and their shapes, a ``Signature``: both are shared by the calls that they fit, so that a

@@ -24,7 +24,7 @@ _WORDS = (
     "pad eos bos unk mask sep cls special image start end stop first last max min num new total per n of sort metric "
     "log group primary foreign dict state feature label target input output text data column batch kv q v prefix",
 )
-_ANYWHERE, _LAST, _PLAIN = (frozenset(words.split()) for words in _WORDS)
+_WORDS_ANYWHERE, _LAST_WORDS, _PLAIN_WORDS = (frozenset(words.split()) for words in _WORDS)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 #: Values that are switches, not secrets.
 _SWITCHES = frozenset({"", "true", "false", "none", "null", "yes", "no", "on", "off", "0", "1"})
@@ -58,9 +58,9 @@ def is_secret(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
     if not words:
         return False
-    if _ANYWHERE.intersection(words) or "".join(words[-2:]) in ("apikey", "accesskey", "secretkey", "privatekey"):
+    if _WORDS_ANYWHERE.intersection(words) or "".join(words[-2:]) in ("apikey", "accesskey", "secretkey", "privatekey"):
         return True
-    return words[-1] in _LAST and not _PLAIN.intersection(words[:-1])
+    return words[-1] in _LAST_WORDS and not _PLAIN_WORDS.intersection(words[:-1])
 
 
 def masked(text: str) -> str:

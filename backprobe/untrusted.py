@@ -1,12 +1,12 @@
 """Reads files and compressed data that a stranger may have made, or that are damaged: never more than a bound.
 
-Note [Reading what a stranger has made]: a run may come from anybody, and from a disk that failed. Reading one ends
-    with what it says or with one line that says it is damaged; it neither waits for ever nor takes memory without
-    bound. So nothing but a regular file is opened (a pipe in the place of a file waits for a writer, a device has no
-    end); compressed data is unpacked up to a bound, whatever its size (``store/codec.py``); only plain tables are
-    queried, with bounds on rows, values and work (``store/opening.py``); values have the types that records declare
-    (``store/codec.py``) and refer to what is there, without cycles (``store/columns.py``). What is wrong all the same
-    is said where a command reads a run (``commands/reading.py``).
+Note [Reading what a stranger has made]: a run may come from an untrusted person or a failing disk. Reading it yields
+    its contents or one line that says that it is damaged; it neither waits for ever nor takes memory without bound. So
+    only regular files are opened (a pipe in the place of a file waits for a writer, a device has no end); compressed
+    data is unpacked up to a bound, whatever its size (``store/codec.py``); only plain tables are queried, with bounds
+    on rows, values and work (``store/opening.py``); values have the types that records declare (``store/codec.py``) and
+    refer to existing records, without cycles (``store/columns.py``). Remaining errors are reported by the command that
+    reads the run (``commands/reading.py``).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from backprobe.collective_desync import Held, held, last_in_common, listed, said, slipped, told
+from backprobe.collective_desync import Held, describe_others, held, last_in_common, listed, said, slipped
 from backprobe.records import Collective, Facts, RankSeen, RankWait, Site
 from backprobe.traces import Trace
 
@@ -50,7 +50,7 @@ def test_who_has_not_come_is_waited_for() -> None:
     assert found is not None
     assert [seen.rank for seen, _ in found.waiting] == [0, 2]
     assert [(one.seen.rank, one.site) for one in found.others] == [(1, OTHER)]
-    assert told(found) == [
+    assert describe_others(found) == [
         "rank 1 did not call it (its last there is number 7, all_reduce): it was at train.py:20: time.sleep(9)"
     ]
 
@@ -70,16 +70,17 @@ def test_what_an_absent_rank_does_while_the_run_goes_on(busy: float | None, doin
 def test_one_that_is_gone_raised_ended_or_is_silent() -> None:
     there = {"machine": platform.node(), "collectives": (called(7),)}
     gone = RankSeen(1, 2**22 - 1, (), ((90.0, OTHER),), over=False, **there)
-    (text,) = told(held([waits(0, 8), gone], live=True))
+    (text,) = describe_others(held([waits(0, 8), gone], live=True))
     assert text.endswith("it is gone; last seen at train.py:20: time.sleep(9)")
     silent = RankSeen(1, os.getpid(), (), ((90.0, OTHER),), over=False, said=time.time() - 60, **there)
-    assert "it has not answered for 60 s; last seen at train.py:20" in told(held([waits(0, 8), silent], live=True))[0]
+    (text,) = describe_others(held([waits(0, 8), silent], live=True))
+    assert "it has not answered for 60 s; last seen at train.py:20" in text
     raised = RankSeen(1, 5, (), ((90.0, OTHER),), error="ValueError: no", raised=END, **there)
-    (text,) = told(held([waits(0, 8), raised]))
+    (text,) = describe_others(held([waits(0, 8), raised]))
     assert text.endswith("it raised ValueError: no at c.py:3")
     assert held([waits(0, 8), raised]).others[0].site == END
     ended = RankSeen(1, 5, (), ((90.0, OTHER),), **there)
-    assert told(held([waits(0, 8), ended]))[0].endswith("it had come to its end")
+    assert describe_others(held([waits(0, 8), ended]))[0].endswith("it had come to its end")
 
 
 def test_one_that_stayed_on_a_line_and_ended_after_the_others_gave_up() -> None:
@@ -88,9 +89,9 @@ def test_one_that_stayed_on_a_line_and_ended_after_the_others_gave_up() -> None:
     slept = RankSeen(1, 5, (), ((90.0, OTHER),), said=140.0, **there)  # the wait is from 108 to 138
     found = held([waits(0, 8, ended="raised"), slept])
     assert found is not None and found.others[0].site == OTHER
-    assert told(found)[0].endswith("it was at train.py:20: time.sleep(9)")
+    assert describe_others(found)[0].endswith("it was at train.py:20: time.sleep(9)")
     ended = RankSeen(1, 5, (), ((90.0, OTHER),), said=109.0, **there)
-    assert told(held([waits(0, 8, ended="raised"), ended]))[0].endswith("it had come to its end")
+    assert describe_others(held([waits(0, 8, ended="raised"), ended]))[0].endswith("it had come to its end")
 
 
 def test_the_last_operation_in_common() -> None:
@@ -105,12 +106,13 @@ def test_the_last_operation_in_common() -> None:
 def test_one_that_came_late() -> None:
     late = RankSeen(1, 101, (), ((90.0, OTHER),), collectives=(called(8, began=150.0, over=False),))
     words = ["rank 1 came to it 42 s later: it was at train.py:20: time.sleep(9)"]
-    assert told(held([waits(0, 8, ended="raised"), late])) == words
+    assert describe_others(held([waits(0, 8, ended="raised"), late])) == words
     # It failed then, too, for the others were gone.
     failed = RankWait("a collective operation", WAIT, 150.0, 0.0, "raised")
     both = dataclasses.replace(late, waits=(failed,), error="RuntimeError: Connection closed by peer", raised=WAIT)
     found = held([waits(0, 8, ended="raised"), both])
-    assert ([seen.rank for seen, _ in found.waiting], told(found), found.others[0].site) == ([0], words, OTHER)
+    assert [seen.rank for seen, _ in found.waiting] == [0]
+    assert (describe_others(found), found.others[0].site) == (words, OTHER)
 
 
 def test_operations_that_part_under_one_number() -> None:
@@ -118,7 +120,7 @@ def test_operations_that_part_under_one_number() -> None:
     odd = waits(1, 7, called(6), site=OTHER, op="barrier", backwards=6)
     found = held([waits(0, 8, *usual, backwards=7), odd, waits(2, 8, *usual, backwards=7)])
     assert [seen.rank for seen, _ in found.waiting] == [0, 2]
-    assert told(found) == [
+    assert describe_others(found) == [
         "rank 1 called barrier of float[3] at train.py:20 as number 7 of the default group, where others called "
         "all_reduce of float[3] at train.py:10; it has made 6 backward calls, rank 0 7"
     ]
@@ -141,7 +143,7 @@ def test_inputs_that_may_differ_are_no_parting() -> None:
     late = RankSeen(2, 102, (), ((109.0, OTHER),), over=False, collectives=(called(7, "alltoall", "float[9]"),))
     found = held([*ranks, late])
     assert found is not None
-    assert [one.seen.rank for one in found.others] == [2] and "did not call it" in told(found)[0]
+    assert [one.seen.rank for one in found.others] == [2] and "did not call it" in describe_others(found)[0]
 
 
 @pytest.mark.parametrize("site", [OTHER, WAIT])  # one function may serve both
@@ -152,7 +154,7 @@ def test_two_groups_in_another_order(site: Site) -> None:
         1, 101, (wait,), collectives=(called(7), called(1, group="1", over=False, site=site)), error="timeout"
     )
     launcher = RankSeen(None, 102, error="ProcessRaisedException: Process 0 terminated", code=1)
-    assert told(held([here, there, launcher])) == [
+    assert describe_others(held([here, there, launcher])) == [
         "rank 1 did not call it (its last there is number 7, all_reduce): it waited in all_reduce of float[3] (number "
         f"1 of group 1) at train.py:{site.line}"
     ]
@@ -180,7 +182,7 @@ def test_many_ranks_in_a_few_words() -> None:
     late = [RankSeen(r, r, collectives=(called(7),)) for r in range(60, 64)]
     found = held([*(waits(r, 8) for r in range(60)), *late])
     assert listed([seen for seen, _ in found.waiting]) == "ranks 0 to 59"
-    assert told(found) == [
+    assert describe_others(found) == [
         "ranks 60 to 63 did not call it (its last there is number 7, all_reduce): it had come to its end"
     ]
 
@@ -206,7 +208,7 @@ def test_a_rank_that_left_out_what_comes_once_a_step() -> None:
     assert found is not None
     ((rank, step, site),) = [(one.seen.rank, one.step, one.site) for one in found.others]
     assert (rank, step, site) == (1, 3, WAIT)
-    assert told(found)[0].startswith(
+    assert describe_others(found)[0].startswith(
         "rank 1 left out all_reduce of float[3] at train.py:10 in step 3: it called 0 operations there, rank 0 2"
     )
 
@@ -217,7 +219,7 @@ def test_a_rank_that_called_once_more() -> None:
     found = held([first, second])
     assert found is not None
     assert [(one.seen.rank, one.step) for one in found.others] == [(0, 3)]
-    assert "called all_reduce of float[3] at train.py:10 in step 3" in told(found)[0]
+    assert "called all_reduce of float[3] at train.py:10 in step 3" in describe_others(found)[0]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ def test_an_operation_left_out_where_a_crash_took_the_last_word() -> None:
     assert found is not None
     (one,) = found.others
     assert (one.seen.rank, one.step, one.site) == (1, 5, WAIT)
-    (text,) = told(found)
+    (text,) = describe_others(found)
     assert text == "rank 1 left out all_reduce of float[6] at train.py:10 in step 5, which steps before called there"
     assert [f.kind for f in Trace((), Facts(seen=(fell, other))).findings] == ["rank-desync"]
     # What stops in the middle of a step has left nothing out.

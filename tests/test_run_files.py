@@ -22,7 +22,7 @@ from backprobe.errors import BackprobeError
 from backprobe.files import add_to, inside, is_stream, replace_text, replacing
 from backprobe.records import Facts, Finding, FindingSite, KeptBatch, RankSeen, Site, Step
 from backprobe.report.document import document
-from backprobe.store import CODE, CRASH, FILE, SEEN, reader
+from backprobe.store import CODE, CRASH, FILE, PROCESS_DESCRIPTION, reader
 from backprobe.store.batches import file_of, read_batch
 from backprobe.store.crashes import read_crash
 from backprobe.store.job import load_run
@@ -125,7 +125,13 @@ def test_a_link_inside_of_the_run_is_read(tmp_path: Path) -> None:
 def test_a_pipe_in_the_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     part = claim(tmp_path / "run", "rank0")
-    for file in (tmp_path / "run" / JOB, part / SEEN, part / CRASH, part / CODE, tmp_path / "run" / file_of(1)):
+    for file in (
+        tmp_path / "run" / JOB,
+        part / PROCESS_DESCRIPTION,
+        part / CRASH,
+        part / CODE,
+        tmp_path / "run" / file_of(1),
+    ):
         os.mkfifo(file)
     with pytest.raises(BackprobeError, match="neither a file nor a folder"):
         read_job(tmp_path / "run")

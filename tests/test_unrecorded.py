@@ -195,7 +195,7 @@ def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_pat
         sizes.as_many()
         sizes.over()
     assert len(sizes.sizes) == 10 and len(sizes.bounds) <= 2 * node_count_history.MIN_REMEMBERED_CALLS
-    monkeypatch.setattr(new_lines, "MOST", 30)
+    monkeypatch.setattr(new_lines, "MAX_CODE_OBJECTS", 30)
     frames = Frames((str(tmp_path),))
     runs = FirstRuns(frames)
     for i in range(100):

@@ -33,9 +33,9 @@ _norm, _dot, _unseen = torch.linalg.vector_norm, torch.dot, private.unseen
 #: Dtypes that are measured. In others a sum of squares is too inexact.
 _FLOAT, _DOUBLE = torch.float32, torch.float64
 #: Below this norm, squares may underflow in float32.
-_LEAST = 1e-12
+_MIN_NORM = 1e-12
 #: Number of elements from which a dot product is faster than a norm.
-_LARGE = 4096
+_MIN_DOT_ELEMENTS = 4096
 
 
 class ConditionPrefilter:
@@ -119,7 +119,7 @@ def squares(grad: Any, count: int) -> float:
     if (dtype is not _FLOAT and dtype is not _DOUBLE) or (kind is not torch.Tensor and not private.is_plain(grad)):
         return math.inf
     with _unseen():
-        if count > _LARGE and grad.is_contiguous():
+        if count > _MIN_DOT_ELEMENTS and grad.is_contiguous():
             grad = grad.view(-1)
         elif grad.dim() != 1:
             size: float = _norm(grad).item()
@@ -155,7 +155,7 @@ def _of(part: ast.expr) -> Look | None:
         if isinstance(limit, (int, float)) and isinstance(op, (ast.Gt, ast.GtE)):
             if part.left.id == "nonfinite" and limit >= isinstance(op, ast.GtE):
                 return _nonfinite
-            if part.left.id == "norm" and limit > _LEAST:
+            if part.left.id == "norm" and limit > _MIN_NORM:
                 return _above(limit)
     return None
 

@@ -41,7 +41,7 @@ from .stop import Stop
 from .stop_controller import BackwardAborted, StopController
 
 #: Seconds that a dropped handle waits for its thread to end.
-_PATIENCE = 5.0
+_JOIN_TIMEOUT_S = 5.0
 
 
 class _Nested(Passing):
@@ -208,7 +208,7 @@ class _Engine:
             self.pilot.resume, self.pilot.interrupted = CONTINUE, True
         self._wake()
         if threading.current_thread() is not self.thread and not sys.is_finalizing():
-            self.thread.join(_PATIENCE)
+            self.thread.join(_JOIN_TIMEOUT_S)
 
 
 class Debugger(Steering):

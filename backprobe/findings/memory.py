@@ -16,7 +16,7 @@ from .saved_bytes import KEYS, MAX_ROWS, bytes_by, lines_by_bytes, table
 if TYPE_CHECKING:
     from ..traces import Trace
 
-_HELD = {
+_HOLDER_PHRASES = {
     "parameter": "by parameters",
     "buffer": "by buffers",
     "variable": "by your variables",
@@ -69,7 +69,7 @@ def saved_memory(trace: Trace) -> list[Finding]:
 
 
 def _title(total: int, own: list[SavedBytes], held: dict[str, int]) -> str:
-    anyway = ", ".join(f"{size(count)} {_HELD.get(holder, holder)}" for holder, count in held.items())
+    anyway = ", ".join(f"{size(count)} {_HOLDER_PHRASES.get(holder, holder)}" for holder, count in held.items())
     if not own:
         return f"what is kept for backward is held anyway: {anyway}"
     op, most = next(iter(bytes_by(KEYS["op"], own).items()))

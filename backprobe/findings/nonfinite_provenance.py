@@ -56,7 +56,7 @@ def others_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...], main: BadO
             if made is not op
             else not (given or info(op.op).makes_no_nan or info(op.op).passes_on)
         )
-        hidden = _hidden_by_softmax(call, op, at_node) is not None  # of an Inf that is told already
+        hidden = _hidden_by_softmax(call, op, at_node) is not None  # of an Inf that is reported already
         if alone and not hidden and not _given_by(call, op, chain, at_node):
             lines.add(made.site)
             found.append(op)
@@ -109,7 +109,7 @@ def _chain(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[dict
         if op is not None:
             chain[op.seq] = op
         elif node.index != start and not _passed(node):
-            continue  # its result was looked at, and finite
+            continue  # its result was inspected, and finite
         for edge in node.edges:
             if edge is not None and edge[0] not in seen:
                 seen.add(edge[0])

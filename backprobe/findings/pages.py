@@ -32,7 +32,7 @@ def skill() -> str:
 
 
 def kinds() -> list[str]:
-    """Those that have a page."""
+    """Return the finding kinds that have a page."""
     return sorted(file.name[:-3] for file in _folder().iterdir() if re.fullmatch(r"[a-z-]+\.md", file.name))
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..collective_desync import CRASHED, Held, Other, apart, held, last_in_common, listed, name, told, what
+from ..collective_desync import CRASHED, Held, Other, apart, describe_others, held, last_in_common, listed, name, what
 from ..coverage import NOT_HERE, missing, ranks_text
 from ..records import Finding, FindingSite, RankSeen
 from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS, INTERRUPTED
@@ -196,7 +196,8 @@ def desync(trace: Trace) -> list[Finding]:
     how = "until it failed" if wait.ended == "raised" else "to the end of the run"
     waited = f"waited {wait.seconds:.0f} s in {what(wait)}, {how}" if wait.seconds >= 1 else f"failed in {what(wait)}"
     absent = missing(ranks)
-    others = "; ".join(told(found)) or (f"nothing is known of {ranks_text(absent)}, {NOT_HERE}" if absent else "")
+    unknown = f"nothing is known of {ranks_text(absent)}, {NOT_HERE}" if absent else ""
+    others = "; ".join(describe_others(found)) or unknown
     sites = [FindingSite("waiting", wait.site)] if wait.site else []
     sites += [FindingSite("skipping", one.site) for one in found.others[:1] if one.site is not None]
     common = last_in_common(found)

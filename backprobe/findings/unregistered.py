@@ -65,7 +65,7 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
     They were created later, replaced parameters that an optimizer holds, or match no group that is chosen by name. If a
     part of a model as a whole was not given to the optimizer, this is taken as intended.
     """
-    gone = [seen for seen in trace.facts.of(StoppedLearning) if seen.reason in _GONE]
+    gone = [seen for seen in trace.facts.of(StoppedLearning) if seen.reason in _TITLE_AND_ADVICE]
     if gone:
         return [_no_longer(seen) for seen in gone]
     idle = [p for p in trace.parameters if p.reached and p.requires_grad and p.trained is False]
@@ -113,7 +113,7 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
 
 
 #: Title and advice for an optimizer that continues with tensors the loss no longer reaches, by reason.
-_GONE = {
+_TITLE_AND_ADVICE = {
     "replaced": (
         "from step {step} on the loss reaches {names} of another model than before, like it in every name; the "
         "optimizer goes on with those of before, which get no gradient any more",
@@ -136,7 +136,7 @@ def _module_of(parameters: Sequence[str]) -> str:
 
 def _no_longer(seen: StoppedLearning) -> Finding:
     """Report that, from some step on, the model no longer consists of the tensors that the optimizer holds."""
-    title, advice = _GONE[seen.reason]
+    title, advice = _TITLE_AND_ADVICE[seen.reason]
     sites = (("optimizer", seen.site), ("failed", seen.failed))
     return Finding(
         kind="parameter-not-in-optimizer",

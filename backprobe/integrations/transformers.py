@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 
 class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
-    """Watches ``trainer.train()``: says at its end what went wrong in its backward passes, keeps the run, and hands the
-    statistics by layer to ``trainer.log``, when the trainer logs.
+    """Observes ``trainer.train()``, reports what went wrong in its backward passes, and logs statistics by layer.
+
+    The report comes at the end of the training. The run is stored. The statistics go to ``trainer.log`` when the
+    trainer logs.
 
         trainer.add_callback(BackprobeCallback(trainer))
 
-    The Trainer does not tell its callbacks when the training fails. What was found is said when the process ends then,
-    or where ``with BackprobeCallback(trainer) as callback:`` around ``trainer.train()`` does.
+    The Trainer does not notify its callbacks if the training fails. The findings are then reported at the end of the
+    process, or of a ``with BackprobeCallback(trainer) as callback:`` block around ``trainer.train()``.
 
-    :param trainer: whose ``log`` gets the numbers; without it they go to nobody.
+    :param trainer: its ``log`` receives the statistics; without it they are not logged.
     :param options: see ``backprobe.integrations.watching.Options``.
-    :raises BackprobeError: an option is unknown, or is not what it has to be.
+    :raises BackprobeError: an option is unknown or has a wrong value.
     """
 
     def __init__(self, trainer: Trainer | None = None, **options: Unpack[Options]) -> None:

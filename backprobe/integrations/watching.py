@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 
 class Options(TypedDict, total=False):
-    """What a callback may be told, by name. All of it may be left out.
+    """The keyword arguments of the callbacks; all are optional.
 
     :ivar level: ``minimal``, ``nodes`` or ``full``, as of ``backprobe run``.
     :ivar budget: the largest overhead, as a share of the training's own time: ``"5%"``.
     :ivar checks: opt-in checks: ``"functions"``, ``"memory"``, ...
     :ivar layer_stats: measure statistics by layer in every N-th step (10); 0 for never.
     :ivar layers: globs on the names of parameters and modules: their statistics are logged one by one. Of all others
-        the least and the greatest are.
+        only the smallest and the largest are.
     :ivar stop_on: kinds of alarms that end the training: ``"divergence-ahead"``, ``"update-too-large"``.
-    :ivar on_alarm: a function that is told of the finding of each alarm when the optimizer has stepped.
-    :ivar save_batch: keep, with the run, what the model was called with in a step with an alarm or an error.
-    :ivar out: the folder that the run is kept in; by default a new one in ``backprobe-runs``. ``None``: it is not kept.
-    :ivar quiet: say nothing on standard error.
+    :ivar on_alarm: a function that is called with the finding of each alarm after the optimizer's step.
+    :ivar save_batch: store the arguments of the model in a step with an alarm or an error.
+    :ivar out: the folder of the run; by default a new one in ``backprobe-runs``. ``None``: the run is not stored.
+    :ivar quiet: print nothing to standard error.
     """
 
     level: str

@@ -15,12 +15,13 @@ from .values import BadValues
 @record
 @dataclass(frozen=True, slots=True)
 class ModuleCall:
-    """One call of a module. ``call`` counts the calls of this module within one step, from 1.
+    """A call of a module.
 
-    ``parent`` is the index of the enclosing call, -1 for an outermost one. ``outputs`` are the shapes of the returned
-    tensors. ``grad`` is whether gradient mode was on. ``norm`` is the 2-norm of all returned float tensors together, if
-    it was measured. ``seen`` is the step in which line, shapes and norm were recorded: most steps record the order of
-    calls only, and repeat the rest from the last step with the same calls.
+    ``call`` counts the calls of this module within one step, from 1. ``parent`` is the index of the enclosing call, -1
+    for an outermost one. ``outputs`` are the shapes of the returned tensors. ``grad`` is whether gradient mode was on.
+    ``norm`` is the 2-norm of all returned float tensors together, if it was measured. ``seen`` is the step in which
+    line, shapes and norm were recorded: most steps record the order of calls only, and repeat the rest from the last
+    step with the same calls.
     """
 
     index: int
@@ -137,7 +138,7 @@ class FailedAllocation:
 @record
 @dataclass(frozen=True)
 class BackwardCall:
-    """One ``Tensor.backward``, ``autograd.backward`` or ``autograd.grad`` call and the nodes it ran."""
+    """A ``Tensor.backward``, ``autograd.backward`` or ``autograd.grad`` call and the nodes it ran."""
 
     index: int
     step: int

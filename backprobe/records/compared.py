@@ -60,7 +60,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class TapeOp:
-    """One op of torch's own, as its dispatcher ran it.
+    """An ATen op as the dispatcher ran it.
 
     :ivar phase: ``forward``, ``backward`` or ``optimizer``; ``sink`` is no op: a final gradient or weight.
     :ivar module, call: the module call that it belongs to; for a backward op, that of the forward.

@@ -32,7 +32,7 @@ class SavedBytes:
 @record
 @dataclass(frozen=True, slots=True)
 class SavedEntry:
-    """One storage that nodes of a graph hold. Its bytes count once, for the node that saved it first."""
+    """A storage that nodes of a graph hold. Its bytes count once, for the node that saved it first."""
 
     nbytes: int
     #: Torch's name of the node, and the node's name of the tensor (``self``, ``result``, ``ctx.mask``).

@@ -40,7 +40,7 @@ class Node:
 @record
 @dataclass(frozen=True, slots=True)
 class GradStat:
-    """One gradient: ``norm`` is the 2-norm; ``None`` if it was not measured (see ``NodeRun``)."""
+    """Shape, dtype and 2-norm of a gradient; ``norm`` is ``None`` if it was not measured (see ``NodeRun``)."""
 
     shape: tuple[int, ...] | None
     dtype: str | None

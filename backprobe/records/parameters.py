@@ -11,7 +11,7 @@ from .registry import record
 @record
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter over a whole run.
+    """A parameter and its use over a whole run.
 
     ``reached``: backward calls that gave it a gradient; ``alive``: one of these gradients was not exactly zero.
     ``trained``: an optimizer holds it; ``None`` if no optimizer stepped. ``calls``: how often its module was called

@@ -94,7 +94,7 @@ class ReplicaState:
     :ivar settings: the numeric settings of the optimizer's groups, by name.
     :ivar given: checksums of gradients at the end of the last backward call that gave them.
     :ivar touched: lines that read or set ``.grad`` of a parameter since that call.
-    :ivar unsynced: the line of ``no_sync``, if data-parallel training was told not to reduce in the last forward.
+    :ivar unsynced: the line of ``no_sync``, if it turned off the reduction of gradients in the last forward.
     """
 
     step: int
@@ -143,7 +143,7 @@ class Replicas:
 @record
 @dataclass(frozen=True, slots=True)
 class RankSeen:
-    """One process of several.
+    """A process of a multi-process run, as last observed.
 
     :ivar trail: when it was observed at which line, oldest first.
     :ivar over: it ended by itself; a killed process did not.

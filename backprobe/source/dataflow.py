@@ -25,7 +25,7 @@ _WORDS = (
 )
 _SINGULAR = tuple(frozenset(words.split()) for words in _WORDS)
 #: Maximum depth of functions that are followed from one statement, and of statements in all.
-DEPTH, MOST = 3, 200
+MAX_DEPTH, MAX_STATEMENTS = 3, 200
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
@@ -47,7 +47,7 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
     else:
         queue.append((site.file, function, _at(function, site.line), site.line, 0))
     seen: set[ast.AST] = set()
-    while queue and len(seen) < MOST:
+    while queue and len(seen) < MAX_STATEMENTS:
         file, function, nodes, line, depth = queue.popleft()
         for node in (one for start in nodes for one in ast.walk(start)):
             if node in seen:
@@ -62,11 +62,11 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 given = _given(function, node.id, line) or _given(tree_of(file) or function, node.id, line)
                 queue += [(file, function, [value], at, depth) for value, at in given]
-                if not given and depth < DEPTH:
+                if not given and depth < MAX_DEPTH:
                     queue += [(*one, depth + 1) for one in _arguments(function, node.id, file, files)]
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
                 queue += [(file, method, [one], at, depth) for method, one, at in _kept(file, function, node.attr)]
-            if isinstance(node, ast.Call) and depth < DEPTH:
+            if isinstance(node, ast.Call) and depth < MAX_DEPTH:
                 for where, called in called_by(node, file, function, files):
                     returned = [one for one in ast.walk(called) if isinstance(one, ast.Return) and one.value]
                     queue += [(where, called, [one], one.lineno, depth + 1) for one in returned]

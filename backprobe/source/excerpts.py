@@ -18,9 +18,10 @@ from ..records import Site
 from ..records.places import NOT_KEPT, lasting, sites_in
 from .frames import Frames
 
-#: Number of lines before and after a recorded line outside functions; the same inside a function of more than ``LONG``
-#: lines.
-AROUND, AROUND_LONG, LONG = 4, 15, 300
+#: Number of lines before and after a recorded line outside functions.
+CONTEXT_LINES = 4
+#: Number of lines from which a function counts as long, and of lines before and after a recorded line in one.
+MIN_LONG_FUNCTION_LINES, LONG_FUNCTION_CONTEXT_LINES = 300, 15
 #: Maximum number of characters of all files together.
 MAX_CHARACTERS = 1 << 20
 #: Maximum number of code objects that are searched for functions: some scripts make new ones all the time.
@@ -65,9 +66,9 @@ def _excerpt(text: list[str], recorded: Iterable[int], functions: Iterable[tuple
     kept: set[int] = set()
     for line in recorded:
         around = [(last - first, first, last) for first, last in functions if first <= line <= last]
-        size, first, last = min(around, default=(0, line - AROUND, line + AROUND))
-        if size >= LONG:
-            first, last = max(first, line - AROUND_LONG), min(last, line + AROUND_LONG)
+        size, first, last = min(around, default=(0, line - CONTEXT_LINES, line + CONTEXT_LINES))
+        if size >= MIN_LONG_FUNCTION_LINES:
+            first, last = max(first, line - LONG_FUNCTION_CONTEXT_LINES), min(last, line + LONG_FUNCTION_CONTEXT_LINES)
         kept.update(range(first, last + 1))
     last = max((n for n in kept if n <= len(text)), default=0)
     return [line if n in kept else f"{NOT_KEPT}\n" for n, line in enumerate(text[:last], 1)]

@@ -25,7 +25,7 @@ def _adapted(code: Any) -> bytes:
 SHOWS = hasattr(compile("0", "", "eval"), "_co_code_adaptive")
 _UNIT = 2
 #: Maximum number of code objects that are scanned: some scripts make new ones all the time.
-MOST = 20_000
+MAX_CODE_OBJECTS = 20_000
 
 
 class FirstRuns:
@@ -83,7 +83,7 @@ class FirstRuns:
         files = {code.co_filename for code in codes}
         codes += [code for code in code_of_modules(files) if self._is_users(code.co_filename)]
         for code in codes:  # grows as we go
-            if len(self._codes) >= MOST:
+            if len(self._codes) >= MAX_CODE_OBJECTS:
                 break
             self._codes.setdefault(id(code), code)
             codes += [c for c in code.co_consts if isinstance(c, CodeType) and id(c) not in self._codes]

@@ -12,4 +12,4 @@ PRIVATE = 0o700
 FILE = "run.sqlite"
 #: Files of a process of a multi-process run, beside its run (``parts.py``, ``crashes.py``): its description, its exit
 #: code, and its crash report.
-SEEN, CODE, CRASH = "seen.json", "code", "crash"
+PROCESS_DESCRIPTION, CODE, CRASH = "seen.json", "code", "crash"

@@ -20,7 +20,7 @@ from ..untrusted import decompress
 T = TypeVar("T")
 Make = Callable[[Any], Any]
 #: The type that a JSON list becomes, by the origin of the annotation.
-_MANY: dict[Any, Make] = {Sequence: tuple, **{kind: kind for kind in (tuple, list, set, frozenset)}}
+_COLLECTIONS: dict[Any, Make] = {Sequence: tuple, **{kind: kind for kind in (tuple, list, set, frozenset)}}
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 #: The JSON types allowed for each scalar type.
 _ALLOWED: dict[Any, frozenset[type]] = {
@@ -105,8 +105,8 @@ class Decoder:
         if origin is tuple and args[1:] != (Ellipsis,):
             each = [self._maker(a) for a in args]
             return lambda plain: tuple(_apply(one, v) for one, v in zip(each, _listed(plain), strict=True))
-        if origin in _MANY:
-            many, one = _MANY[origin], self._maker(args[0])
+        if origin in _COLLECTIONS:
+            many, one = _COLLECTIONS[origin], self._maker(args[0])
             return lambda plain: many(_apply(one, v) for v in _listed(plain))
         if origin in (dict, Mapping):
             value = self._maker(args[1])

@@ -21,7 +21,7 @@ _OURS = str(Path(__file__).resolve().parents[1])
 #: Files whose functions call collective operations.
 _CALL = re.compile(r"[/\\]torch[/\\]distributed[/\\](?:distributed_c10d|_functional_collectives)\.py$")
 #: Files that define collective operations, and their functions that are only wrappers.
-_COLLECTIVES, _AROUND = re.compile(r"[/\\]torch[/\\]distributed[/\\]"), ("wrapper", "<called under backprobe>")
+_COLLECTIVES, _WRAPPERS = re.compile(r"[/\\]torch[/\\]distributed[/\\]"), ("wrapper", "<called under backprobe>")
 _LIBRARY = re.compile(r"[/\\](?:(?:site|dist)-packages|lib[/\\]python\d+\.\d+)[/\\]|^<frozen ")
 
 
@@ -58,7 +58,7 @@ def _collective(inside: Sequence[tuple[str, ...]]) -> str:
     within = any(_CALL.search(file) for file, *_ in inside)  # the operation itself may run in another thread
     if not inside or not (within or _COLLECTIVES.search(inside[0][0])):
         return ""
-    ops = [function for file, _, function in inside if _COLLECTIVES.search(file) and function not in _AROUND]
+    ops = [function for file, _, function in inside if _COLLECTIVES.search(file) and function not in _WRAPPERS]
     return ops[-1] if ops else ""
 
 

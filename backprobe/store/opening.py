@@ -1,7 +1,7 @@
-"""Opens the file of a run for reading: Note [Reading what a stranger has made].
+"""Opens the file of a run for reading; see Note [Reading what a stranger has made].
 
-Note [Opening a run changes nothing]: the file is opened read-only. If no process has its write-ahead log open, SQLite
-is told that the file does not change: so it creates no file beside it, and needs none in a read-only folder.
+Note [Opening a run changes nothing]: the file is opened read-only. If no process has its write-ahead log open, the
+file is declared immutable to SQLite, which then creates no file beside it, and needs none in a read-only folder.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ..errors import BackprobeError
 from ..files import add_to, inside, replace_text
 from ..records import RankSeen, Unseen
 from ..untrusted import read_bytes, read_text
-from . import CODE, SEEN
+from . import CODE, PROCESS_DESCRIPTION
 from .codec import Decoder, dumps, own_fields, to_plain
 
 #: In a run's folder: its parts; and the common description of its processes, if none of them is the first.
@@ -60,13 +60,13 @@ def write_seen(part: Path, seen: RankSeen, texts: bool = True) -> None:
     """Write the state of a process into its folder, replacing the previous one. `texts`: with source lines."""
     fields = own_fields()
     plain = {"fields": {name: fields[name] for name in _FIELDS}, "seen": to_plain(seen, texts=texts)}
-    replace_text(part / SEEN, dumps(plain))
+    replace_text(part / PROCESS_DESCRIPTION, dumps(plain))
 
 
 def read_seen(part: Path) -> RankSeen | None:
     """Read the last state of a process; ``None`` if there is none, or it is unreadable."""
     try:
-        plain = json.loads(read_text(inside(part, SEEN)))
+        plain = json.loads(read_text(inside(part, PROCESS_DESCRIPTION)))
         seen = Decoder(plain["fields"])(RankSeen, plain["seen"])
     except (BackprobeError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
@@ -118,7 +118,7 @@ def unwatched(folder: Path) -> list[Unseen]:
     count = sum(1 for _ in parts.glob(f"{_UNWATCHED}*"))
     known = part_folders(folder)
     count += sum(1 for part in parts.glob("*/") if part not in known)
-    count += sum(1 for part in known if (part / SEEN).exists() and read_seen(part) is None)
+    count += sum(1 for part in known if (part / PROCESS_DESCRIPTION).exists() and read_seen(part) is None)
     return [Unseen("processes", count, "that the script started could not be watched")] if count else []
 
 

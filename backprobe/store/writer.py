@@ -22,7 +22,7 @@ from ..errors import BackprobeError, StorageError
 from ..files import inside, replacing
 from ..packed_calls import Layout, Packed, PackedNodes, Signature, pack
 from ..records import BackwardCall, BriefSteps, Facts, Finding, KeptBatch, Measured, ModuleCall, Step
-from . import CODE, CRASH, FILE, FORMAT, PRIVATE, SEEN
+from . import CODE, CRASH, FILE, FORMAT, PRIVATE, PROCESS_DESCRIPTION
 from .batches import file_of, is_batch
 from .codec import checksum, dumps, own_fields, squeeze, to_plain
 from .columns import brief_data, layout_plain, signature_plain
@@ -63,7 +63,8 @@ class Writer:
         self._parts: dict[str, int] = {}
         try:
             folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-            if any(one.name not in (SEEN, CODE, CRASH) and not is_batch(one) for one in folder.iterdir()):
+            allowed = (PROCESS_DESCRIPTION, CODE, CRASH)
+            if any(one.name not in allowed and not is_batch(one) for one in folder.iterdir()):
                 raise BackprobeError(f"{folder} is not empty: a run needs a folder of its own")
             os.close(os.open(folder / FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._db = sqlite3.connect(folder / FILE, isolation_level=None, check_same_thread=False)

@@ -13,7 +13,7 @@ from .numbers import Chosen
 from .wandb import WandbOpen
 
 #: Maximum number of values that wait. Seconds between two writes if nothing but losses comes.
-WAITING, _PATIENCE = 1 << 20, 1.0
+WAITING, _WRITE_INTERVAL_S = 1 << 20, 1.0
 
 
 class Outbox:
@@ -87,7 +87,7 @@ class Outbox:
     def _work(self) -> None:
         try:
             while not (self._closing and not self._items):
-                self._wake.wait(_PATIENCE)
+                self._wake.wait(_WRITE_INTERVAL_S)
                 self._wake.clear()
                 self._write()
         except BaseException as error:  # any error of a tracker is reported

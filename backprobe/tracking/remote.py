@@ -29,7 +29,7 @@ from .writers import writer
 #: Header of each message: its length in bytes.
 LENGTH = struct.Struct("<I")
 #: Seconds between checks whether the script's process still exists.
-_PATIENCE = 2.0
+_PROCESS_CHECK_INTERVAL_S = 2.0
 
 
 def main(tracker: str, parent: int, now: bool) -> None:
@@ -111,7 +111,7 @@ def _batches(link: socket.socket, parent: int) -> Iterator[list[tuple[Any, ...]]
     """Yield batches of available messages, until the closing message or the end of the script."""
     held = bytearray()
     while True:
-        if not select.select([link], [], [], _PATIENCE)[0]:
+        if not select.select([link], [], [], _PROCESS_CHECK_INTERVAL_S)[0]:
             if _gone(parent):
                 return
             continue

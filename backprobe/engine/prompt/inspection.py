@@ -94,8 +94,8 @@ def rerun(prompt: Prompt, arg: str) -> None:
 
 @command("Look", "why", "what backprobe makes of an exception, or of values that are not finite")
 def why_(prompt: Prompt, arg: str) -> None:
-    """What backprobe makes of it: after an exception its findings; where a gradient is not finite whether this node
-    made it, and of what."""
+    """Show backprobe's diagnosis: its findings after an exception; for a gradient that is not finite, whether this node
+    made it, and from which values."""
     prompt.say(why.lines(prompt.stop))
 
 

@@ -41,8 +41,8 @@ def frame(prompt: Prompt, arg: str) -> None:
 
 @command("Look", "code [mine | library]", "whose lines are shown: yours, or the library's that called torch")
 def code(prompt: Prompt, arg: str) -> None:
-    """Whose lines l, ll, w, graph and the head of each stop show: yours, or those of the library inside them, the
-    innermost that is not torch's. Without a word: the other ones."""
+    """Choose the lines that l, ll, w, graph and the head of each stop show: yours, or the innermost library's that is
+    not torch. Without an argument: switch."""
     if arg not in ("", "mine", "library"):
         prompt.note(f"code takes 'mine' or 'library', not {arg!r}", "red")
         return
