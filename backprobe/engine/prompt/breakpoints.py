@@ -13,7 +13,7 @@ from .loop import Prompt
 
 @command("Breakpoints", "b(reak) PLACE [if COND]", "stop there; without arguments list them", "b", places=True)
 def break_(prompt: Prompt, arg: str) -> None:
-    """Stop there. Without arguments: list the breakpoints."""
+    """Stop at PLACE. Without arguments: list the breakpoints."""
     if arg:
         _add(prompt, arg, False)
         return
@@ -27,7 +27,7 @@ def break_(prompt: Prompt, arg: str) -> None:
 
 @command("Breakpoints", "tbreak PLACE [if COND]", "the same, once", places=True)
 def tbreak(prompt: Prompt, arg: str) -> None:
-    """Stop there once."""
+    """Stop at PLACE once."""
     _add(prompt, arg, True)
 
 
@@ -42,13 +42,13 @@ def _add(prompt: Prompt, arg: str, temporary: bool) -> None:
 
 @command("Breakpoints", "disable N ...", "keep them, and do not stop there")
 def disable(prompt: Prompt, arg: str) -> None:
-    """Keep breakpoints, and do not stop at them."""
+    """Disable breakpoints without removing them."""
     _each(prompt, arg, Breakpoint.disable)
 
 
 @command("Breakpoints", "enable N ...", "stop there again")
 def enable(prompt: Prompt, arg: str) -> None:
-    """Stop at disabled breakpoints again."""
+    """Enable disabled breakpoints."""
     _each(prompt, arg, Breakpoint.enable)
 
 
@@ -98,8 +98,8 @@ def ignore(prompt: Prompt, arg: str) -> None:
 
 @command("Breakpoints", "commands N", "lines that are run when N stops, up to 'end'; 'silent' shows no head")
 def commands(prompt: Prompt, arg: str) -> None:
-    """The lines that follow, up to 'end', are run when breakpoint N stops. 'silent' among them: without the head line.
-    One that goes on, such as c, ends the stop. No lines: none are run."""
+    """Run the lines that follow, up to 'end', whenever breakpoint N stops. 'silent' among them omits the heading. A
+    command that resumes, such as c, ends the stop. Without lines: run none."""
     for point in _chosen(prompt, arg.split()[:1]):
         lines: list[str] = []
         try:

@@ -10,7 +10,7 @@ from .loop import Prompt
 
 @command("Go on", "n(ext) [N]", "to before the next node (N times)", "n", repeats=True)
 def next_(prompt: Prompt, arg: str) -> None:
-    """To before the next node, N times."""
+    """Continue to before the next node, N times."""
     if arg and not (arg.isdecimal() and int(arg)):
         prompt.note(f"n takes a number of steps, not {arg!r}", "red")
         return
@@ -26,48 +26,48 @@ def next_(prompt: Prompt, arg: str) -> None:
     repeats=True,
 )
 def step(prompt: Prompt, arg: str) -> None:
-    """A half step. Before a node: run it and stop after it (or inside, if it runs a backward of its own). After a node:
-    to before the next."""
+    """Run half a step. Before a node: run it and stop after it (or inside, if it runs a backward of its own). After a
+    node: continue to before the next."""
     prompt.go(step_from(prompt.stop, "into"))
 
 
 @command("Go on", "m(odule)", "to the first node of another module", "m", repeats=True)
 def module(prompt: Prompt, arg: str) -> None:
-    """To the first node of another module."""
+    """Continue to the first node of another module."""
     prompt.go(step_from(prompt.stop, "module"))
 
 
 @command("Go on", "o(ut)", "out of this module, or of the one chosen with u", "o", "r", "return", repeats=True)
 def out(prompt: Prompt, arg: str) -> None:
-    """To the first node outside this module, or outside the one chosen with u."""
+    """Continue to the first node outside this module, or outside the one chosen with u."""
     levels = prompt.levels()
     prompt.go(step_from(prompt.stop, "out", levels[prompt.level] if prompt.level else None))
 
 
 @command("Go on", "unt(il) PLACE", "to the next place that fits, as in b", "unt", places=True)
 def until(prompt: Prompt, arg: str) -> None:
-    """To the next place that fits."""
+    """Continue to the next match of PLACE."""
     prompt.pilot.add(breakpoint_from(arg, {"temporary": True}))
     prompt.go(CONTINUE)
 
 
 @command("Go on", "c(ontinue)", "to the next breakpoint", "c", "cont", repeats=True)
 def continue_(prompt: Prompt, arg: str) -> None:
-    """To the next breakpoint, in this backward or a later one."""
+    """Continue to the next breakpoint, in this backward or a later one."""
     prompt.go(CONTINUE)
 
 
 @command("Go on", "f(inish)", "without any stop to the end of the script", "f")
 def finish(prompt: Prompt, arg: str) -> None:
-    """Go on without any further stop."""
+    """Continue without any further stop."""
     prompt.go(FINISH)
 
 
 @command("Go on", "back [N]", "to the stop before (N stops), where the backward keeps its graph")
 def back(prompt: Prompt, arg: str) -> None:
-    """To the stop before, N stops back; then replace a gradient and go on from there. The backward must keep its graph
-    (retain_graph=True): it begins again and runs up to there, with .grad and random numbers put back, and what you had
-    replaced before replaced again. Your hooks run again."""
+    """Go N stops back, where you can replace a gradient and continue. The backward must keep its graph
+    (retain_graph=True): it begins again and runs up to there, with .grad and random numbers restored, and your earlier
+    replacements applied again. Your hooks run again."""
     if arg and not (arg.isdecimal() and int(arg)):
         prompt.note(f"back takes a number of stops, not {arg!r}", "red")
         return

@@ -18,7 +18,7 @@ before a node, the outgoing ones after it. 'b norm > 10' and 'b nonfinite' stop 
 
 @command("End", "h(elp) [COMMAND]", "this list, or more on one command", "h", "?")
 def help_(prompt: Prompt, arg: str) -> None:
-    """This list, or more on one command."""
+    """Show this list, or details of one command."""
     if not arg:
         wide = max(len(c.usage) for c in COMMANDS.values())
         for title in GROUPS:

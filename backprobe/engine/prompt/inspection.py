@@ -21,19 +21,19 @@ from .loop import Prompt
     "grads",
 )
 def gradients(prompt: Prompt, arg: str) -> None:
-    """The incoming gradients, and the outgoing ones when the node has run. p grads[0] shows values."""
+    """Show the incoming gradients, and the outgoing ones if the node has run. p grads[0] shows values."""
     prompt.say(prompt.stop.gradient_lines())
 
 
 @command("Look", "saved", "the tensors that the node has kept from the forward")
 def saved(prompt: Prompt, arg: str) -> None:
-    """The tensors that the node has kept from the forward. p saved['self'] shows values."""
+    """Show the tensors that the node saved in the forward. p saved['self'] shows values."""
     prompt.say(show.saved(prompt.stop.saved))
 
 
 @command("Look", "graph [N | all]", "the nodes in the order they run: done, here, to come")
 def graph(prompt: Prompt, arg: str) -> None:
-    """N nodes before and after this one (12) in the order they run."""
+    """Show N nodes (12) before and after this one in execution order."""
     if arg and arg != "all" and not arg.isdecimal():
         prompt.note(f"graph takes a number or 'all', not {arg!r}", "red")
         return
@@ -43,13 +43,13 @@ def graph(prompt: Prompt, arg: str) -> None:
 
 @command("Look", "ready", "the nodes whose gradients have all come")
 def ready(prompt: Prompt, arg: str) -> None:
-    """The nodes whose gradients have all come, the next one first."""
+    """Show the nodes that have all their gradients, the next one first."""
     prompt.say([[("  ", ""), (str(info), "")] for info in prompt.stop.ready])
 
 
 @command("Look", "u(p)", "to the module around this one: its parameters and how much of it has run", "u", repeats=True)
 def up(prompt: Prompt, arg: str) -> None:
-    """To the module around: how much of it has run, and its parameters. p module is the module itself."""
+    """Go to the module around this one: how much of it has run, and its parameters. p module is the module itself."""
     levels = prompt.levels()
     if prompt.level + 1 >= len(levels):
         prompt.note("this is the outermost module")
@@ -59,7 +59,7 @@ def up(prompt: Prompt, arg: str) -> None:
 
 @command("Look", "d(own)", "back towards the node's own module", "d", repeats=True)
 def down(prompt: Prompt, arg: str) -> None:
-    """Back towards the node's own module."""
+    """Go back towards the node's own module."""
     prompt.levels()
     if not prompt.level:
         prompt.note("this is the node's own module")
@@ -101,7 +101,7 @@ def why_(prompt: Prompt, arg: str) -> None:
 
 @command("Look", "pdb", "Python's debugger at your line that called backward, or that raised; its c comes back here")
 def pdb_(prompt: Prompt, arg: str) -> None:
-    """Python's debugger at the line that called backward, or that raised. Its c comes back here."""
+    """Open Python's debugger at the line that called backward, or that raised. Its c returns here."""
     error = prompt.stop.error
     frames = prompt.names.frames
     if error is not None and error.__traceback__ is not None:

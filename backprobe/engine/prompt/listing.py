@@ -9,26 +9,26 @@ from .loop import Prompt
 
 @command("Look", "l(ist)", "the lines of the forward that made this node", "l", repeats=True)
 def list_(prompt: Prompt, arg: str) -> None:
-    """The lines of the forward that made this node: yours, or a library's after 'code library' or 'frame N'."""
+    """Show the lines of the forward that created this node: yours, or a library's after 'code library' or 'frame N'."""
     prompt.say(show.source(prompt.stop.backward, prompt.stop.index, prompt.site))
 
 
 @command("Look", "w(here)", "the way from the loss to here", "w", "bt")
 def where(prompt: Prompt, arg: str) -> None:
-    """The way from the loss to here, with modules and lines."""
+    """Show the path from the loss to here, with modules and lines."""
     prompt.say(show.way(prompt.stop.backward, prompt.stop.index, prompt.library))
 
 
 @command("Look", "ll", "the whole function of the forward that made this node")
 def ll(prompt: Prompt, arg: str) -> None:
-    """The whole function of the forward that made this node; see l."""
+    """Show the whole function of the forward that created this node; see l."""
     prompt.say(show.whole_source(prompt.stop.backward, prompt.stop.index, prompt.site))
 
 
 @command("Look", "fr(ame) [N]", "the calls from your line down to the op; N chooses one for l and ll", "fr")
 def frame(prompt: Prompt, arg: str) -> None:
-    """The calls from your line down to the op, those of libraries too. N chooses the one that l and ll show at this
-    stop."""
+    """Show the calls from your line down to the op, those of libraries too. N chooses the one that l and ll show at
+    this stop."""
     stop = prompt.stop
     if arg:
         count = len(stop.node.place.lines)

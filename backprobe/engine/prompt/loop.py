@@ -144,10 +144,10 @@ class Prompt:
         except KeyboardInterrupt:
             self.note("--KeyboardInterrupt--  (q ends the script)")
         except BackprobeError as error:
-            self.note(said(error), "red")
+            self.note(error_text(error), "red")
         except BaseException as error:
             hint = "  (q ends the script)" if isinstance(error, SystemExit) else ""
-            self.note(f"{type(error).__name__}: {said(error)}{hint}", "red")
+            self.note(f"{type(error).__name__}: {error_text(error)}{hint}", "red")
 
     def do(self, line: str) -> None:
         """Run one input line."""
@@ -174,7 +174,7 @@ class Prompt:
             value = self.names.execute(text, self.namespace())
         except (NameError, SyntaxError) as error:
             hint = "" if " " in text else " ('help' lists the commands)"
-            self.note(f"{type(error).__name__}: {said(error)}{hint}", "red")
+            self.note(f"{type(error).__name__}: {error_text(error)}{hint}", "red")
             return
         if value is not None:
             self.note(repr(value))
@@ -280,7 +280,7 @@ def parse(line: str) -> tuple[Command | None, str]:
     return WORDS.get(word), rest.strip()
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the message of an error, even if its ``__str__`` raises."""
     try:
         return str(error)

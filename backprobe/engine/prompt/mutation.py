@@ -14,8 +14,8 @@ from .loop import Prompt
     python=True,
 )
 def replace(prompt: Prompt, arg: str) -> None:
-    """Put another gradient in the place of number K (0): an incoming one before the node, an outgoing one after it.
-    EXPR is a tensor of the same shape and dtype, a number, or a function of the gradient."""
+    """Replace gradient K (0): an incoming one before the node, an outgoing one after it. EXPR is a tensor of the same
+    shape and dtype, a number, or a function of the gradient."""
     first, _, rest = arg.partition(" ")
     index, text = (int(first), rest) if first.isdecimal() and rest.strip() else (0, arg)
     if not text:

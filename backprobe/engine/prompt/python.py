@@ -17,7 +17,8 @@ from .loop import Prompt
     python=True,
 )
 def p(prompt: Prompt, arg: str) -> None:
-    """The value of a Python expression. What is no command is Python too; !STATEMENT where it looks like one."""
+    """Show the value of a Python expression. Input that is no command is Python too; write !STATEMENT if it looks like
+    one."""
     if not arg:
         prompt.note("p shows an expression: p grads[0].shape", "red")
         return
@@ -26,7 +27,7 @@ def p(prompt: Prompt, arg: str) -> None:
 
 @command("Python", "pp EXPR", "the same, laid out", python=True)
 def pp(prompt: Prompt, arg: str) -> None:
-    """The value of a Python expression, laid out over lines where it is long."""
+    """Show the value of a Python expression, formatted over several lines if it is long."""
     if not arg:
         prompt.note("pp shows an expression: pp vars(module)", "red")
         return
@@ -35,7 +36,7 @@ def pp(prompt: Prompt, arg: str) -> None:
 
 @command("Python", "display [EXPR]", "show it at every stop; without it list what is shown", python=True)
 def display(prompt: Prompt, arg: str) -> None:
-    """Show the value of EXPR now and at every stop. Without EXPR: those that are shown."""
+    """Show the value of EXPR now and at every stop. Without EXPR: list the displayed expressions."""
     if arg and arg not in prompt.displayed:
         prompt.displayed.append(arg)
     for text in [arg] if arg else prompt.displayed:
@@ -46,7 +47,7 @@ def display(prompt: Prompt, arg: str) -> None:
 
 @command("Python", "undisplay [EXPR]", "no longer; without it none", python=True)
 def undisplay(prompt: Prompt, arg: str) -> None:
-    """Do not show EXPR any longer; without it none."""
+    """Stop displaying EXPR; without it, all expressions."""
     if arg and arg not in prompt.displayed:
         prompt.note(f"{arg} is not displayed", "red")
     prompt.displayed[:] = [text for text in prompt.displayed if arg and text != arg]
@@ -54,7 +55,7 @@ def undisplay(prompt: Prompt, arg: str) -> None:
 
 @command("Python", "interact", "Python with all these names, over many lines; its end (Ctrl-D) comes back")
 def interact(prompt: Prompt, arg: str) -> None:
-    """A Python session with your variables and those of this stop. Ctrl-D comes back; what was assigned is kept."""
+    """Open a Python session with your variables and those of this stop. Ctrl-D returns; assigned variables are kept."""
     names = prompt.namespace()
     before = dict(names)
     session = code.InteractiveConsole(names, "<prompt>")
