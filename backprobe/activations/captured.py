@@ -93,7 +93,7 @@ class ByMemory:
         return bool(self._by_storage)
 
     def known(self, source: Any) -> Captured | None:
-        """The kept value of this very tensor, if its value is still that one."""
+        """Return the captured value of `source` if its value has not changed since, else ``None``."""
         kept = self._by_source.get(id(source))
         if kept is None or kept.source is None or kept.source() is not source or kept.version != version_of(source):
             return None
@@ -126,7 +126,7 @@ class ByMemory:
                     follow_view(view, kept.record, self._handles)
 
     def end(self) -> list[Captured]:
-        """Forget everything; gives the values that were overwritten unseen."""
+        """Forget all values, and return those that were overwritten unobserved."""
         lost = [kept for some in self._by_storage.values() for kept in some if kept.overwritten]
         self._by_storage.clear()
         self._by_source.clear()

@@ -1,4 +1,4 @@
-"""Which modules are captured, and what the tensors in their outputs are called."""
+"""Selects the modules to capture, and names the tensors in their outputs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _has_forward(module: nn.Module) -> bool:
 
 
 def _above(path: str) -> Iterator[str]:
-    """The names of the modules around the one called `path`."""
+    """Yield the names of the modules around the one called `path`."""
     while path:
         path = path.rpartition(".")[0]
         yield path
@@ -67,7 +67,10 @@ def _too_shallow(levels: dict[str, int], depth: int | None) -> BackprobeError:
 
 
 def named_tensors(value: Any) -> tuple[list[tuple[str, Any]], list[str]]:
-    """The tensors in a nested value, as (suffix, tensor) such as ``("/1/hidden", t)``, and what was not looked into."""
+    """Return the tensors in a nested value, as (suffix, tensor), and descriptions of other objects.
+
+    A suffix is a path such as ``/1/hidden``.
+    """
     found: list[tuple[str, Any]] = []
     odd: list[str] = []
     for suffix, one in leaves(value, spelled=lambda part: f"/{part.field or part.key}"):

@@ -105,7 +105,7 @@ class TensorFiles:
                 out.write(block)
 
     def read(self, key: str) -> Any:
-        """A value that was written."""
+        """Return a value that was written."""
         if self._file is not None:
             raise BackprobeError(f"{self.to} is being written: read the values when the capture is over")
         path = self.to if self.single else self.to / key

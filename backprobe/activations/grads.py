@@ -61,7 +61,7 @@ class GradRecord:
             tensor.grad = self.value
 
     def move(self, tensor: Any) -> None:
-        """Another tensor stands for the value from now on."""
+        """Use `tensor` as the captured value from now on, and set its ``.grad``."""
         self.tensor = references.tensor_ref(tensor)
         if self.value is not None and _alike(tensor, self.value):
             tensor.grad = self.value
@@ -74,7 +74,7 @@ class GradRecord:
 
 
 def autograd_fills(tensor: Any) -> bool:
-    """Whether autograd itself sets ``.grad`` of this tensor."""
+    """Return whether autograd itself sets ``.grad`` of this tensor."""
     return bool(tensor.requires_grad and (tensor.is_leaf or tensor.retains_grad))
 
 
@@ -96,7 +96,10 @@ def _shares(a: Any, b: Any) -> bool:
 
 
 def _arrival(record: GradRecord, number: int) -> Callable[[Any], None]:
-    """A pre-hook. It does not keep the record: a graph that lives on must not keep what was captured."""
+    """Return a pre-hook that adds gradient `number` to the record.
+
+    The hook holds the record weakly: a graph that lives on must not keep captured values alive.
+    """
     ref = weakref.ref(record)
 
     def hook(grads: Any) -> None:
@@ -108,8 +111,10 @@ def _arrival(record: GradRecord, number: int) -> Callable[[Any], None]:
 
 
 def has_node(tensor: Any) -> bool:
-    """Whether a gradient can come to `tensor` itself. A view that was made while gradient mode was off says that it
-    requires grad, and has no node: its base has."""
+    """Return whether `tensor` itself can receive a gradient.
+
+    A view that was created while gradient mode was off reports ``requires_grad`` but has no node: only its base has.
+    """
     if not tensor.requires_grad:
         return False
     return not (tensor.grad_fn is None and tensor._is_view() and tensor._base.requires_grad)
@@ -124,7 +129,7 @@ def watch(tensor: Any, keep: Treatment, handles: list[Any]) -> tuple[GradRecord,
 
 
 def follow_view(view: Any, record: GradRecord, handles: list[Any]) -> None:
-    """`view` was captured, and then its memory was written in place. Call this after the write.
+    """Follow the gradient of a captured view whose memory was then written in place. Call this after the write.
 
     Autograd then routes the gradient past the view's own node, through the node of the write at the view's base. What
     that node hands on for the base, where the view lies in it, is what reached the view's old value by that way.

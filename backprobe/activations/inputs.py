@@ -1,4 +1,4 @@
-"""How a model is called with what the user gave."""
+"""Prepares the inputs of a model, and calls it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..torch_internals.structure import mapped
 
 
 def prepared(model: nn.Module, inputs: Any, preprocess: Callable[..., Any] | None) -> Any:
-    """`inputs` as tensors. What `preprocess` makes goes to the model's device."""
+    """Return `inputs` as tensors. The results of `preprocess` are moved to the model's device."""
     if preprocess is None:
         if isinstance(inputs, str) or (
             isinstance(inputs, (list, tuple)) and inputs and all(isinstance(i, str) for i in inputs)

@@ -164,7 +164,7 @@ class Activations(Mapping[str, Any]):
         return {name: entry.site.text if entry.site else "" for name, entry in self._recorder.lines.items()}
 
     def at(self, place: str) -> list[Any]:
-        """The tensors that ops made at ``model.py:41`` (or ``model.py:41-60``), in order.
+        """Return the results of ops at ``model.py:41`` (or ``model.py:41-60``), in order.
 
         Raises:
             BackprobeError: if ``lines=`` was not asked for, or nothing was made there.
@@ -187,7 +187,9 @@ class Activations(Mapping[str, Any]):
         return Gradients(self)
 
     def edge(self, name: str) -> Any:
-        """The gradient edge of a captured value: a name for it that ``torch.autograd.grad`` and ``backward`` take.
+        """Return the gradient edge of a captured value, for ``torch.autograd.grad`` and ``backward``.
+
+        It is correct even if the tensor was written in place after it was captured.
 
         Right also where the tensor was written in place after it was captured.
 
@@ -201,7 +203,7 @@ class Activations(Mapping[str, Any]):
         return kept.edge
 
     def zero_grad(self) -> None:
-        """Forget the gradients so far: they are summed over backward calls, as ``.grad`` is."""
+        """Reset the captured gradients, which are summed over backward calls like ``.grad``."""
         for record in self._records():
             record.clear()
 
@@ -212,7 +214,7 @@ class Activations(Mapping[str, Any]):
     # -- pictures --
 
     def plot(self, name: str, **options: Any) -> Picture:
-        """A picture of one tensor, or of its gradient: see ``backprobe.activations.plots.plot``."""
+        """Plot a tensor, or its gradient; see ``backprobe.activations.plots.plot``."""
         from .plots import plot
 
         grad = bool(options.get("grad", False))
@@ -220,7 +222,7 @@ class Activations(Mapping[str, Any]):
         return plot(self.grads[name] if grad else self[name], title=title, **options)
 
     def plot_flow(self, **options: Any) -> Picture:
-        """Root mean square of the gradient at each module output: see ``backprobe.activations.plots.plot_flow``."""
+        """Plot the RMS of the gradient at each module output; see ``backprobe.activations.plots.plot_flow``."""
         from .plots import plot_flow
 
         if not len(self.grads):

@@ -97,7 +97,7 @@ def _kind_of(x: Any, grad: bool) -> str:
 
 
 def _sample(x: Any, kind: str, sample: int) -> Any:
-    """The part to draw: 3 dimensions for maps, 2 for a matrix, 1 for a line."""
+    """Return the part to draw: 3 dimensions for maps, 2 for a matrix, 1 for a line."""
     wanted = {"maps": 3, "attention": 3, "heat": 2, "line": 1}[kind]
     if x.dim() < wanted and not (kind == "attention" and x.dim() == 2):
         raise BackprobeError(f"kind={kind!r} needs {wanted} dimensions or more; the shape is {tuple(x.shape)}")
@@ -236,7 +236,7 @@ def _histogram(x: Any, head: str) -> Picture:
 
 
 def plot_flow(grads: Mapping[str, Any], *, title: str = "Gradient flow", limit: int = 60) -> Picture:
-    """Root mean square of each gradient, in execution order, on a logarithmic scale.
+    """Plot the root mean square of each gradient, in execution order, on a logarithmic scale.
 
     A gradient that is zero everywhere, or not finite, has a mark of its own at the left edge: neither has a place on
     the scale. With more than `limit` gradients, evenly spaced ones are drawn.

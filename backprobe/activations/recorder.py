@@ -1,4 +1,4 @@
-"""Hooks on the chosen modules while a capture runs, and what could not be seen."""
+"""Hooks on the chosen modules during a capture, and a list of modules without a captured value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _compiling = modes.compiling
 
 
 class Recorder:
-    """Fills ``entries`` while it is on. One use."""
+    """Captures values while it is active. It can be used once."""
 
     def __init__(self, model: nn.Module, chosen: dict[str, nn.Module], options: Options) -> None:
         self._model, self._chosen, self._options = model, chosen, options
@@ -133,7 +133,7 @@ class Recorder:
         return hook
 
     def _nothing(self, full: str, caller: Any) -> None:
-        """No output: the module gave None, or it raised and ``always_call`` brought us here."""
+        """Record that a module has no output: it returned None, or it raised and its hook has ``always_call``."""
         error = sys.exc_info()[1]
         if error is not None and error.__traceback__ is not None and error.__traceback__.tb_frame is caller:
             self._empty[full] = f"raised {type(error).__name__}"
@@ -225,7 +225,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def _owners(model: nn.Module) -> dict[int, list[tuple[str, nn.Module]]]:
-    """For each parameter, by id, the modules that have it."""
+    """Return for each parameter, by id, the modules that contain it."""
     owners: dict[int, list[tuple[str, nn.Module]]] = {}
     for name, module in model.named_modules():
         for p in module.parameters(recurse=False):

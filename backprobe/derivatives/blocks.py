@@ -39,11 +39,11 @@ class _Side:
         self.each = tensor.numel() // max(1, self.blocks)
 
     def apart(self, g: torch.Tensor) -> torch.Tensor:
-        """[k, *shape] to [k, blocks, elements]."""
+        """Reshape [k, *shape] to [k, blocks, elements]."""
         return g.permute(0, *(d + 1 for d in self._order)).reshape(len(g), self.blocks, self.each)
 
     def together(self, c: torch.Tensor) -> torch.Tensor:
-        """[k, blocks, elements] to [k, *shape], in the tensor's dtype and place."""
+        """Reshape [k, blocks, elements] to [k, *shape], in the tensor's dtype and on its device."""
         c = c.reshape(len(c), *(self.tensor.shape[d] for d in self._order))
         back = sorted(range(len(self._order)), key=self._order.__getitem__)
         return c.permute(0, *(d + 1 for d in back)).to(self.tensor)
@@ -75,7 +75,7 @@ class _Job:
         self.flat = Flat(self.products)
 
     def pull(self, c: torch.Tensor) -> torch.Tensor:
-        """VJPs of [k, y blocks, elements]: [k, x blocks, elements]."""
+        """Return the VJPs [k, x blocks, elements] of cotangents [k, y blocks, elements]."""
         return self.x.apart(self.products.vjp.batch([self.y.together(c)])[0])
 
     def zeros(self, k: int) -> torch.Tensor:
@@ -133,7 +133,7 @@ def block_norms(
 
 
 def _probes(job: _Job, blocks: int, products: int | None) -> int:
-    """How many probes each block gets, where `blocks` of them cannot share one."""
+    """Return the number of probes for each of `blocks` blocks that cannot share probes."""
     if products is None:
         return max(_MIN_BLOCK_PROBES, DEFAULT_PRODUCTS // blocks)
     if products < blocks:
@@ -146,8 +146,11 @@ def _probes(job: _Job, blocks: int, products: int | None) -> int:
 
 
 def _independent(job: _Job, generator: torch.Generator) -> bool:
-    """Whether no sample of y depends on another one of x: for each bit of the sample's number, cotangents on the
-    samples that have it (or have it not) must give exactly nothing at the others. Some bit tells every pair apart."""
+    """Return whether no sample of y depends on another sample of x.
+
+    For each bit of the sample number, cotangents on the samples that have the bit set (or not set) must give exactly
+    zero at the other samples. Every pair of samples differs in some bit.
+    """
     samples = torch.arange(job.y.blocks)
     sets = [((samples >> bit) & 1) == side for bit in range((job.y.blocks - 1).bit_length()) for side in (0, 1)]
     for start in range(0, len(sets), job.chunk):
@@ -163,7 +166,7 @@ Found = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def _exact(job: _Job, apart: bool, limit: float, progress: Progress) -> Found | None:
-    """Squares [y blocks, x blocks], or [samples] if they are apart."""
+    """Return the squared norms, [y blocks, x blocks], or [samples] if `apart`; ``None`` after `limit` seconds."""
     begin, y = time.perf_counter(), job.y
     total = torch.zeros((y.blocks,) if apart else (y.blocks, job.x.blocks), dtype=torch.float64)
     whole = y.each if apart else y.each * y.blocks
@@ -204,7 +207,7 @@ def _estimate(
 
 
 def _one_by_one(job: _Job, count: int, generator: torch.Generator, progress: Progress) -> Iterator[Moments]:
-    """Samples for each block of y in turn; as many blocks in one batch as go."""
+    """Yield the moments of each block of y, with as many blocks in one batch as fit."""
     at_once = max(1, job.chunk // count)
     for start in range(0, job.y.blocks, at_once):
         blocks = range(start, min(start + at_once, job.y.blocks))

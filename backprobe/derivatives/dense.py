@@ -21,7 +21,7 @@ _CHUNK, _CHUNK_BYTES = 32, 256 << 20
 def jacobian(
     y: Tree, x: Tree, *, max_bytes: int = 2 << 30, chunk: int | None = None, progress: bool | None = None
 ) -> Tree:
-    """The dense Jacobian of `y` with respect to `x`.
+    """Return the dense Jacobian of `y` with respect to `x`.
 
     Rows come from batched VJPs, or columns from batched JVPs where x has less than half the elements of y and the graph
     allows it; one by one where batching fails.
@@ -89,8 +89,10 @@ def _columns(products: Products, y: torch.Tensor, x: Named, chunk: int, progress
 
 
 def units(tensors: Tensors, chunk: int) -> Iterator[tuple[int, Tensors]]:
-    """The unit vectors of all elements of `tensors` in order, `chunk` at a time: position of the first, and for each
-    tensor its part with the batch in front."""
+    """Yield the unit vectors of all elements of `tensors` in order, `chunk` at a time.
+
+    Each item is the position of the first vector, and for each tensor its part, with a batch dimension in front.
+    """
     total = count(tensors)
     for start in range(0, total, chunk):
         size = min(chunk, total - start)
@@ -108,7 +110,7 @@ def units(tensors: Tensors, chunk: int) -> Iterator[tuple[int, Tensors]]:
 
 
 def chunk_of(products: Products, given: int | None = None) -> int:
-    """How many products to do at once: what the user says, else what fits.
+    """Return the number of products in a batch: the given one, or as many as fit.
 
     Raises:
         BackprobeError: if that is no number of products.
@@ -120,7 +122,7 @@ def chunk_of(products: Products, given: int | None = None) -> int:
 
 
 def whole_number(name: str, value: object, least: int) -> int:
-    """`value` as it is. Raises BackprobeError if it is no whole number from `least` on."""
+    """Return `value` unchanged; raise ``BackprobeError`` if it is no integer of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise BackprobeError(f"{name}={value!r}: give a whole number, {least} or more")
     return value

@@ -40,14 +40,16 @@ class Square:
 
 
 def square_of(batch: torch.Tensor) -> float:
-    """Sum of squares, accumulated in float64 (float32 where a device has none)."""
+    """Return the sum of squares, accumulated in float64 (in float32 on devices without float64)."""
     wide = torch.float64 if batch.device.type != "mps" else torch.float32
     return float(torch.linalg.vector_norm(batch, dtype=wide)) ** 2
 
 
 def exact(flat: Flat, chunk: int, right: bool, progress: Progress, seconds: float = float("inf")) -> Square | None:
-    """The sum over all rows (VJPs) or, if `right`, all columns (JVPs). None as soon as it is clear that this would take
-    longer than `seconds`."""
+    """Compute the sum over all rows (VJPs) or, if `right`, over all columns (JVPs).
+
+    Return ``None`` as soon as it is clear that this would take longer than `seconds`.
+    """
     products = flat.products
     side, batches = (products.x, products.jvp) if right else (products.y, products.vjp)
     if right:
@@ -66,14 +68,14 @@ def exact(flat: Flat, chunk: int, right: bool, progress: Progress, seconds: floa
 def hutchinson(
     flat: Flat, count: int, chunk: int, confidence: float, generator: torch.Generator, progress: Progress
 ) -> Square:
-    """The mean over `count` orthogonal probes of y (VJPs only)."""
+    """Estimate from the mean over `count` orthogonal probes of y (VJPs only)."""
     return _deflated(flat, None, count, chunk, confidence, generator, progress)
 
 
 def krylov(
     flat: Flat, budget: int, chunk: int, confidence: float, generator: torch.Generator, progress: Progress
 ) -> Square:
-    """A basis from Golub-Kahan steps, whose part of the norm is then exact, and probes for the rest of it.
+    """Compute the part of the norm in a Golub-Kahan basis exactly, and estimate the rest by probes.
 
     Four steps and eight probes show how steep the spectrum is. If it is flat the remaining products are probes, else
     half of the budget goes into the basis.
@@ -163,8 +165,11 @@ def xnystrace(
 
 
 def _left_out(r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """For a triangular factor: column i holds the unit vector that all columns of r but the i-th are orthogonal to;
-    and that column's own part along it."""
+    """Return, for each column of a triangular factor, the unit vector orthogonal to all other columns.
+
+    Column i of the first result is that vector for column i of `r`; the second result is the component of column i
+    along it.
+    """
     s = torch.linalg.solve_triangular(r, torch.eye(len(r), dtype=r.dtype, device=r.device), upper=True).T
     s = s / torch.linalg.vector_norm(s, dim=0)
     return s, (s * r).sum(0)

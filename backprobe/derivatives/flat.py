@@ -23,11 +23,11 @@ class Flat:
         self.device = self._x[0].device
 
     def rows(self, v: torch.Tensor) -> torch.Tensor:
-        """``v J`` for v of shape [k, m]: [k, n], by VJPs."""
+        """Return ``v J`` ([k, n]) for v of shape [k, m], by VJPs."""
         return self._join(self.products.vjp.batch(self._split(v, self._y)))
 
     def columns(self, u: torch.Tensor) -> torch.Tensor:
-        """``u J^T`` for u of shape [k, n]: [k, m], by JVPs."""
+        """Return ``u J^T`` ([k, m]) for u of shape [k, n], by JVPs."""
         return self._join(self.products.jvp.batch(self._split(u, self._x)))
 
     def _split(self, v: torch.Tensor, like: Tensors) -> Tensors:
@@ -52,7 +52,7 @@ class Frame:
         return q.to(self._flat.device)
 
     def take(self, count: int) -> torch.Tensor:
-        """The next `count` rows (or what is left of m)."""
+        """Return the next `count` rows, or as many as remain of m."""
         if self._rows is None:
             return self._make(count)
         rows = self._rows[self._used : self._used + count]
@@ -61,5 +61,5 @@ class Frame:
 
 
 def generator_of(seed: int | torch.Generator) -> torch.Generator:
-    """A CPU generator of our own for a number; a generator as it is."""
+    """Return a new CPU generator for a number; return a generator unchanged."""
     return seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)

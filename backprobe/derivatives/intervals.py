@@ -34,7 +34,7 @@ class Moments:
         return sum(len(part) for part in self.samples)
 
     def add(self, g: torch.Tensor) -> None:
-        """`g`: [k, blocks, elements of a block]."""
+        """Add samples `g` of shape [k, blocks, elements of a block]."""
         g = g.to(torch.float64) if g.device.type != "mps" else g.float()
         gram = torch.einsum("ibe,jbe->bij", g, g)
         k = len(g)
@@ -46,7 +46,7 @@ class Moments:
             self._pair_count += k * (k - 1)
 
     def estimate(self, confidence: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Mean, and both ends of its interval; [blocks] each. See Note [Intervals of estimates]."""
+        """Return the mean and both ends of its interval, [blocks] each. See Note [Intervals of estimates]."""
         q = torch.cat(self.samples).double()
         k = len(q)
         mean = q.mean(0)
@@ -62,7 +62,7 @@ class Moments:
 def chi_square_interval(
     mean: torch.Tensor, variance: torch.Tensor, confidence: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The interval for the expectation of a scaled chi-square variable that was seen as `mean` with `variance`."""
+    """Return the interval for the expectation of a scaled chi-square variable with this sample mean and variance."""
     sure = ~((mean > 0) & (variance > 0))
     freedom = torch.where(sure, torch.ones_like(mean), 2 * mean.square() / torch.where(sure, 1.0, variance))
     tail = (1 - confidence) / 2
@@ -91,8 +91,10 @@ def chi_square_quantile(p: float, freedom: torch.Tensor) -> torch.Tensor:
 
 
 def student_quantile(p: float, freedom: int) -> float:
-    """The t with ``P(|T| < t) = p`` for Student's distribution, from its finite sums for whole degrees of freedom
-    (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
+    """Return the t with ``P(|T| < t) = p`` for Student's distribution.
+
+    It uses the finite sums for whole degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4).
+    """
     low, high = 0.0, 1e9
     for _ in range(200):
         middle = (low + high) / 2

@@ -35,7 +35,7 @@ class GolubKahan:
 
     @property
     def full(self) -> bool:
-        """No further direction exists on one of the sides."""
+        """Whether one of the sides has no further direction."""
         return len(self.v) >= self._flat.n or bool(len(self.u) > self._flat.m)
 
     def _random(self, size: int, basis: list[torch.Tensor]) -> torch.Tensor:
@@ -43,7 +43,10 @@ class GolubKahan:
         return _orthogonal(raw, basis, float("inf"))[1]
 
     def look(self) -> float:
-        """The length of the part of ``J^T u`` outside of the basis: the next alpha. One VJP, kept for the next step."""
+        """Return the length of the part of ``J^T u`` outside of the basis: the next alpha.
+
+        It takes one VJP, which is kept for the next step.
+        """
         if self._next is None:
             raw = self._flat.rows(self.u[-1][None])[0]
             length, direction = _orthogonal(raw, self.v, float(torch.linalg.vector_norm(raw.double())))
@@ -71,7 +74,7 @@ class GolubKahan:
         self.u.append(direction if length else self._random(self._flat.m, self.u))
 
     def svd(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Left vectors in the basis u [p + 1, p], singular values [p], right vectors in the basis v [p, p]."""
+        """Return left vectors in basis u [p + 1, p], singular values [p], and right vectors in basis v [p, p]."""
         p = len(self.v)
         b = torch.zeros(p + 1, p, dtype=torch.float64)
         b[range(p), range(p)] = torch.tensor(self._alpha, dtype=torch.float64)
@@ -88,8 +91,10 @@ class GolubKahan:
 
 
 def _orthogonal(raw: torch.Tensor, basis: list[torch.Tensor], size: float) -> tuple[float, torch.Tensor]:
-    """Length and direction of the part of `raw` outside of `basis`; length 0 if rounding is all that is left of the
-    `size` it had."""
+    """Return length and direction of the part of `raw` outside of `basis`.
+
+    The length is 0 if only rounding errors are left of the original length `size`.
+    """
     if basis:
         rows = torch.stack(basis)
         for _ in range(2):

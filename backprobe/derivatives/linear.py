@@ -14,7 +14,7 @@ from .products import Products, Tensors
 
 
 def vjp(y: Tree, x: Tree, v: Tree = None, *, unconnected: Literal["error", "zero"] = "error") -> Tree:
-    """``v^T J`` for the Jacobian J of `y` with respect to `x`: one backward pass over the graph that is there.
+    """Return ``v^T J`` for the Jacobian J of `y` with respect to `x`, by one backward pass over the existing graph.
 
     It can be called again and again: the graph stays, ``.grad`` of every tensor and the random state stay as they are.
     Hooks on tensors on the way run, as in ``torch.autograd.grad``; a tensor's hook may change the gradient.
@@ -40,7 +40,7 @@ def vjp(y: Tree, x: Tree, v: Tree = None, *, unconnected: Literal["error", "zero
 
 
 def jvp(y: Tree, x: Tree, u: Tree = None, *, unconnected: Literal["error", "zero"] = "error") -> Tree:
-    """``J u`` for the Jacobian J of `y` with respect to `x`, on the graph that is there.
+    """Return ``J u`` for the Jacobian J of `y` with respect to `x`, on the existing graph.
 
     The VJP is differentiated by its cotangent (twice backward), so the whole way needs a second derivative. For many
     products take :func:`linearize`, which builds the transposed graph once.
@@ -72,27 +72,27 @@ class Linearization:
         self.shape = (count(products.y.tensors), count(products.x.tensors))
 
     def vjp(self, v: Tree = None) -> Tree:
-        """``v^T J`` in the structure of x. Default for `v`: ones."""
+        """Return ``v^T J`` in the structure of x. Default for `v`: ones."""
         y = self._products.y
         given = y.match(v, "v", "y") if v is not None else [torch.ones_like(t) for t in y.tensors]
         with self._guard():
             return self._products.x.rebuild(self._products.vjp.single(given))
 
     def jvp(self, u: Tree = None) -> Tree:
-        """``J u`` in the structure of y. Default for `u`: ones."""
+        """Return ``J u`` in the structure of y. Default for `u`: ones."""
         x = self._products.x
         given = x.match(u, "u", "x") if u is not None else [torch.ones_like(t) for t in x.tensors]
         with self._guard():
             return self._products.y.rebuild(_detached(self._products.jvp.single(given)))
 
     def vjps(self, v: Tree) -> Tree:
-        """Several VJPs at once: every tensor of `v`, and of the result, has one more dimension in front."""
+        """Return a batch of VJPs: every tensor of `v`, and of the result, has one more dimension in front."""
         given = _stacked(self._products.y, v, "v")
         with self._guard():
             return self._products.x.rebuild(self._products.vjp.batch(given))
 
     def jvps(self, u: Tree) -> Tree:
-        """Several JVPs at once: every tensor of `u`, and of the result, has one more dimension in front."""
+        """Return a batch of JVPs: every tensor of `u`, and of the result, has one more dimension in front."""
         given = _stacked(self._products.x, u, "u")
         with self._guard():
             return self._products.y.rebuild(_detached(self._products.jvp.batch(given)))
@@ -105,7 +105,7 @@ class Linearization:
 
 
 def linearize(y: Tree, x: Tree, *, unconnected: Literal["error", "zero"] = "error") -> Linearization:
-    """An object with ``vjp``, ``jvp``, ``vjps`` and ``jvps`` (batched) of `y` with respect to `x`.
+    """Return an object with ``vjp``, ``jvp``, ``vjps`` and ``jvps`` (batched) of `y` with respect to `x`.
 
     It keeps the graph, and from the first JVP on the transposed graph too (about the memory of a backward pass with
     ``create_graph``), until it is let go of. Arguments and errors are those of :func:`vjp` and :func:`jvp`.

@@ -36,14 +36,14 @@ class Named:
         return list(zip(self.names, self.tensors, strict=True))
 
     def rebuild(self, values: Sequence[Any]) -> Tree:
-        """`values`, one for each tensor, in the structure that was given. A mapping comes back as a dict."""
+        """Return `values`, one for each tensor, in the original structure. A mapping becomes a dict."""
         if isinstance(self._tree, torch.Tensor):
             return values[0]
         given = iter(values)
         return mapped(self._tree, lambda tensor: next(given))
 
     def match(self, tree: Tree, role: str, of: str) -> list[torch.Tensor]:
-        """The tensors of `tree`, which must fit this structure tensor by tensor, on the right device and dtype.
+        """Return the tensors of `tree` on the right device and dtype, checked against this structure.
 
         Raises:
             BackprobeError: if the number of tensors, a shape, or the kind of a dtype differs.

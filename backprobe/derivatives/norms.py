@@ -77,7 +77,7 @@ def jacobian_norm(
     chunk: int | None = None,
     progress: bool | None = None,
 ) -> JacobianNorm | BlockNorms:
-    """The Frobenius norm of the Jacobian of `y` with respect to `x`, on the graph that is there.
+    """Return the Frobenius norm of the Jacobian of `y` with respect to `x`, on the existing graph.
 
     It is the square root of the sum of squares of all ``d y_i / d x_j``. Several tensors count as one long vector. The
     graph, ``.grad`` and the global random state stay as they are.
@@ -138,7 +138,7 @@ def jacobian_norm(
 
 
 def matrix(y: Tree, x: Tree, what: str) -> Flat:
-    """The Jacobian of real tensors as a matrix."""
+    """Return the Jacobian of real tensors as a matrix."""
     products = Products(Named(y, "y"), Named(x, "x"))
     refuse_complex(products, what)
     return Flat(products)
@@ -197,7 +197,7 @@ def _estimate(
 
 
 def result(flat: Flat, square: Square, confidence: float, begin: float) -> JacobianNorm:
-    """The norm from its square."""
+    """Return the norm and its interval from their squares."""
     note = square.note
     if not math.isfinite(square.value):
         kinds = {str(t.dtype).removeprefix("torch.") for t in [*flat.products.y.tensors, *flat.products.x.tensors]}

@@ -44,7 +44,7 @@ class _Batches:
         return self._one(cotangents)
 
     def batch(self, cotangents: Tensors) -> Tensors:
-        """Products for cotangents with one more dimension in front."""
+        """Return the products for cotangents with a batch dimension in front."""
         size = len(cotangents[0])
         if size > 1 and self.looped is None:
             try:
@@ -150,7 +150,7 @@ class Products:
         ]
 
     def transposed(self) -> tuple[Tensors, Tensors, list[int]]:
-        """The graph of ``J^T v``: its outputs that depend on v, the cotangents v, and which of x the outputs are for.
+        """Return the graph of ``J^T v``: its outputs that depend on v, the cotangents v, and the outputs' indices in x.
 
         Raises:
             BackprobeError: if the backward pass cannot be differentiated, or its derivative is not J: a hook changes
@@ -180,7 +180,7 @@ class Products:
         return self._transposed
 
     def _hold_to_adjoint(self, gs: Sequence[torch.Tensor | None], v: Tensors) -> None:
-        """``<v, J J^T v>`` must be ``|J^T v|^2``, which holds only if the derivative of the VJP is J."""
+        """Check that ``<v, J J^T v>`` equals ``|J^T v|^2``: otherwise the derivative of the VJP is not J."""
         u = [torch.zeros_like(x) if g is None else g.detach() for g, x in zip(gs, self.x.tensors, strict=True)]
         if not sum(c.numel() for c in v):
             return

@@ -29,7 +29,7 @@ _MAX_NAMES = 5
 
 
 def check(named: Named) -> None:
-    """Every tensor can have a derivative: floating, attached to a graph.
+    """Check that every tensor can have a derivative: floating-point, and attached to a graph.
 
     Raises:
         BackprobeError: naming the tensor and what to change.
@@ -97,7 +97,7 @@ def unreached(y: Named, x: Named, none: list[int]) -> list[int]:
 
 
 def not_connected(y: Named, x: Named, lost: list[int]) -> BackprobeError:
-    """The error for those of x (by position) that y does not depend on."""
+    """Return the error for tensors of x (by position) that y does not depend on."""
     names = ", ".join(x.names[i] for i in lost[:_MAX_NAMES]) + (", ..." if len(lost) > _MAX_NAMES else "")
     many = f" ({len(lost)} of {len(x.names)})" if len(x.names) > 1 else ""
     target = y.names[0] if len(y.names) == 1 else f"any of {', '.join(y.names[:_MAX_NAMES])}"
@@ -111,7 +111,7 @@ def why(y: Named, x: Named, lost: list[int]) -> str:
 
 
 def each_reason(y: Named, x: Named, lost: list[int]) -> Iterator[tuple[int, str]]:
-    """(position, why it is not reached) for those of x; empty where the graph does not tell."""
+    """Yield (position, reason) for unreached tensors of x; the reason is empty if the graph does not show one."""
     reach = Reach(y.tensors)
     for i in lost:
         name, tensor = x.items()[i]
@@ -140,7 +140,7 @@ def _ends(y: Named, name: str) -> str:
 
 
 def _came_from(node: Any, reach: Reach, depth: int = 64) -> bool:
-    """Whether `node`'s own past, a few steps of it, is in `reach`."""
+    """Return whether the nearest ancestors of `node` are in `reach`."""
     for _ in range(depth):
         following = [edge for edge in node.next_functions if edge[0] is not None]
         if any(edge in reach.edges for edge in following):
@@ -159,7 +159,7 @@ def _end(node: Any) -> str:
 
 
 def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeError | None:
-    """torch's error in our words, if we know it."""
+    """Return torch's error in our own words; ``None`` for an unknown error."""
     text = str(error)
     place = f"{what} of {', '.join(y.names[:_MAX_NAMES])} with respect to {', '.join(x.names[:_MAX_NAMES])}"
     if FREED in text or FREED_TENSORS in text:
@@ -193,7 +193,7 @@ def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeErro
 
 
 def no_second_derivative(error: Exception, y: Named, x: Named) -> BackprobeError:
-    """The error for a graph whose backward pass cannot be differentiated, which a JVP needs."""
+    """Return the error for a graph whose backward pass cannot be differentiated, which a JVP needs."""
     text = str(error) or type(error).__name__
     found = NO_DERIVATIVE.search(text)
     what = found[1] if found else text.splitlines()[0]

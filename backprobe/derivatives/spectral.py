@@ -35,8 +35,10 @@ def spectral_norm(
     seed: int | torch.Generator = 0,
     progress: bool | None = None,
 ) -> SpectralNorm:
-    """The `k` largest singular values of the Jacobian of `y` with respect to `x`, by Golub-Kahan bidiagonalization with
-    full reorthogonalization; the first is the spectral norm (the largest gain of any direction).
+    """Return the `k` largest singular values of the Jacobian of `y` with respect to `x`.
+
+    The first is the spectral norm: the largest gain of any direction. The method is Golub-Kahan bidiagonalization with
+    full reorthogonalization.
 
     A step takes one VJP and one JVP, and keeps one vector of y's size and one of x's. It stops when every residual is
     below `tolerance` times the largest singular value. Where one side has at most 32 elements, or the graph has no

@@ -90,8 +90,9 @@ def sensitivity(
     between: bool = False,
     progress: bool | None = None,
 ) -> Sensitivity | SensitivityMatrix:
-    """The Frobenius norm of the Jacobian of `output` with respect to every tensor of `acts`, in `products` backward
-    passes in all, whatever the number of tensors.
+    """Estimate the Frobenius norm of the Jacobian of `output` with respect to every tensor of `acts`.
+
+    It takes `products` backward passes in all, whatever the number of tensors.
 
     One backward pass with a random cotangent at the output gives a sample for each tensor on the way. An output with no
     more than `products` elements (a loss has one) gets exact norms.
@@ -187,7 +188,7 @@ def _sweep(
 
 
 def _cotangents(products: Products, exact: bool, count: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
-    """Batches for the one output: all unit vectors, or rows of a random frame."""
+    """Yield batches of cotangents for the single output: all unit vectors, or rows of a random frame."""
     (y,), chunk = products.y.tensors, chunk_of(products)
     if exact:
         for _, (unit,) in units([y], chunk):

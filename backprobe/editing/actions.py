@@ -55,7 +55,7 @@ class Action:
         return self._on_layout(grad, self._function)
 
     def at(self, place: str) -> _Function:
-        """The function to use at one place; an action with a state of its own gives each place another."""
+        """Return the function to use at one place; a stateful action has a separate state for each place."""
         return self
 
     def _on_layout(self, grad: torch.Tensor, function: _Function) -> torch.Tensor:
@@ -79,7 +79,7 @@ zero = Action("zero", torch.zeros_like, True)
 
 
 def clamp(min: float | None = None, max: float | None = None) -> Action:
-    """Each element limited to ``min`` and ``max``, either of which may be left out. NaN stays NaN.
+    """Limit each element to ``min`` and ``max``, either of which may be omitted. NaN stays NaN.
 
     :raises BackprobeError: if there is no limit, or ``min`` is above ``max``.
     """
@@ -93,7 +93,7 @@ def clamp(min: float | None = None, max: float | None = None) -> Action:
 
 
 def clip_value(limit: float) -> Action:
-    """Each element limited to ``-limit`` and ``limit``, as ``torch.nn.utils.clip_grad_value_`` does.
+    """Limit each element to ``-limit`` and ``limit``, as ``torch.nn.utils.clip_grad_value_`` does.
 
     :raises BackprobeError: if ``limit`` is not positive.
     """
@@ -102,7 +102,7 @@ def clip_value(limit: float) -> Action:
 
 
 def clip_norm(limit: float, p: float = 2.0) -> Action:
-    """Each gradient tensor scaled down so that its p-norm is at most ``limit``; one below stays as it is, bit for bit.
+    """Scale each gradient tensor down to a p-norm of at most ``limit``; smaller ones stay bitwise unchanged.
 
     The norm is of one tensor, not of all together: for the global norm use ``torch.nn.utils.clip_grad_norm_`` after the
     backward. It is taken in double precision. No synchronisation. An infinite or NaN norm makes NaN: put
@@ -121,18 +121,20 @@ def clip_norm(limit: float, p: float = 2.0) -> Action:
 
 
 def scale(factor: Factor) -> Action:
-    """The gradient times ``factor``: a number, or a function of no arguments that is asked at each application."""
+    """Multiply the gradient by ``factor``: a number, or a function without arguments, called at each application."""
     return Action(f"scale({_factor_text(factor)})", lambda grad: grad * _factor(factor), True)
 
 
 def reverse(factor: Factor = 1.0) -> Action:
-    """The gradient times ``-factor``: gradient reversal, as domain-adversarial training uses it (Ganin and Lempitsky,
-    2015). ``factor`` may be a function of no arguments, for a schedule."""
+    """Multiply the gradient by ``-factor``, as in domain-adversarial training (Ganin and Lempitsky, 2015).
+
+    ``factor`` may be a function without arguments, for a schedule.
+    """
     return Action(f"reverse({_factor_text(factor)})", lambda grad: grad * -_factor(factor), True)
 
 
 def replace(value: torch.Tensor | float) -> Action:
-    """``value`` in place of the gradient: a number for each element, or a tensor of its shape, dtype and device."""
+    """Replace the gradient by ``value``: a number for each element, or a tensor of its shape, dtype and device."""
     if isinstance(value, torch.Tensor):
         tensor = value
         # A copy: what the engine is given it may write into, or take as ``.grad``.
@@ -142,7 +144,7 @@ def replace(value: torch.Tensor | float) -> Action:
 
 
 def drop_nonfinite(whole: bool = False) -> Action:
-    """Zeros in place of NaN and Inf.
+    """Replace NaN and Inf by zero.
 
     :param whole: where one element is not finite, zeros in place of the whole tensor: that gradient is skipped. No
         synchronisation either way.
@@ -156,7 +158,7 @@ def drop_nonfinite(whole: bool = False) -> Action:
 
 
 def noise(std: float, seed: int = 0) -> Action:
-    """The gradient plus normal noise of standard deviation ``std``.
+    """Add normal noise of standard deviation ``std`` to the gradient.
 
     Each place has its own generator, seeded from ``seed`` and the place's name: torch's random state is not touched,
     and what one place gets does not depend on the others. Each ``backprobe.edit_gradients`` begins anew.

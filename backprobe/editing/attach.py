@@ -60,7 +60,7 @@ class GradientEdit:
         return ended
 
     def _through_compiled(self, ended: Callable[[], None] | None) -> Callable[[], None]:
-        """A backward call runs compiled code, inside which nothing can be edited: note which edits do nothing in it."""
+        """Note which edits have no effect in a backward call that runs compiled code."""
         before = self._applied()
 
         def over() -> None:
@@ -72,7 +72,7 @@ class GradientEdit:
         return over
 
     def _applied(self) -> Counter[int]:
-        """Applications by the number of the rule."""
+        """Return the number of applications of each rule, by the rule's number."""
         found: Counter[int] = Counter()
         for (number, _, _), count in self._log.counts.items():
             found[number] += count

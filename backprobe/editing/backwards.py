@@ -127,7 +127,7 @@ class CallCounter(TorchFunctionMode):
                 ended()
 
     def enter(self, *_: Any) -> None:
-        """A node that runs Python is about to run (Note [Backwards inside nodes])."""
+        """Activate this mode before a node that runs Python (Note [Backwards inside nodes])."""
         self.__enter__()
 
     def leave(self, *_: Any) -> None:

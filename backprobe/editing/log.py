@@ -115,12 +115,12 @@ class Log:
             self.total += 1
 
     def has(self, rule: int, where: str, name: str) -> bool:
-        """Whether a rule was applied at a place, under this or another name of it."""
+        """Return whether a rule was applied at a place, under this or another name of it."""
         return (rule, where, name) in self.counts or (rule, where, name) in self._also
 
 
 def _measure(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
-    """Norms and the number of changed elements, as tensors of no dimension: nothing waits for the device."""
+    """Return norms and the number of changed elements as tensors of no dimension, without waiting for the device."""
     if modes.hands_off(before) or modes.hands_off(after):
         return None
     try:

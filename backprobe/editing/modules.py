@@ -46,7 +46,7 @@ class Member:
 
 
 def members(model: nn.Module, rules: Sequence[Rule]) -> list[Member]:
-    """The modules that `rules` choose, each once, in the model's order; a path is spelled without wrappers' levels.
+    """Return the modules that `rules` choose, each once, in the model's order, by paths without wrapper levels.
 
     Raises:
         BackprobeError: where a rule fits no module.
@@ -101,7 +101,7 @@ class ModuleHooks:
                 self._handles.append(module.register_forward_hook(after, always_call=True))
 
     def _here(self, member: Member, module: nn.Module) -> bool:
-        """Whether to edit this call: not in a compiled region, and not on a copy that was made of the module."""
+        """Return whether to edit this call: it is not in a compiled region, nor on a copy of the module."""
         return not modes.compiling() and self._active and member.ref() is module
 
     def _output_hook(self, member: Member) -> Any:

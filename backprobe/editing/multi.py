@@ -86,7 +86,7 @@ class MultiHook:
         return autograd_engine.runs_node(tensor.grad_fn) is not False
 
     def over(self, round_: _Round) -> None:
-        """The backward call has ended: what has not come does not come."""
+        """Call the function at the end of the backward call, with the gradients that arrived, unless it was called."""
         with self._lock:
             if round_.fired or self._any or not self._active or all(g is None for g in round_.grads):
                 return

@@ -38,7 +38,7 @@ class _Slot:
 
 
 def _trained(parameter: Any) -> bool:
-    """Whether a gradient can come. A lazy module's parameter takes no hook until it is initialised."""
+    """Return whether the parameter can receive a gradient. A lazy one takes no hook until it is initialised."""
     return parameter is not None and not is_lazy(parameter) and bool(parameter.requires_grad)
 
 
@@ -125,7 +125,7 @@ class ParameterHooks:
             self._drop(key)
 
     def unused(self) -> list[Unused]:
-        """Rules' places where nothing was edited, and why."""
+        """Return the places of rules where no gradient was edited, with the reasons."""
         found: dict[tuple[int, str], Unused] = {}
         of: dict[int, list[_Slot]] = {}
         for slot in self._slots:

@@ -42,7 +42,7 @@ class Rule:
         self._functions: dict[str, Function] = {}
 
     def function(self, place: EditPlace) -> Function:
-        """The action as it is used at `place`: the same one each time, as it may have a state (a generator)."""
+        """Return the function of the action at `place`: always the same, since it may have a state (a generator)."""
         if not isinstance(self.action, Action):
             return self.action
         key = place.name + place.path
@@ -66,8 +66,10 @@ _MAKERS: tuple[tuple[Any, str], ...] = (
 
 
 def rules_of(select: Any, action: Any) -> list[Rule]:
-    """The rules in what was given: a selection and an action, a mapping from selections to actions, or pairs; an action
-    may be a list of actions. In order of listing.
+    """Return the rules given by the arguments of ``edit_gradients``, in order.
+
+    The arguments are a selection and an action, a mapping from selections to actions, or pairs; an action may be a list
+    of actions.
 
     Raises:
         BackprobeError: if it is none of these.
@@ -123,12 +125,12 @@ class Chain:
         return len(self.rules) < before
 
     def also(self, place: EditPlace) -> None:
-        """The same gradient has the name of `place` too."""
+        """Add the name of `place` to the names of this gradient."""
         if place.name != self.place.name and place.name not in self.place.also:
             self.place = dataclasses.replace(self.place, also=(*self.place.also, place.name))
 
     def __call__(self, grad: Any) -> Any:
-        """The edited gradient; ``None`` where there is none, or it stays as it is."""
+        """Return the edited gradient; ``None`` if there is none, or it is unchanged."""
         if grad is None or not self.active:
             return None
         backward = self._calls.number()

@@ -11,7 +11,7 @@ from ..torch_internals.structure import DEPTH, Part, parts
 
 
 def spelled(part: Part) -> str:
-    """``[0]``, ``.key``, ``.field``: keys that are names are written as fields are."""
+    """Format a part of a path: ``[0]``, ``.key``, ``.field``; keys that are identifiers are written like fields."""
     name = part.field or part.key
     return f".{name}" if isinstance(name, str) and name.isidentifier() else f"[{part.key!r}]"
 
@@ -28,7 +28,7 @@ class Swap:
         self._back: list[tuple[Any, Any, Any, Any]] = []
 
     def swapped(self, value: Any, path: str, depth: int = 0) -> Any:
-        """`value` with its tensors exchanged; itself where nothing is."""
+        """Return `value` with its tensors replaced; the same object if none was."""
         if isinstance(value, torch.Tensor):
             return self._change(path, value)
         if depth >= DEPTH:

@@ -114,7 +114,7 @@ class TensorHooks:
             self.dropped += 1
 
     def _tidy(self) -> None:
-        """Forget tensors and graphs that are gone."""
+        """Drop entries of tensors and graphs that no longer exist."""
         if len(self._handles) < self._limit and len(self._spots) < self._limit:
             return
         self._handles = [h for h in self._handles if h.hooks_dict_ref() is not None]

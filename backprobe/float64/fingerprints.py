@@ -43,7 +43,7 @@ def _first_sign() -> float:
 
 
 def _stretch(part: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
-    """The sums of one stretch, or less."""
+    """Return the signed sums of at most one stretch."""
     n = part.numel()
     signed = part * signs[:n]
     if n % GROUPS:
@@ -52,7 +52,7 @@ def _stretch(part: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
 
 
 def sketch(flat: torch.Tensor) -> torch.Tensor:
-    """The ``GROUPS`` signed sums of a vector, in float64: Note [Sketches]."""
+    """Return the ``GROUPS`` signed sums of a vector, in float64: Note [Sketches]."""
     signs = _signs()
     if flat.numel() <= STRETCH:
         return _stretch(flat.double(), signs) * _first_sign()
@@ -73,7 +73,7 @@ def sketch(flat: torch.Tensor) -> torch.Tensor:
 
 
 def plain(tensor: Any) -> bool:
-    """Whether the values of `tensor` can be read: one of torch's own, with memory behind it."""
+    """Return whether the values of `tensor` can be read: it is a plain torch tensor with allocated memory."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
         return False
     if tensor.is_meta or tensor.is_quantized or private.is_wrapped(tensor) or private.in_transform():
@@ -93,7 +93,7 @@ def plain(tensor: Any) -> bool:
 
 
 def values_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The values in logical order, on the CPU. May share memory with `tensor`."""
+    """Return the values in logical order, on the CPU. They may share memory with `tensor`."""
     values = tensor.detach()
     if values.is_conj() or values.is_neg():
         values = values.resolve_conj().resolve_neg()
@@ -101,7 +101,7 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def digest(values: torch.Tensor) -> str:
-    """A hash of the bytes of what ``values_of`` gave, its shape and dtype."""
+    """Return a hash of shape, dtype and bytes of the result of ``values_of``."""
     made = hashlib.blake2b(f"{dtype_name(values.dtype)}{tuple(values.shape)}".encode(), digest_size=12)
     size = values.numel() * values.element_size()
     if size:
@@ -110,7 +110,7 @@ def digest(values: torch.Tensor) -> str:
 
 
 def print_of(values: torch.Tensor, hashed: str | None = None) -> Print:
-    """The fingerprint of what ``values_of`` gave."""
+    """Return the fingerprint of the result of ``values_of``."""
     wide = torch.view_as_real(values) if values.is_complex() else values
     flat = wide.reshape(-1)
     if flat.dtype.is_floating_point and flat.element_size() == 1:

@@ -33,8 +33,10 @@ class Functions:
                 self._taken.setdefault(one.source, set()).add(op.index)
 
     def off(self, one: Applied) -> tuple[float, float] | None:
-        """How far the worst gradient is off, in units of what its type explains (Note [What a dtype explains]), and
-        relative. ``None`` where that cannot be told, or is meant."""
+        """Return the error of the worst gradient: relative to the error that its dtype explains, and to its norm.
+
+        See Note [What a dtype explains]. ``None`` if the error cannot be determined, or is intended.
+        """
         ops = [self._ops[index] for index in one.ops if index in self._ops]
         if len(ops) < len(one.ops) or not any(moves(op.name) for op in ops):
             return None
@@ -70,7 +72,10 @@ class Functions:
         return [one for one in found if one is not None]
 
     def _results(self, one: Applied, ops: Sequence[TapeOp]) -> list[Source] | None:
-        """Which of the values of the forward are its results: those of their shape that others take, else the last."""
+        """Locate the results of the custom function among the values of its forward.
+
+        They are those of the right shape that are used outside of the function, or else the last.
+        """
         inside, found = set(one.ops), []
         shapes = [self._tape.prints[v].shape if v is not None else None for v in one.came]
         made = [
@@ -96,7 +101,7 @@ class Functions:
         came: Sequence[torch.Tensor | None],
         step: float,
     ) -> list[torch.Tensor | None]:
-        """By what it was given. `step`: how far all is moved."""
+        """Compute the gradients from the recorded forward, with all inputs perturbed by `step`."""
         env: dict[Source, torch.Tensor] = {}
         leaves: list[torch.Tensor | None] = []
         with torch.enable_grad():

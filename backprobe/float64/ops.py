@@ -23,7 +23,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in float64; of whole numbers and booleans a copy."""
+    """Return a copy in float64; integers and booleans keep their dtype."""
     return tensor.to(wide(tensor.dtype), copy=True)
 
 
@@ -35,7 +35,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def moves(name: str) -> bool:
-    """Whether an op calculates values, and does not only show or copy some."""
+    """Return whether an op computes new values, instead of returning or copying some."""
     try:
         returns = function(name)._schema.returns
     except Opaque:
@@ -49,7 +49,7 @@ def moves(name: str) -> bool:
 def called_with(
     op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None
 ) -> tuple[Any, list[Any], dict[str, Any]]:
-    """The function that `op` is, and what to call it with: the arguments `tree`.
+    """Return the function of `op` and the arguments for a call, from the recorded arguments `tree`.
 
     :param gave: the dtype of its first output in the run, for ops that get no tensor to tell it by.
     :raises Opaque: it cannot be called.
@@ -106,7 +106,7 @@ def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -
 
 @lru_cache(1000)
 def _declared(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of an op's arguments, and of those that it says it writes to: torch takes long to tell them."""
+    """Return the names of an op's arguments, and of those that its schema says it writes to."""
     arguments = func._schema.arguments
     writes = (a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
     return tuple(a.name for a in arguments), tuple(writes)
@@ -114,7 +114,7 @@ def _declared(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @lru_cache(1000)
 def function(name: str) -> Any:
-    """The op of torch's that has this name, if it calculates with tensors.
+    """Return the torch op of this name, if it computes with tensors.
 
     The name may come from a stranger's run. TorchScript's own functions, ops without a tensor (``aten::manual_seed``)
     and ops that open files (``aten::save``, ``aten::from_file``) are not called.

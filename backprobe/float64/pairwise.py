@@ -60,7 +60,7 @@ class _Side:
             self._ends.setdefault(index, []).append(source)
 
     def made(self, op: TapeOp) -> None:
-        """Note the coarsest dtype on the way to what `op` has given, and written to."""
+        """Record the coarsest dtype that the outputs of `op`, and a tensor that it wrote to, depend on."""
         given = [self.coarse.get(taken.source, step_of(self.tape, taken.value)) for taken in op.inputs]
         made = [(op.index, k) for k in range(len(op.outputs))]
         given += [self.coarse.get(one, 0.0) for one in made] + [step_of(self.tape, value) for value in op.outputs]
@@ -289,8 +289,10 @@ class Both:
                         self.judged.lost.add((op.index, k))
 
     def _leaves(self, op: TapeOp, k: int) -> bool:
-        """Note how far a result of the first run is from float64, and whether no digit is left of what has some there:
-        Note [What a dtype loses]."""
+        """Record the distance of a result of the first run from float64; return whether it lost all digits.
+
+        See Note [What a dtype loses].
+        """
         value, exact, moved = op.outputs[k], self.a.env.get((op.index, k)), self.moved.env.get((op.index, k))
         if value is None or exact is None or moved is None or tuple(exact.shape) != self.a.tape.prints[value].shape:
             return False
@@ -301,7 +303,7 @@ class Both:
         return error >= DIGIT and float(torch.linalg.vector_norm(moved - exact)) < DIGIT * size
 
     def _outside(self, a: TapeOp, slot: int, one: Taken, two: Taken) -> None:
-        """Something from outside that is not the same in both runs, beyond the rounding of its dtype."""
+        """Record an external tensor that differs between the runs by more than the rounding of its dtype."""
         if one.value is None or two.value is None:
             return
         x, y = self.a.tape.prints[one.value], self.b.tape.prints[two.value]
@@ -331,7 +333,7 @@ class Both:
         return gap(x, moved, y, max(self.a.rough.get(source, 0.0), self.b.rough.get(its, 0.0)))
 
     def _suspect(self, side: _Side, op: TapeOp, k: int) -> bool:
-        """Whether what a run had is off by more than a little from what float64 gives from the start."""
+        """Return whether a recorded result deviates from the float64 run by more than ``SUSPECT`` rounding steps."""
         value, exact = op.outputs[k], side.env.get((op.index, k))
         if value is None or exact is None or not exact.dtype.is_floating_point:
             return False
@@ -347,7 +349,7 @@ class Both:
 
 
 def gap(x: torch.Tensor, moved: torch.Tensor, y: torch.Tensor, rough: float = 0.0) -> Gap:
-    """How far `y` is from `x`, where `moved` says how well `x` is known."""
+    """Return the distance of `y` from `x`, and whether it exceeds the uncertainty that `moved` shows."""
     if x.shape != y.shape:
         return Gap(True, None, "shape")
     if not x.numel():
@@ -370,7 +372,7 @@ def gap(x: torch.Tensor, moved: torch.Tensor, y: torch.Tensor, rough: float = 0.
 
 
 def _norms(x: torch.Tensor, y: torch.Tensor, moved: torch.Tensor) -> tuple[float, float, float]:
-    """Of `x`, and of how far each of the others is from it."""
+    """Return the norms of `x`, ``x - y`` and ``x - moved``."""
     norm = torch.linalg.vector_norm
     return float(norm(x)), float(norm(x - y)), float(norm(x - moved))
 

@@ -31,7 +31,7 @@ Recorded = Callable[[Tape, int | None], torch.Tensor | None]
 
 
 def step_of(tape: Tape, value: int | None) -> float:
-    """The relative step of the dtype of a value; 0 of what is no float."""
+    """Return the relative rounding step of the dtype of a value; 0 if it is not floating-point."""
     if value is None:
         return 0.0
     dtype = getattr(torch, tape.prints[value].dtype, torch.float32)
@@ -39,7 +39,7 @@ def step_of(tape: Tape, value: int | None) -> float:
 
 
 def apart(exact: torch.Tensor, seen: Print) -> float:
-    """How far a tensor is from a finite one of which there is the fingerprint."""
+    """Return the distance of a tensor from a finite one that is known by its fingerprint."""
     found = sketch(exact.reshape(-1))
     if seen.sketch:
         found -= torch.frombuffer(array("d", seen.sketch), dtype=torch.float64)
@@ -47,19 +47,21 @@ def apart(exact: torch.Tensor, seen: Print) -> float:
 
 
 class Alone:
-    """Calls ops of a run by themselves. `recorded` gives values as the run had them, widened."""
+    """Calls ops of a run one at a time. `recorded` returns recorded values in float64."""
 
     def __init__(self, recorded: Recorded, draw: torch.Generator) -> None:
         self._recorded, self._draw = recorded, draw
 
     def off(self, tape: Tape, op: TapeOp, k: int) -> float | None:
-        """How far output `k` is off, in units of what its type explains: Note [What a dtype explains]. ``inf`` where it
-        has overflown, ``nan`` where `op` cannot be called again; ``None`` where what it was given was not kept, or it
-        is random."""
+        """Return the error of output `k` relative to the error that its dtype explains: Note [What a dtype explains].
+
+        ``inf`` if the output overflowed, ``nan`` if `op` cannot be called again; ``None`` if an input was not recorded,
+        or `op` is random.
+        """
         return self.look(tape, op, k)[0]
 
     def look(self, tape: Tape, op: TapeOp, k: int, whole: bool = False) -> tuple[float | None, float]:
-        """The same; and how large, by that which is exact, what comes of the rounding of that which it was given.
+        """Return the result of ``off``, and the relative effect of rounding the inputs.
 
         :param whole: measure that too where the steps of partial sums explain all, which gives an upper bound of 1.
         """
@@ -117,8 +119,11 @@ class Alone:
 
 
 def _least(seen: Print) -> float:
-    """Below what a number of this type may be given as zero: of half precision, which has all small ones, the least; of
-    double precision what has no square, since all is measured in it by squares."""
+    """Return the bound below which a value of this dtype may become zero.
+
+    For half precision, whose subnormals are kept, it is the smallest number; for float64 the smallest number with a
+    square, since all errors are measured by squares in float64.
+    """
     kind = torch.finfo(getattr(torch, seen.dtype))
     if seen.dtype == "float64":
         return float(kind.tiny**0.5)
@@ -134,7 +139,7 @@ def _callable(name: str) -> bool:
 
 
 def terms(tape: Tape, op: TapeOp, tensors: list[torch.Tensor]) -> float:
-    """How many terms are summed for one of what `op` gives."""
+    """Return the number of terms that are summed for one element of the result of `op`."""
     func, args, kwargs = called_with(op, op.arguments, tensors, None)
     sizes = [_size(tape.prints[v].shape) for v in op.outputs if v is not None]
     most = max((one.numel() for one in tensors), default=1)
@@ -157,7 +162,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _asked(tape: Tape, op: TapeOp) -> float:
-    """The step that the run has asked products of float32 to have."""
+    """Return the rounding step that the run's precision settings allow for products of float32."""
     if not _multiplies(op):
         return 0.0
     flags: dict[str, Any] = tape.about.get("flags", {})

@@ -101,7 +101,7 @@ def _key(name: str) -> str:
 
 
 def _base(name: str) -> str:
-    """The name of an operator without the namespaces before it and the overload after it."""
+    """Return the name of an operator without its namespaces and its overload."""
     first, *rest = name.removeprefix("aten::").split(".")
     while rest and first in _NAMESPACES:
         first, *rest = rest
@@ -109,7 +109,7 @@ def _base(name: str) -> str:
 
 
 def _squashed(name: str) -> str:
-    """`name` without underscores and capitals, which torch's spellings differ by: ``Log1P``, ``log1p_``."""
+    """Return `name` without underscores and capitals, in which torch's spellings differ: ``Log1P``, ``log1p_``."""
     return name.replace("_", "").lower()
 
 

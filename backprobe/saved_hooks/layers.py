@@ -178,7 +178,7 @@ class Layer(ABC):
         return Cell(held, version)
 
     def _foreign(self) -> bool:
-        """Whether a pair that is not ours ends the chain (Note [Pairs that are not ours])."""
+        """Return whether the chain ends with a pair that is not backprobe's (Note [Pairs that are not ours])."""
         layer: Any = self
         while isinstance(layer, Layer):
             layer = layer._outer

@@ -90,8 +90,7 @@ class Reading:
         return (*made[:limit], *others)
 
     def steps(self, limit: int = POINTS) -> tuple[SavedMoment, ...]:
-        """The moments of the curve at which memory is freed, the `limit` largest of them, in order; before them what is
-        kept when the backward begins."""
+        """Return the `limit` moments that free the most memory, in order, after the state before the backward."""
         left = self.nbytes
         drops = []
         for moment in self.curve:
