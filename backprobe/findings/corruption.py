@@ -1,4 +1,4 @@
-"""Findings for non-finite gradients or weights that no node of the backward produced; ``nonfinite`` uses them."""
+"""Findings for non-finite gradients or weights that no backward node produced. Used by ``nonfinite``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..text import few
 from .rules import sites_of
 
 
-def spoilt_finding(seen: Spoilt) -> Finding:
+def corruption_finding(seen: Spoilt) -> Finding:
     """Build the finding for gradients or weights that became non-finite after a finite backward."""
     names = few(seen.parameters)
     gradient = "gradient" in seen.what

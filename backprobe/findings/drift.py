@@ -142,8 +142,10 @@ def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
 
 
 def _changed_apart(ranks: Sequence[Replicas], seen: Sequence[RankSeen]) -> list[Finding]:
-    """Report plain weights that started equal and got equal gradients from the backward, but whose gradients differ
-    when the optimizer steps: copies on each rank, such as a norm beside sharded weights under tensor parallelism.
+    """Report plain weights whose gradients differ between ranks only when the optimizer steps.
+
+    They started equal and got equal gradients from the backward: they are copies on each rank, such as a norm beside
+    sharded weights under tensor parallelism.
     """
     if not all(one.collectives and one.collectives[-1].number >= one.steps for one in seen if one.rank is not None):
         return []  # each trains for itself

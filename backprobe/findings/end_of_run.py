@@ -45,8 +45,9 @@ def learned(trace: Trace) -> list[Parameter]:
 
 
 def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
-    """Return the parameters that learned before `cut` and that no call of the last steps reached, nested calls (as of a
-    reentrant checkpoint) included.
+    """Return the parameters that learned before `cut` and that no call of the last steps reached.
+
+    Nested calls, as of a reentrant checkpoint, count too.
     """
     steps = [step for step in trace.steps if any(len(call.nodes) for call in step.backwards)][-AT_THE_END:]
     if len(steps) < AT_THE_END or steps[0].index < cut.step:
@@ -57,8 +58,9 @@ def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
 
 
 def given_none(call: BackwardCall, names: Collection[str]) -> dict[str, NodeRun]:
-    """Return those parameters of `names` that got no gradient in `call` because a custom function that received one
-    returned none; each with such a function's node.
+    """Return parameters of `names` whose gradient a custom function left out in `call`, each with the function's node.
+
+    The function received a gradient and returned none.
     """
     if not any(run.node.op == OWN_FUNCTION for run in call.nodes):
         return {}

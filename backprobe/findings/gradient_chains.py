@@ -16,8 +16,10 @@ MAX_NODES, MAX_PARTS = 5000, 8
 
 
 def carriers(call: BackwardCall, first: int, second: int) -> tuple[list[NodeRun], set[int]]:
-    """Return the nodes that produce the state carried between the nodes with sequence numbers `first` and `second`, the
-    latest first; and, if there is a single one, the nodes that all paths pass through. Both empty if unknown.
+    """Return the nodes that produce the state carried from node `first` to node `second`, the latest first.
+
+    `first` and `second` are sequence numbers. If there is a single such node, the second result is the nodes that all
+    paths pass through. Both are empty if unknown.
     """
     into = feeders(call)
     alive = [_alive_at(call, into, seq) for seq in (first, second)]
@@ -77,8 +79,9 @@ def _path(below: dict[int, list[int]], sources: set[int], sinks: set[int], witho
 
 
 def _smallest_cut(below: dict[int, list[int]], sources: set[int], sinks: set[int]) -> list[int]:
-    """Find the smallest vertex cut nearest to `sources` by maximum flow: each node becomes two, joined by an edge of
-    capacity one. Empty if the cut has more than ``MAX_PARTS`` nodes.
+    """Find the smallest vertex cut nearest to `sources` by maximum flow; empty if it has more than ``MAX_PARTS`` nodes.
+
+    Each node becomes two, joined by an edge of capacity one.
     """
     room: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
 

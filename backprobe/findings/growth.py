@@ -49,7 +49,7 @@ OUTGROWN, BEFORE = 1e3, 6
 
 
 def _may_stand_between(name: str) -> bool:
-    """Whether a node of this name may stand between a layer and its weight."""
+    """Return whether a node of this name may be between a layer and its weight."""
     return info(name).reshapes or info(name).casts
 
 

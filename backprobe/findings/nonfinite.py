@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ..ops import info
 from ..records import BackwardCall, BadOp, BadValues, Born, Finding, GradientHook, InferredLine, Inside, Spoilt
 from ..torch_texts import COMPILED
-from .corruption import hooked_finding, spoilt_finding
+from .corruption import corruption_finding, hooked_finding
 from .nonfinite_messages import (
+    backward_finding,
+    forward_finding,
+    graph_finding,
     nan_or_inf,
-    told_backward,
-    told_by_graph,
-    told_forward,
-    told_in_region,
-    told_unseen,
+    region_finding,
+    unobserved_finding,
     with_inferred_line,
 )
 from .nonfinite_provenance import is_half, meant, origin_of, others_of, when_made
@@ -74,7 +74,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
         spoilt = spoilt[len(between) :]
         new = nonfinite(call, born.get(call.index), hooks.get(call.index, ()), inside, lines.get(call.index))
         if new and between and not poisoned and between[-1].step == call.step - 1:
-            found.append(spoilt_finding(between[-1]))
+            found.append(corruption_finding(between[-1]))
             poisoned = True
         if not new:
             bad = any(r.bad for r in call.roots) or call.bad_nodes
@@ -92,7 +92,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
             found += new
         poisoned, last_bad = True, call.step
     last = [one for one in spoilt if one.step == step and not poisoned]
-    return found + [spoilt_finding(one) for one in last[:1]]  # the script ended there
+    return found + [corruption_finding(one) for one in last[:1]]  # the script ended there
 
 
 def _is_scaled(call: BackwardCall) -> bool:
@@ -150,19 +150,19 @@ def nonfinite(
         origin = origin_of(call, root.node, ops)
         seen = _run_again(call, inside, "forward")
         if seen is not None and (origin is None or _not_before(call, origin[0], seen)):
-            return [told_forward(call, _op_of_region(call, seen), True, reached)]
+            return [forward_finding(call, _op_of_region(call, seen), True, reached)]
         region = _region_of(call, origin[0], inside) if origin is not None else None
         if origin is not None and region is not None:
-            return [told_in_region(told_forward(call, *origin, reached), origin[0], region)]
+            return [region_finding(forward_finding(call, *origin, reached), origin[0], region)]
         if origin is not None and (born is None or not (_given_bad(*origin) or _brought(*origin, born))):
-            told = [told_forward(call, *origin, reached)]
+            told = [forward_finding(call, *origin, reached)]
             if origin[1]:
                 several = sorted((origin[0], *others_of(call, root.node, ops, origin[0])), key=when_made)
-                told = [told_forward(call, one, True, reached) for one in several]
+                told = [forward_finding(call, one, True, reached) for one in several]
             return _each_once([*told, *_slopes(call, 0, ops, lines)])
         if born is None:
-            return [told_unseen(call, call.nodes[root.node], root, lines is not None)]
-        found = told_by_graph(call, born, root, lines is not None)
+            return [unobserved_finding(call, call.nodes[root.node], root, lines is not None)]
+        found = graph_finding(call, born, root, lines is not None)
         behind = (
             born.behind if born.how == "leaf" and born.likely is None else None if born.how == "leaf" else born.node
         )
@@ -176,11 +176,11 @@ def nonfinite(
     run = call.nodes[first.node]
     origin = origin_of(call, first.node, ops)
     if origin is not None and origin[0].site != run.site and not _absorbed(call, origin[0]):
-        return [told_forward(call, *origin, f"it reached the gradient of {run.name}", run)]
+        return [forward_finding(call, *origin, f"it reached the gradient of {run.name}", run)]
     region = _run_again(call, inside, "backward") or inside.get((call.index, first.node))
     if region is not None and region.how == "backward":
-        first, run = dataclasses.replace(first, **_kept(region)), call.nodes[region.node]
-    own = told_backward(call, first, run, origin[0] if origin is not None else None, region)
+        first, run = dataclasses.replace(first, **_region_fields(region)), call.nodes[region.node]
+    own = backward_finding(call, first, run, origin[0] if origin is not None else None, region)
     own = with_inferred_line(own, lines.get(first.node) if lines and region is None else None)
     more = [] if region is not None else _slopes(call, 1, ops, lines)
     return _each_once([own, *more])
@@ -191,7 +191,7 @@ def _slopes(
 ) -> list[Finding]:
     """Report non-finite derivatives of finite values, among the bad nodes from number `after` on."""
     return [
-        with_inferred_line(told_backward(call, bad, call.nodes[bad.node], None, None), (lines or {}).get(bad.node))
+        with_inferred_line(backward_finding(call, bad, call.nodes[bad.node], None, None), (lines or {}).get(bad.node))
         for bad in call.bad_nodes[after : after + MAX_BAD_NODES]
         if not bad.inferred and not any(t.bad for t in bad.saved) and origin_of(call, bad.node, ops) is None
     ]
@@ -232,7 +232,7 @@ def _op_of_region(call: BackwardCall, region: Inside) -> BadOp:
     )
 
 
-def _kept(region: Inside) -> dict[str, Any]:
+def _region_fields(region: Inside) -> dict[str, Any]:
     return {
         "node": region.node,
         "values": region.values,
@@ -244,8 +244,7 @@ def _kept(region: Inside) -> dict[str, Any]:
 
 
 def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], Inside]) -> Inside | None:
-    """The compiled region that made the NaN of `op`: it is one itself, or gives NaN for NaN only and took what one
-    made."""
+    """Return the compiled region that produced the NaN of `op`, directly or through operations that pass NaN on."""
     if not op.output.nan or not (info(op.op).makes_no_nan or op.op.startswith(COMPILED)):
         return None
     stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]

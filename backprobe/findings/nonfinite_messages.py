@@ -15,7 +15,9 @@ RECORD_ALL = "backprobe run --budget none SCRIPT records every step, and names t
 INFERRED = "nodes were not looked at in this step; it follows from which parameters got a bad gradient"
 
 
-def told_forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: NodeRun | None = None) -> Finding:
+def forward_finding(
+    call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: NodeRun | None = None
+) -> Finding:
     entered = None
     sure = not (begins and op.guessed)
     # A constant that was put there is data: what counts is where it goes in.
@@ -71,7 +73,7 @@ def _held(op: BadOp) -> str:
     return next((str(t.bad) for t in op.inputs if t.bad), "Inf")
 
 
-def told_backward(
+def backward_finding(
     call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None, region: Inside | None
 ) -> Finding:
     too_large = False
@@ -175,7 +177,7 @@ def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
     )
 
 
-def told_unseen(call: BackwardCall, run: NodeRun, root: Root, inferred: bool = False) -> Finding:
+def unobserved_finding(call: BackwardCall, run: NodeRun, root: Root, inferred: bool = False) -> Finding:
     """Build the finding for a bad loss that no inspected operation produced.
 
     :param inferred: the forward was not recorded.
@@ -212,9 +214,10 @@ MIXED = (
 )
 
 
-def told_of_step_before(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> Finding:
-    """Build the finding for a parameter that was bad when the forward began, after an unrecorded step with a finite
-    loss: that step's backward or update made it bad.
+def earlier_step_finding(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> Finding:
+    """Build the finding for a parameter that an unrecorded step with a finite loss made non-finite.
+
+    It was bad when the forward of the next step began: the backward or the update of the unrecorded step made it so.
     """
     name, step = run.parameter or "a leaf", max(call.step - 1, 0)
     behind = call.nodes[born.behind] if born.behind is not None else None
@@ -241,7 +244,7 @@ def told_of_step_before(call: BackwardCall, born: Born, run: NodeRun, reached: s
     )
 
 
-def told_by_graph(call: BackwardCall, born: Born, root: Root, unrecorded_before: bool = False) -> Finding:
+def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before: bool = False) -> Finding:
     """Build the finding for a bad loss whose origin only the graph's nodes reveal.
 
     :param unrecorded_before: the previous step was not recorded.
@@ -250,7 +253,7 @@ def told_by_graph(call: BackwardCall, born: Born, root: Root, unrecorded_before:
     op = run.node.op or run.name
     reached = f"the loss became {nan_or_inf(root.bad)}"
     if born.how == "leaf" and unrecorded_before:
-        return told_of_step_before(call, born, run, reached)
+        return earlier_step_finding(call, born, run, reached)
     given = next((t for t in born.kept if t.bad), None)
     site, tensor, entered = run.site, f"output of {op}", None
     if born.how == "leaf":
@@ -301,7 +304,7 @@ def told_by_graph(call: BackwardCall, born: Born, root: Root, unrecorded_before:
     )
 
 
-def told_in_region(found: Finding, op: BadOp, region: Inside) -> Finding:
+def region_finding(found: Finding, op: BadOp, region: Inside) -> Finding:
     """Attribute `found`, of `op`, to the line inside the compiled region that may have produced its input."""
     entered = () if op.op.startswith(COMPILED) else sites_of(("entered", op.site))
     return dataclasses.replace(

@@ -64,7 +64,7 @@ def others_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...], main: BadO
 
 
 def made_in(op: BadOp) -> BadOp:
-    """The operation outside the graph that made what `op` took in, or `op` itself."""
+    """Return the operation outside the graph that produced the input of `op`, or else `op` itself."""
     return op.origin if op.origin is not None and not info(op.origin.op).is_fill else op
 
 
@@ -118,7 +118,7 @@ def _chain(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[dict
 
 
 def _passed(node: Node) -> bool:
-    """Whether the result of `node` was not looked at."""
+    """Return whether the result of `node` was not inspected."""
     made_by = info(node.op or "")
     return node.op in _UNSEEN or made_by.is_unlooked_view or made_by.is_bounded or info(node.name).reshapes
 
@@ -149,7 +149,7 @@ def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: _AtNode) -> BadOp
 
 
 def _by_chance(origin: BadOp | None) -> bool:
-    """Whether a few of many values were not finite: of noise, not of a mask."""
+    """Return whether only a few of many values were non-finite, as by chance and not from a mask."""
     if origin is None or info(origin.op).is_fill:
         return False
     return origin.output.count * MASK_RARITY < origin.output.numel

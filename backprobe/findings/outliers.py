@@ -123,8 +123,9 @@ def _backward(one: RankSeen) -> tuple[FindingSite, ...]:
 
 
 def _same(one: Replicas, other: Replicas) -> bool:
-    """Return whether both ranks compute full gradients of the same parameters, which data-parallel training or the
-    script then reduces. Shards of a parameter may differ in shape.
+    """Return whether both ranks compute full gradients of the same parameters, to be reduced later.
+
+    Data-parallel training or the script reduces them. Shards of a parameter may differ in shape.
     """
     mine, theirs = (
         {(t.name, () if t.how == "fsdp" else t.shape) for t in r.tensors if t.how != "buffer"} for r in (one, other)

@@ -14,7 +14,7 @@ SCHEMA = "findings.schema.json"
 
 
 def page(kind: str) -> str:
-    """The page of a kind in Markdown, whose links are names alone: they lead nowhere outside of the documentation.
+    """Return the page of a finding kind in Markdown, with links replaced by their text.
 
     :raises BackprobeError: no such kind has a page.
     """
@@ -27,7 +27,7 @@ def page(kind: str) -> str:
 
 
 def skill() -> str:
-    """How to go about a gradient that misbehaves, for a model."""
+    """Return the instructions for a model that debugs a gradient."""
     return resources.files(__package__.rpartition(".")[0]).joinpath("SKILL.md").read_text(encoding="utf-8")
 
 
@@ -37,7 +37,7 @@ def kinds() -> list[str]:
 
 
 def schema() -> str:
-    """The JSON Schema of what ``backprobe run --findings`` writes."""
+    """Return the JSON Schema of the file that ``backprobe run --findings`` writes."""
     return resources.files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8")
 
 

@@ -245,8 +245,10 @@ def _given_twice(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 
 def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> list[Finding]:
-    """Report parameters of a separate module without submodules (a criterion with weights, a head), in the same graphs
-    as a trained model, that the optimizer was not given; or of the last part of that model.
+    """Report parameters that the optimizer was not given, of a separate module or the last part of a trained model.
+
+    A separate module, such as a criterion with weights or a head, has no submodules and is in the same graphs as the
+    model.
     """
     trained = {p.root for p in trace.parameters if p.trained}
     most = max((p.reached for p in trace.parameters if p.trained), default=0)

@@ -138,19 +138,19 @@ def _in_region(run: NodeRun, call: BackwardCall, inside: Sequence[Inside]) -> No
 
 
 def _may_die(run: NodeRun) -> bool:
-    """Whether the node's derivative may become zero by where its input went."""
+    """Return whether the derivative of the node may become zero for some inputs."""
     operator = _operator_of(run)
     may = operator.has_flat_parts or operator.zero_derivative or operator.casts
     return may or run.node.op == OWN_FUNCTION
 
 
 def _operator_of(run: NodeRun) -> OpInfo:
-    """The operator of a node; of a compiled region the one in it, if that was found."""
+    """Return the operator of a node; for a compiled region the operator in it, if known."""
     return info((run.node.op or "") if run.name.startswith(COMPILED) else run.name)
 
 
 def _leaves_out(run: NodeRun) -> bool:
-    """Whether the node gives zeros where what it was given does not count."""
+    """Return whether the node returns zeros for inputs that do not affect its result."""
     return info(run.name).drops_inputs
 
 
@@ -298,7 +298,7 @@ def _is_of_leaf(index: int, call: BackwardCall) -> bool:
 
 
 def _adds(run: NodeRun, k: int) -> bool:
-    """Whether the node's input number `k` is added to something: its gradient is a sum of what came."""
+    """Return whether input `k` of the node is added to another: its gradient is a sum of the incoming ones."""
     operator = info(run.name)
     return operator.is_elementwise_sum or k in (operator.added_inputs or ())
 

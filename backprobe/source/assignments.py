@@ -65,8 +65,10 @@ def used_before(site: Site, name: str) -> Site | None:
 
 
 def container_fill_near(site: Site) -> Site | None:
-    """Return the first line of the function of `site` that adds to a container which its statement, or a condition
-    around it, reads: ``cache[i] = k`` beside ``if i in cache: k = torch.cat([cache[i], k])``.
+    """Return the first line near `site` that adds to a container which the statement at `site` reads.
+
+    The line is in the same function. A condition around the statement may read the container too: ``cache[i] = k``
+    beside ``if i in cache: k = torch.cat([cache[i], k])``.
     """
     looked: set[str] = set()
     filled: list[tuple[int, str]] = []
@@ -125,8 +127,9 @@ def changes_of(frames: Frames, name: str, key: str = "", graphs: bool = False) -
 
 
 def writes_to(frames: Frames, path: str) -> list[Site]:
-    """Return the lines of the user's code, outside of ``__init__``, that write in place to the tensor at `path` in a
-    model: those that name its owner too (``x.codebook.weight[i] = ...``), or else those with the last name alone.
+    """Return the user's lines, outside of ``__init__``, that write in place to the tensor at `path` in a model.
+
+    Lines that name its owner too (``x.codebook.weight[i] = ...``) are preferred to those with the last name alone.
     """
     last = path.rpartition(".")[2]
     lines = [
@@ -141,8 +144,9 @@ def writes_to(frames: Frames, path: str) -> list[Site]:
 
 @lru_cache(256)
 def _attribute_writes(file: str) -> tuple[tuple[int, str, str, str], ...]:
-    """Return (line, name, name of the owner, function) of every write to an attribute: to a part of it, by a method, or
-    by ``+=``.
+    """Return (line, name, owner, function) of every write to an attribute, or to a part of it.
+
+    A write is an assignment to a part, a call of a mutating method, or ``+=``.
     """
     found = []
     for node, function in syntax_nodes(file):
@@ -161,12 +165,13 @@ def _attribute_writes(file: str) -> tuple[tuple[int, str, str, str], ...]:
 
 
 def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
-    """Return the first line that assigns more than numbers to an attribute `name`, outside of ``__init__``; if `code`
-    is given, to a variable of its function.
+    """Return the first line, outside of ``__init__``, that assigns more than numbers to an attribute `name`.
+
+    If `code` is given, the line assigns to a variable of its function.
     """
     found: list[tuple[tuple[bool, ...], str, int, str]] = []
     for file in frames.users_files() if code is None else (code.co_filename,):
-        for line, _, target, function, bare in _given(file):
+        for line, _, target, function, bare in _assignments(file):
             inside = code is None or (function == code.co_name and code.co_firstlineno <= line)
             wanted = name if code is not None else f".{name}"
             if inside and target == wanted and not bare and (code is not None or function != "__init__"):
@@ -192,7 +197,7 @@ def freezes(frames: Frames) -> list[Site]:
 def gives(site: Site, name: str, variable: bool = False) -> bool:
     """Return whether the statement at `site` assigns to an attribute `name`, or to a variable of that name."""
     wanted = name if variable else f".{name}"
-    return any(line <= site.line <= last and target == wanted for line, last, target, _, _ in _given(site.file))
+    return any(line <= site.line <= last and target == wanted for line, last, target, _, _ in _assignments(site.file))
 
 
 def _first(found: list[tuple[tuple[bool, ...], str, int, str]]) -> Site | None:
@@ -233,9 +238,10 @@ def pairs_of(node: ast.Assign) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 
 @lru_cache(256)
-def _given(file: str) -> tuple[tuple[int, int, str, str, bool], ...]:
-    """Return (line, last line, target, function, whether the value has no graph) of the assignments in `file`;
-    ``.name`` is an attribute.
+def _assignments(file: str) -> tuple[tuple[int, int, str, str, bool], ...]:
+    """Return (line, last line, target, function, whether the value has no graph) of the assignments in `file`.
+
+    A target ``.name`` is an attribute.
     """
     found = []
     for node, function in syntax_nodes(file):
@@ -257,8 +263,9 @@ def _given(file: str) -> tuple[tuple[int, int, str, str, bool], ...]:
 
 @lru_cache(256)
 def _changes(file: str) -> tuple[tuple[int, str, str, bool], ...]:
-    """Return (line, name, function, whether only numbers are added) of every ``name.append(...)``, ``name[...] = ...``
-    and ``name += ...`` in `file`.
+    """Return (line, name, function, whether only numbers are added) of every mutation in `file`.
+
+    A mutation is ``name.append(...)``, ``name[...] = ...`` or ``name += ...``.
     """
     found = []
     for node, function in syntax_nodes(file):

@@ -28,7 +28,7 @@ dynamo_passthrough(_call)  # no decorator: line numbers of stand-ins count from 
 
 
 class StandIns:
-    """Makes stand-ins, one for each place."""
+    """Makes caller functions, one for each place, that call a function as if from that place."""
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit

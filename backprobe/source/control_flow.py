@@ -28,8 +28,9 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def branches_around(places: Iterable[tuple[str, int]]) -> tuple[Site, ...]:
-    """Return the conditional `continue`, `break` and `return` statements (under `if`, `except` or `case`) of loops that
-    contain one of `places` (file and line), in source order.
+    """Return the conditional `continue`, `break` and `return` statements of the loops around `places`, in source order.
+
+    A place is a file and a line; a condition is an `if`, `except` or `case`.
     """
     lines: dict[str, set[int]] = {}
     for file, line in places:
@@ -45,8 +46,9 @@ def branches_around(places: Iterable[tuple[str, int]]) -> tuple[Site, ...]:
 
 @lru_cache(256)
 def _jumps(file: str) -> tuple[tuple[int, int, int, str, bool], ...]:
-    """Return for each such statement: first and last line of the loop, its own line, the function around it, and
-    whether it ends the loop.
+    """Return the data of each such statement: the loop, its own line, its function, and whether it ends the loop.
+
+    The loop is given by its first and last line.
     """
     found = []
     for node, function in syntax_nodes(file):
@@ -167,9 +169,7 @@ def _feeding(file: str, line: int) -> list[tuple[ast.For | ast.AsyncFor, str]]:
 
 
 def _ordered(file: str, line: int) -> list[tuple[str, int, str]]:
-    """Return those of the loops around a line, whose variables it reads, that iterate over the result of a call which
-    sorts or selects.
-    """
+    """Return the loops around a line, whose variables it reads, that iterate over the result of a sort or selection."""
     found = []
     for loop, function in _feeding(file, line):
         calls = [one for one in ast.walk(loop.iter) if isinstance(one, ast.Call)]

@@ -43,7 +43,8 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
     found: list[tuple[int, int, Site]] = []
     queue: deque[tuple[str, Function, list[ast.AST], int, int]] = deque()
     if variable:
-        queue += [(site.file, function, [one], line, 0) for one, line in _given(function, variable, site.line + 1)]
+        assigned = _last_assigned(function, variable, site.line + 1)
+        queue += [(site.file, function, [one], line, 0) for one, line in assigned]
     else:
         queue.append((site.file, function, _at(function, site.line), site.line, 0))
     seen: set[ast.AST] = set()
@@ -60,12 +61,15 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
                 level += 2 * (file == site.file and at == site.line)  # inputs of that line are computed before it
                 found.append((level, len(found), site_at(file, at, name)))
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                given = _given(function, node.id, line) or _given(tree_of(file) or function, node.id, line)
-                queue += [(file, function, [value], at, depth) for value, at in given]
-                if not given and depth < MAX_DEPTH:
+                assigned = _last_assigned(function, node.id, line)
+                assigned = assigned or _last_assigned(tree_of(file) or function, node.id, line)
+                queue += [(file, function, [value], at, depth) for value, at in assigned]
+                if not assigned and depth < MAX_DEPTH:
                     queue += [(*one, depth + 1) for one in _arguments(function, node.id, file, files)]
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-                queue += [(file, method, [one], at, depth) for method, one, at in _kept(file, function, node.attr)]
+                queue += [
+                    (file, method, [one], at, depth) for method, one, at in _attribute_writes(file, function, node.attr)
+                ]
             if isinstance(node, ast.Call) and depth < MAX_DEPTH:
                 for where, called in called_by(node, file, function, files):
                     returned = [one for one in ast.walk(called) if isinstance(one, ast.Return) and one.value]
@@ -141,9 +145,10 @@ def _at(function: Function, line: int) -> list[ast.AST]:
     return [one for one in _statements(function) if one.lineno <= line <= (one.end_lineno or 0)]
 
 
-def _given(function: Function, name: str, before: int) -> list[tuple[ast.AST, int]]:
-    """Return the last value assigned to `name` before a line; if none comes before, the last of all, from the previous
-    loop iteration.
+def _last_assigned(function: Function, name: str, before: int) -> list[tuple[ast.AST, int]]:
+    """Return the last value assigned to `name` before a line.
+
+    If there is none, return the last of all, from the previous loop iteration.
     """
     found: list[tuple[ast.AST, int]] = []
     for one in _statements(function, loops=True):
@@ -156,7 +161,7 @@ def _given(function: Function, name: str, before: int) -> list[tuple[ast.AST, in
     return (earlier or found)[-1:]
 
 
-def _kept(file: str, function: Function, name: str) -> Iterator[tuple[Function, ast.AST, int]]:
+def _attribute_writes(file: str, function: Function, name: str) -> Iterator[tuple[Function, ast.AST, int]]:
     """Yield the values that methods of the class assign or add to ``self.name``: the method, the value, its line."""
     cls = _class_of(file, function)
     for method in cls.body if cls is not None else ():
@@ -208,8 +213,9 @@ def called_by(node: ast.Call, file: str, function: Function, files: list[str]) -
 def _arguments(
     function: Function, name: str, file: str, files: list[str]
 ) -> Iterator[tuple[str, Function, list[ast.AST], int]]:
-    """Yield the arguments for the parameter `name` at the calls of `function`; modules are found by the variable that
-    holds an instance of their class.
+    """Yield the arguments for the parameter `name` at the calls of `function`.
+
+    A call of a module is found by the variable that holds an instance of its class.
     """
     if isinstance(function, ast.Module):
         return

@@ -21,8 +21,9 @@ CHANGERS = frozenset({"append", "extend", "add", "appendleft", "insert", "update
 
 
 def defined_at(owners: list[Owner], name: str) -> Site | None:
-    """Return the line that assigned the parameter `name` of the last of `owners`, or else the innermost owner that the
-    user's code assigned.
+    """Return the line that assigned the parameter `name` of the last of `owners`.
+
+    If there is none, return the line that assigned the innermost owner in the user's code.
     """
     target = name
     for cls, own_name in reversed(owners):
@@ -38,21 +39,22 @@ _HOLDERS = frozenset({"list", "dict", "tuple", "set", "OrderedDict"})
 
 @lru_cache(4096)
 def assigned(cls: type, name: str) -> Site | None:
-    """Return the line ``self.name = ...`` in a method of `cls`, read from the method's own code, since the source
-    module may be gone.
+    """Return the line ``self.name = ...`` in a method of `cls`.
+
+    It is read from the method's own code, since the source module may no longer exist.
     """
-    site = next((site for site, _ in _put_at(cls, name)), None)
-    return site if site is not None else _put_past(cls, name)
+    site = next((site for site, _ in _assignment_lines(cls, name)), None)
+    return site if site is not None else _bypassing_assignment(cls, name)
 
 
 @lru_cache(4096)
 def given(cls: type, name: str) -> Site | None:
     """Return the same line as ``assigned``, but prefer one that assigns more than a placeholder (``()``, ``None``)."""
-    sites = [site for site, value in _put_at(cls, name) if not _is_empty(value)]
+    sites = [site for site, value in _assignment_lines(cls, name) if not _is_empty(value)]
     return sites[0] if sites else assigned(cls, name)
 
 
-def _put_at(cls: type, name: str) -> Iterator[tuple[Site, ast.expr | None]]:
+def _assignment_lines(cls: type, name: str) -> Iterator[tuple[Site, ast.expr | None]]:
     """Yield lines ``self.name = ...`` with the assigned value, if it can be determined."""
     for method, lines, first, tree in _methods(cls):
         for node in ast.walk(tree):
@@ -82,10 +84,11 @@ def _is_empty(value: ast.expr | None) -> bool:
     )
 
 
-def _put_past(cls: type, name: str) -> Site | None:
-    """Return the line in a method of `cls` that sets an attribute without the module's ``__setattr__``:
-    ``object.__setattr__(self, name, value)``, ``self.__dict__[name] = value``. A line with a variable as the name
-    counts only if there is no other.
+def _bypassing_assignment(cls: type, name: str) -> Site | None:
+    """Return the line in a method of `cls` that sets an attribute without the module's ``__setattr__``.
+
+    Examples are ``object.__setattr__(self, name, value)`` and ``self.__dict__[name] = value``. A line with a variable
+    as the name counts only if there is no other.
     """
     found: list[tuple[bool, Site]] = []
     for method, lines, first, tree in _methods(cls):
@@ -122,9 +125,11 @@ def _methods(cls: type) -> Iterator[tuple[Any, list[str], int, ast.Module]]:
 
 
 @lru_cache(4096)
-def _making(cls: type) -> frozenset[str]:
-    """Return the methods that construct instances of `cls`: ``__init__`` and methods that it calls, such as
-    ``reset_parameters``, but not methods that ``forward`` calls too.
+def _constructing_methods(cls: type) -> frozenset[str]:
+    """Return the methods that construct instances of `cls`.
+
+    These are ``__init__`` and methods that it calls, such as ``reset_parameters``, but not methods that ``forward``
+    calls too.
     """
     called: dict[str, set[str]] = {}
     for method, _, _, tree in _methods(cls):
@@ -146,7 +151,7 @@ def _making(cls: type) -> frozenset[str]:
 def used(cls: type, name: str) -> Site | None:
     """Return the first line that reads ``self.name`` in a method of `cls`, other than its constructing methods."""
     for method, lines, first, tree in _methods(cls):
-        if method.__name__ in _making(cls):
+        if method.__name__ in _constructing_methods(cls):
             continue
         at = [node.lineno - 1 for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
         if at:
@@ -173,12 +178,16 @@ def filled_at(cls: type, name: str) -> Site | None:
 
 @lru_cache(4096)
 def choices(cls: type, name: str) -> list[Site]:
-    """Return the lines in a non-constructing method of `cls` that decide whether ``self.name`` is used, and the first
-    line that uses it: conditions around it, or statements before it that leave the function or loop.
+    """Return the lines in a method of `cls` that decide whether ``self.name`` is used, and its first use.
+
+    Constructing methods do not count. The lines are conditions around the use, or statements before it that leave the
+    function or loop.
+
+    The lines are conditions around the use, or statements before it that leave the function or loop.
     """
     for method, lines, first, tree in _methods(cls):
         uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
-        if method.__name__ in _making(cls) or not uses:
+        if method.__name__ in _constructing_methods(cls) or not uses:
             continue
         found: set[int] = set()
         for node in ast.walk(tree):

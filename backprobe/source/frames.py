@@ -25,8 +25,10 @@ CodeLocation = tuple[CodeType, int]
 
 
 def _library_folders() -> tuple[str, ...]:
-    """Return the folders of installed code: the standard library, torch, backprobe and every folder of packages on
-    ``sys.path``, also those of ``pip install --user`` and of another environment."""
+    """Return the folders of installed code: the standard library, torch, backprobe and folders of packages.
+
+    Folders of packages are all on ``sys.path``, including those of ``pip install --user`` and of other environments.
+    """
     paths = sysconfig.get_paths()
     found = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
     found.update(site_packages.getsitepackages() if hasattr(site_packages, "getsitepackages") else ())
@@ -86,11 +88,11 @@ class Frames:
         return known
 
     def users_codes(self) -> list[CodeType]:
-        """Return the user's code that was met so far."""
+        """Return the user's code objects that were encountered so far."""
         return [code for code in self._codes if self.known[id(code)]]
 
     def users_files(self) -> list[str]:
-        """Return the files of the user's code that was met so far."""
+        """Return the user's files whose code was encountered so far."""
         return sorted({code.co_filename for code in self._codes if self.known[id(code)]})
 
     def is_users_file(self, name: str) -> bool:
@@ -123,8 +125,9 @@ class Frames:
         return None if frame is None else (frame.f_code, frame.f_lasti)
 
     def generated(self, frame: Any) -> CodeLocation | None:
-        """Return the user's place from which FX generated the code of `frame`, for a compiled region that is run op by
-        op; ``None`` if unknown.
+        """Return the user's place from which FX generated the code of `frame`; ``None`` if unknown.
+
+        Used for a compiled region that is run op by op.
         """
         known = self._generated.get((id(frame.f_code), frame.f_lasti))
         if known is None:
@@ -141,8 +144,9 @@ class Frames:
         return made or self.spot(frame)
 
     def spot_of_call(self, frame: Any) -> CodeLocation | None:
-        """Return the place as ``spot`` does, for ops of compiled code. Their frames are on the ``def`` line of the
-        compiled function; the result is the place that called it.
+        """Return the place as ``spot`` does, for ops of compiled code.
+
+        Their frames are on the ``def`` line of the compiled function; the result is the place that called it.
         """
         while frame is not None:
             spot = self.spot(frame)
@@ -175,7 +179,7 @@ class Frames:
         return found
 
     def spot_at(self, file: str, line: int) -> CodeLocation | None:
-        """Return a place on a line of the user's code that was met, or that a module of `file` defines."""
+        """Return a place on a line of the user's code that was encountered, or that a module of `file` defines."""
         return _spot_in(self.users_codes(), file, line) or _spot_in(code_of_modules((file,)), file, line)
 
     def inside(self, stack: Stack | None) -> tuple[Site, ...]:
@@ -191,7 +195,7 @@ class Frames:
         return list(self._lines.values())
 
     def codes(self) -> list[CodeType]:
-        """Return the code of the recorded lines, and the user's code that was met, each once."""
+        """Return the code of the recorded lines, and the user's code that was encountered, each once."""
         codes = (*(code for code, _ in list(self._lines)), *self.users_codes())
         return list({id(code): code for code in codes}.values())
 
@@ -202,7 +206,7 @@ class Frames:
 
     @staticmethod
     def spot_for(site: Site) -> CodeLocation | None:
-        """Return a place for `site`, whose code was never met."""
+        """Return a place for `site`, whose code was never encountered."""
         code = compile("\n" * (site.line - 1) + "pass", site.file, "exec").replace(co_name=site.function)
         return next(((code, begin) for begin, _, at in code.co_lines() if at == site.line), None)
 

@@ -182,8 +182,9 @@ def writes_in(file: str) -> tuple[tuple[int, LineWrite], ...]:
 
 
 def step_calls_like(file: str, line: int) -> list[int]:
-    """Return the lines of `file` with a ``step`` call of the same object, or with the same argument, as those on
-    `line`: ``optimizer.step()``, ``scaler.step(optimizer)``.
+    """Return the lines of `file` with a ``step`` call like that on `line`.
+
+    It has the same object or the same argument: ``optimizer.step()``, ``scaler.step(optimizer)``.
     """
     meant = {name for at, names in _step_calls(file) if at == line for name in names}
     return [at for at, names in _step_calls(file) if meant & names]
@@ -220,8 +221,10 @@ def _numbers(file: str) -> frozenset[str]:
 
 
 def likely_write(file: str, op: str, expression: str) -> int:
-    """Return how likely it is that a write, as given by ``writes_on``, is one to a tensor: 3 for an in-place method of
-    torch, 2 for a subscript assignment, 1 for ``+=`` and similar, 0 for ``+=`` on a counter.
+    """Return how likely it is that a write is one to a tensor, from 0 to 3.
+
+    `op` and `expression` are from ``writes_on``. 3: an in-place method of torch; 2: a subscript assignment; 1: ``+=``
+    and similar; 0: ``+=`` on a counter.
     """
     if not op.startswith("__"):
         return 3

@@ -9,8 +9,9 @@ from typing import Any
 
 
 def code_of_modules(files: Collection[str]) -> list[CodeType]:
-    """Return the code of the functions and methods among the names of the modules whose file is one of `files`. Names
-    may have been imported from elsewhere.
+    """Return the code of the functions and methods in the modules whose file is one of `files`.
+
+    They may have been imported from elsewhere.
     """
     found = []
     for module in list(sys.modules.values()):

@@ -1,4 +1,4 @@
-"""Detects which lines of the user's code ran for the first time lately, without any cost while they run.
+"""Detects which lines of the user's code ran for the first time since the last scan, at no cost while they run.
 
 Note [What the interpreter leaves behind]: from Python 3.11 on, the interpreter specialises each instruction, in the
 code object itself, when it runs. An instruction that has changed between two scans has run; if it had never changed
@@ -29,7 +29,7 @@ MAX_CODE_OBJECTS = 20_000
 
 
 class FirstRuns:
-    """Scans the code of the user's files that was met so far, and all functions defined in the same modules."""
+    """Scans the user's code that was encountered so far, and all functions defined in the same modules."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
@@ -96,8 +96,9 @@ class FirstRuns:
         return known
 
     def entered(self, spots: list[CodeLocation], frame: Any, everything: bool) -> list[CodeLocation]:
-        """Return `spots`, replacing a line whose call is still running, in `frame` or a frame around it, by the lines
-        of the called function.
+        """Return `spots`, with the lines of called functions in place of calls that are still running.
+
+        A call is running if `frame` or a frame around it executes its line.
 
         :param everything: all lines of the running functions are new.
         """
@@ -118,8 +119,9 @@ class FirstRuns:
         return spot[0], site.line if site is not None else 0
 
     def called_from(self, spots: list[CodeLocation]) -> list[CodeLocation]:
-        """Return `spots`, and the lines of the user's functions that are called on those lines, matched by name,
-        recursively.
+        """Return `spots`, and the lines of the user's functions that are called there, recursively.
+
+        Calls are matched to functions by name.
         """
         found = list(spots)
         named: dict[str, list[CodeType]] = {}

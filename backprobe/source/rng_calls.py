@@ -14,8 +14,10 @@ _HOMES = frozenset({"random", "numpy.random", "np.random"})
 
 
 def drawn_before(site: Site) -> Site | None:
-    """Return the last line of the function of `site`, up to it, that draws from Python's generator, NumPy's, or a
-    separate one (``generator=``); or a line of a function in the same file that it calls.
+    """Return the last line of the function of `site`, up to it, that draws from an unsaved random generator.
+
+    Such a generator is Python's, NumPy's, or a separate one (``generator=``). The line may be in a function of the same
+    file that is called there.
     """
     draws: dict[str, int] = {}
     calls: list[tuple[int, str]] = []

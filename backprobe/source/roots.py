@@ -41,8 +41,10 @@ class RootModule:
 
 
 class ModuleCallRef:
-    """The n-th call of a module in a step (Note [One Where for each call]). ``path`` is ``None`` for a module that is
-    not part of its model, such as a loss that the forward makes; ``around`` is then the call that it runs in.
+    """The n-th call of a module in a step (Note [One Where for each call]).
+
+    ``path`` is ``None`` for a module that is not part of its model, such as a loss that the forward creates; ``around``
+    is then the enclosing call.
     """
 
     __slots__ = ("around", "call", "class_name", "path", "root")
@@ -54,9 +56,7 @@ class ModuleCallRef:
 
 
 def clean_path(root: nn.Module, path: str) -> str:
-    """Return `path` without the levels that wrappers such as data parallel add, so that it names the user's own
-    module.
-    """
+    """Return `path` without the levels that wrappers such as data parallel add."""
     kept: list[str] = []
     module: Any = root
     for part in path.split(".") if path else ():

@@ -25,8 +25,9 @@ _PLACES = "backprobe.torch_internals.code_objects"
 
 
 def strip(error: BaseException) -> None:
-    """Remove backprobe's frames from the traceback of `error`, of the exceptions that it came from, and from the file
-    in which ``record`` of ``torch.distributed.elastic`` has stored it.
+    """Remove backprobe's frames from the traceback of `error`, and of the exceptions that caused it.
+
+    Also removes them from the file in which ``record`` of ``torch.distributed.elastic`` has stored the error.
     """
     _mend(error, os.environ.get("TORCHELASTIC_ERROR_FILE"), of_elastic=True)
     for one in _chain(error):
@@ -34,7 +35,7 @@ def strip(error: BaseException) -> None:
 
 
 def of_handler(error: BaseException) -> bool:
-    """Return whether a signal handler raised `error`, in the middle of the code that ran when the signal came."""
+    """Return whether a signal handler raised `error`, in the middle of the interrupted code."""
     trace, running = error.__traceback__, None
     handlers = set(map(_code_of, map(signal.getsignal, signal.valid_signals())))
     while trace is not None:
@@ -64,7 +65,7 @@ def _given_signal(frame: FrameType, running: FrameType) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error`, and the exceptions that it came from or contains."""
+    """Yield `error`, and the exceptions that caused it or that it contains."""
     seen: set[int] = set()
     stack: list[BaseException | None] = [error]
     while stack:
@@ -78,8 +79,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 class Uncaught:
-    """Prints uncaught errors of a process that Python itself runs without backprobe's frames, until ``stop``. A script
-    that sets its own ``sys.excepthook`` keeps it.
+    """Prints uncaught errors without backprobe's frames, in a process that Python itself runs, until ``stop``.
+
+    A script that sets its own ``sys.excepthook`` keeps it.
     """
 
     def __init__(self) -> None:
@@ -154,7 +156,7 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _ours(frames: Sequence[TracebackType]) -> set[int]:
-    """Return the indices of those of `frames` that exist because of backprobe."""
+    """Return the indices of the frames in `frames` that exist because of backprobe."""
     dropped = set()
     handles = getattr(sys.modules.get(_PLACES), "HANDLE_TORCH_FUNCTION", None)
     for i, one in enumerate(frames):
