@@ -79,7 +79,7 @@ class Watch:
         """Return why the test fails; empty if it satisfies its conditions."""
         trace, wanted = self.trace, self.wanted
         wrong = [] if wanted.fail_on is None else self._wrong(trace)
-        found = [_told(wrong, trace)]
+        found = [_findings_text(wrong, trace)]
         if wanted.fail_on is not None and (stopped := trace.coverage.observed.stopped) is not None:
             found.append(f"watching stopped at step {stopped.step}: {stopped.reason}")
         if wanted.max_saved is not None:
@@ -107,11 +107,11 @@ class Watch:
         return [one for one in found if one.severity in grave and one.kind not in self.wanted.allow]
 
 
-def _told(findings: list[Finding], trace: Trace) -> str:
+def _findings_text(findings: list[Finding], trace: Trace) -> str:
     """Format findings with the source lines that `trace` recorded; empty if there are none."""
-    from .view.cells import told
+    from .view.cells import findings_text
 
-    return told(findings, trace.sources) if findings else ""
+    return findings_text(findings, trace.sources) if findings else ""
 
 
 def _saved(trace: Trace, most: float) -> str:
@@ -134,7 +134,7 @@ def _learning(trace: Trace, told: list[Finding]) -> list[str]:
         return []
     why = [one for one in trace.findings if not set(lost).isdisjoint(one.parameters) and one not in told]
     which = f"{few(lost, 8)} ({len(lost)} of {len(wanted)} parameters)"
-    return [f"got no gradient that is not zero: {which}", _told(why, trace)]
+    return [f"got no gradient that is not zero: {which}", _findings_text(why, trace)]
 
 
 def read_bytes(text: str | float) -> float:
@@ -230,8 +230,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     except BaseException as error:
         from .source.tracebacks import strip
 
-        if told := _told(watch.findings, watch.trace):
-            item.add_report_section("call", "backprobe", told)
+        if text := _findings_text(watch.findings, watch.trace):
+            item.add_report_section("call", "backprobe", text)
         strip(error)
         raise
     finally:

@@ -21,7 +21,7 @@ from backprobe.commands import main
 from backprobe.commands.compare import judge_of
 from backprobe.comparing.compared import compare
 from backprobe.comparing.files import read_tape, tape_folder
-from backprobe.comparing.groups import groups, told
+from backprobe.comparing.groups import describe_groups, groups
 from backprobe.comparing.sides import Side
 from backprobe.comparing.steps import only_step
 from backprobe.errors import BackprobeError
@@ -167,10 +167,10 @@ def test_runs_that_agree_are_a_group_and_compared_with_its_first_only() -> None:
     assert [group.runs for group in found] == [[0, 2], [1], [3, 4, 5]]
     assert [group.bits for group in found] == [[[0, 2]], [[1]], [[3], [4, 5]]]
     assert (1, 2) not in asked
-    text = "\n".join(told(found, "ABCDEF"))
+    text = "\n".join(describe_groups(found, "ABCDEF"))
     assert "1. A, C  (the same bits)" in text and "but for rounding: E, F  (the same bits)" in text
     assert "3 groups" in text
-    assert told(groups(2, lambda i, j: "identical"), "AB")[-1] == "All runs calculate the same."
+    assert describe_groups(groups(2, lambda i, j: "identical"), "AB")[-1] == "All runs calculate the same."
     assert [group.runs for group in groups(2, lambda i, j: "unseen")] == [[0], [1]]
 
 

@@ -79,7 +79,7 @@ class Compare:
     def _compared(self, folders: list[Path], options: argparse.Namespace, table: Names) -> int:
         """Compare runs and report how they differ; return the exit code."""
         from ..comparing.compared import as_dict
-        from ..comparing.groups import groups, told
+        from ..comparing.groups import describe_groups, groups
         from ..comparing.text import report
 
         sides, given = _sides(folders, options)
@@ -95,7 +95,7 @@ class Compare:
             for name, one in zip(names[1:], found, strict=True):
                 say(report(one, names[0], name), end="")
             if which:
-                say("\n".join(["", *told(which, names)]))
+                say("\n".join(["", *describe_groups(which, names)]))
         if options.html:
             from ..report.comparison import write
 

@@ -38,7 +38,7 @@ class Completion:
         whole = parser()
         for sub in _subparsers(whole):
             for action in sub._actions:
-                _told(action, shtab.FILE)
+                _add_choices(action, shtab.FILE)
         say(shtab.complete(whole, shell=options.shell), end="")
         return 0
 
@@ -48,7 +48,7 @@ def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
     return list(commands.choices.values())
 
 
-def _told(action: argparse.Action, file: object) -> None:
+def _add_choices(action: argparse.Action, file: object) -> None:
     """Add the possible values of an argument, if its parser has none. The parser is used only for completion, not for
     checks.
     """

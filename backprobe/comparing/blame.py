@@ -252,7 +252,7 @@ class Blamer:
         slots = [s for s in all_ if (reads(x, s) or reads(y, s)) and self.slot(x, y, s).differs]
         gap = self.output(x, y)
         if not self._calculated(x) and gap.error is not None:
-            if gap.error > JUMP * self._estimate.came(x.inputs, y.inputs):
+            if gap.error > JUMP * self._estimate.input_error(x.inputs, y.inputs):
                 slots = []
             elif not slots:
                 return []  # it has grown to this, op by op

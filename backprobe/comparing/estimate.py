@@ -63,7 +63,7 @@ class Estimate:
             return Gap(x.bad != y.bad)
         return Gap(error > JUMP * max(eps_of(x), eps_of(y)), error)
 
-    def came(self, mine: Sequence[Taken], other: Sequence[Taken]) -> float:
+    def input_error(self, mine: Sequence[Taken], other: Sequence[Taken]) -> float:
         """Return the largest error among the inputs of two ops."""
         errors = [self.error(x.value, y.value) for x, y in zip(mine, other, strict=False)]
         return max((e for e in errors if e is not None), default=0.0)

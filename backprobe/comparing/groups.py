@@ -44,7 +44,7 @@ def groups(count: int, verdict: Callable[[int, int], str]) -> list[Group]:
     return found
 
 
-def told(found: Sequence[Group], names: Sequence[str]) -> list[str]:
+def describe_groups(found: Sequence[Group], names: Sequence[str]) -> list[str]:
     """Return the groups as lines of text."""
     lines = ["Which agree:"]
     for number, group in enumerate(found, 1):

@@ -64,7 +64,7 @@ def _go_on(stop: Stop) -> Resume:
 
 
 class _Command:
-    """How to resume, and whether the engine has reached a stop or the end since."""
+    """A command to the engine: how to resume, and whether it has reached a stop or the end since."""
 
     __slots__ = ("_lock", "answered", "resume")
 

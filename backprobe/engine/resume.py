@@ -1,4 +1,4 @@
-"""How to resume from a stop."""
+"""Commands that resume a backward from a stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .stop import Stop
 
 @dataclass(frozen=True)
 class Resume:
-    """How to resume from a stop.
+    """A command that resumes a backward from a stop.
 
     :ivar kind: ``step`` (before the next node), ``into`` (before or after the next node, nested backwards too),
         ``after`` (when `node` of `graph` has run), ``module`` (before a node of another module), ``out`` (before a node

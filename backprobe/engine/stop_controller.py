@@ -57,7 +57,7 @@ class StopController:
 
     @property
     def resume(self) -> Resume:
-        """How to resume."""
+        """The command with which the backward resumes."""
         return self._resume
 
     @resume.setter

@@ -24,8 +24,9 @@ else:
 
 
 class BackprobeCallback(Callback):  # type: ignore[misc]
-    """Watches ``trainer.fit``: says at its end what went wrong in its backward passes, keeps the run, and hands the
-    statistics by layer to the trainer's loggers.
+    """Observes ``trainer.fit``, reports what went wrong in its backward passes, and logs statistics by layer.
+
+    The report comes at the end of the training. The run is stored. The statistics go to the trainer's loggers.
 
         trainer = Trainer(callbacks=[BackprobeCallback()])
 

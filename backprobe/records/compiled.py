@@ -67,8 +67,10 @@ class GivenToCompiled:
 @record
 @dataclass(frozen=True, slots=True)
 class RefusedToCompile:
-    """A graph that torch refused to compile: ``op`` at ``site`` writes to a tensor of shape ``shape`` that ``saver`` at
-    ``saved_at`` had saved for backward. ``called``: the line that called the function.
+    """A graph that torch refused to compile, because it writes to a tensor that its backward needs.
+
+    ``op`` at ``site`` writes to a tensor of shape ``shape`` that ``saver`` at ``saved_at`` had saved for backward.
+    ``called``: the line that called the function.
     """
 
     op: str

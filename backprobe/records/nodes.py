@@ -86,8 +86,10 @@ class NodeRun:
 @record
 @dataclass(frozen=True, slots=True)
 class BadOp:
-    """A forward operation whose result was not finite. It created the nodes ``first`` to ``seq``; one outside the graph
-    created none, and ``first`` is the next created node. ``inputs`` are its input tensors.
+    """A forward operation whose result was not finite.
+
+    It created the nodes ``first`` to ``seq``; one outside the graph created none, and ``first`` is the next created
+    node. ``inputs`` are its input tensors.
     """
 
     first: int
@@ -161,8 +163,10 @@ class Derivative:
 @record
 @dataclass(frozen=True, slots=True)
 class BadNode:
-    """A node that received only finite gradients and returned a non-finite one. ``saved`` are its saved tensors.
-    ``inferred``: it follows from which leaves got a bad gradient; ``values`` are those of one of them.
+    """A node that received only finite gradients and returned a non-finite one.
+
+    ``saved`` are its saved tensors. ``inferred``: it follows from which leaves got a bad gradient; ``values`` are those
+    of one of them.
     """
 
     node: int

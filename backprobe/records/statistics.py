@@ -13,8 +13,10 @@ LOSSES = ("loss_median", "loss_max")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The measurements of step ``step``: ``values[i]`` belongs to ``names[i]``, a quantity and its parameter, module or
-    optimizer. NaN: the value was not finite, or is unknown.
+    """The measurements of step ``step``.
+
+    ``values[i]`` belongs to ``names[i]``, a quantity and its parameter, module or optimizer. NaN: the value was not
+    finite, or is unknown.
     """
 
     step: int

@@ -71,8 +71,9 @@ def connect(file: Path, unchanging: bool = False) -> RunConnection:
 
 
 def check_tables(db: sqlite3.Connection, tables: Iterable[str]) -> None:
-    """Check that the names are plain tables: reading a view, a virtual table or a generated column would run code that
-    the file defines. Missing tables are ignored.
+    """Check that the names are plain tables; missing tables are ignored.
+
+    Reading a view, a virtual table or a generated column would run code that the file defines.
 
     :raises ValueError: one is not.
     """

@@ -102,21 +102,21 @@ def _compilation(noted: Any) -> Compilation:
         guard=_ID.sub("", re.split(r"\s+# |\s+\(HINT", guard, maxsplit=1)[0]).strip(),
         relied=_places(relied),
         for_us=MODE_STACK in guard,
-        failed=said(failed),
+        failed=reason_text(failed),
         failed_at=(at[0], at[1], "") if at[0] and at[1] else None,
         limit=RECOMPILE_LIMIT in failed,
     )
 
 
 def _broken(noted: Any) -> Broken:
-    return Broken(said(noted.reason), tuple((f.filename, f.lineno or 0, f.name) for f in noted.user_stack))
+    return Broken(reason_text(noted.reason), tuple((f.filename, f.lineno or 0, f.name) for f in noted.user_stack))
 
 
 def _places(text: str) -> tuple[Place, ...]:
     return tuple((m[1], int(m[2]), m[3].strip()) for m in FRAME.finditer(text))
 
 
-def said(reason: str) -> str:
+def reason_text(reason: str) -> str:
     """Return torch's reason for a graph break, without explanations and hints.
 
     The first lines of nested graph breaks are joined by colons, the last break first.

@@ -68,8 +68,9 @@ def tracing() -> bool:
 
 
 def has_dispatch(tensor: Any) -> bool:
-    """Return whether the class of `tensor` computes in ``__torch_dispatch__``, as wrapper subclasses do (``DTensor``, a
-    jagged nested tensor, a fake tensor).
+    """Return whether the class of `tensor` computes in ``__torch_dispatch__``, as wrapper subclasses do.
+
+    Examples are ``DTensor``, a jagged nested tensor and a fake tensor.
 
     Note [No subclass below dispatch]: if the dispatcher's Python key is disabled, an op on such a tensor reaches a
     kernel that reads the tensor's memory. It has none, so the process crashes. The Python key is therefore disabled

@@ -44,11 +44,11 @@ class Findings(list[Finding]):
         return Findings, ([*self],)
 
     def __repr__(self) -> str:
-        from ..view.cells import told
+        from ..view.cells import findings_text
 
-        return told(self, self._sources()) if self else "[]"
+        return findings_text(self, self._sources()) if self else "[]"
 
     def _repr_html_(self) -> str:
-        from ..view.cells import told_html
+        from ..view.cells import findings_html
 
-        return told_html(self, self._sources())
+        return findings_html(self, self._sources())

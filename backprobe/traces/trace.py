@@ -104,7 +104,7 @@ class Trace:
 
     @property
     def coverage(self) -> Coverage:
-        """How much of the run backprobe observed, and why "no findings" may not be conclusive."""
+        """The extent to which backprobe observed the run, and why "no findings" may not be conclusive."""
         return Coverage(self)
 
     @property

@@ -24,8 +24,10 @@ _OF_ITSELF = frozenset(
 
 
 def numbers_of(measured: Measured, layers: Callable[[str, Any], bool] | None = None) -> dict[str, float]:
-    """Return the values to send for a measurement: minimum, maximum and median of each quantity over the layers, and
-    the values of chosen layers. Non-finite values are left out and counted.
+    """Return the values to send to an experiment tracker for a measurement.
+
+    These are minimum, maximum and median of each quantity over the layers, and the values of chosen layers. Non-finite
+    values are left out and counted.
     """
     found: dict[str, float] = {}
     by_quantity: dict[str, list[float]] = {}

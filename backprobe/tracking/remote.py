@@ -112,7 +112,7 @@ def _batches(link: socket.socket, parent: int) -> Iterator[list[tuple[Any, ...]]
     held = bytearray()
     while True:
         if not select.select([link], [], [], _PROCESS_CHECK_INTERVAL_S)[0]:
-            if _gone(parent):
+            if _has_exited(parent):
                 return
             continue
         got = link.recv(1 << 20)
@@ -139,7 +139,7 @@ def _taken(held: bytearray) -> Iterator[tuple[Any, ...]]:
     del held[:at]
 
 
-def _gone(process: int) -> bool:
+def _has_exited(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -39,14 +39,14 @@ def html(records: Sequence[Any]) -> str:
     return html_table(head, body, _right(body)) if body else "<p>none</p>"
 
 
-def told(findings: Sequence[Finding], sources: Mapping[str, str] | None = None) -> str:
+def findings_text(findings: Sequence[Finding], sources: Mapping[str, str] | None = None) -> str:
     """Return findings as the terminal shows them. `sources`: the source text that was recorded with them."""
     out = io.StringIO()
     write([problem(i, finding, sources) for i, finding in enumerate(findings, 1)], out)
     return out.getvalue().strip("\n")
 
 
-def told_html(findings: Sequence[Finding], sources: Mapping[str, str] | None = None) -> str:
+def findings_html(findings: Sequence[Finding], sources: Mapping[str, str] | None = None) -> str:
     """Return findings as HTML, with their source lines."""
     shown = (_problem(problem(i, finding, sources)) for i, finding in enumerate(findings, 1))
     return "".join(shown) or "<p>Nothing was found.</p>"

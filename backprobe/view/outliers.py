@@ -70,15 +70,15 @@ def words(quantity: str) -> str:
     return WORDS.get(quantity, quantity.replace("_", " "))
 
 
-def said(quantity: str, value: float) -> str:
+def value_text(quantity: str, value: float) -> str:
     """Return a value as text; fractions as percentages."""
     return f"{100 * value:.3g}%" if quantity in SHARES and math.isfinite(value) else number(value)
 
 
 def alarm_text(alarm: Alarm) -> str:
     """Return an alarm as one line of text."""
-    against = f", held against {said(alarm.quantity, alarm.before)}" if math.isfinite(alarm.before) else ""
-    value = said(alarm.quantity, alarm.value)
+    against = f", held against {value_text(alarm.quantity, alarm.before)}" if math.isfinite(alarm.before) else ""
+    value = value_text(alarm.quantity, alarm.value)
     what = words(alarm.quantity).partition(",")[0]  # without its unit
     lasts = f"{value} in step {alarm.step}{against}; since step {alarm.since}"
     if alarm.quantity in LOSSES:

@@ -1,4 +1,4 @@
-"""Says what a run's overhead is: one number, and where it comes from if it is above the budget. No torch.
+"""Describes the overhead of a run: one number, and its causes if it is above the budget. Needs no torch.
 
 The numbers are those of Note [The overhead].
 """

@@ -27,7 +27,7 @@ from ..text import counted, few, number
 from ..traces import Trace, numbers_of
 from . import ranks
 from .figures import some_with_gradients
-from .outliers import Levels, Standing, alarm_text, said, words
+from .outliers import Levels, Standing, alarm_text, value_text, words
 from .overhead import overhead
 from .parts import short
 from .spark import BLOCKS, SIGNS, spark
@@ -131,7 +131,7 @@ class Watch:
             after_clip=self._after_clip,
             lr=_range([*self._levels.of("lr").values()]),
             ranks=_ranks(trace, ran, now),
-            told=self._told(trace),
+            told=self._messages(trace),
             standing=self._levels.standing,
             looks=self._levels.looks,
             looked=self._levels.step,
@@ -153,7 +153,7 @@ class Watch:
         if len(self._points) > MAX_KEPT_STEPS:
             del self._points[:-LAST_STEPS:2]
 
-    def _told(self, trace: Trace) -> list[Said]:
+    def _messages(self, trace: Trace) -> list[Said]:
         """Return the findings, and alarms for which there is no finding yet."""
         found = [_finding(i, one) for i, one in enumerate(trace.findings, 1)]
         kinds = {one.kind for one in trace.findings} & {*ALARMS}
@@ -265,7 +265,7 @@ def drawn(frame: Frame, width: int, plain: bool = False, height: int | None = No
     below: list[RenderableType] = []
     layers = _layers(frame, width, signs)
     spare = room - (len(frame.standing) + 2 if frame.standing else 2)
-    found, took = _told(frame, width, max(spare / 2 if frame.ranks else spare, min(room, 6)))
+    found, took = _findings(frame, width, max(spare / 2 if frame.ranks else spare, min(room, 6)))
     room -= took
     if found:
         below += [Text(), *found]
@@ -286,16 +286,16 @@ def _head(frame: Frame, width: int) -> RenderableType:
     left.truncate(width)
     if name != script and left.cell_len + len(name) + 2 <= width:
         left.append(f"{name:>{width - left.cell_len}}", "dim")
-    said = ["no step yet" if frame.step is None else f"step {frame.step:,}"]
+    parts = ["no step yet" if frame.step is None else f"step {frame.step:,}"]
     if frame.rate is not None:
-        said.append(f"{number(frame.rate)} steps/s" if frame.rate < 1000 else f"{frame.rate:,.0f} steps/s")
+        parts.append(f"{number(frame.rate)} steps/s" if frame.rate < 1000 else f"{frame.rate:,.0f} steps/s")
     if frame.lr:
-        said.append(f"learning rate {frame.lr}")
-    if frame.watching and len("   ".join((*said, frame.watching))) > width:
-        said.append(frame.watching.partition(",")[0])
+        parts.append(f"learning rate {frame.lr}")
+    if frame.watching and len("   ".join((*parts, frame.watching))) > width:
+        parts.append(frame.watching.partition(",")[0])
     elif frame.watching:
-        said.append(frame.watching)
-    return Group(left, Text(_cut("   ".join(said), width)))
+        parts.append(frame.watching)
+    return Group(left, Text(_cut("   ".join(parts), width)))
 
 
 def _curves(frame: Frame, width: int, signs: str) -> list[RenderableType]:
@@ -314,7 +314,7 @@ def _curves(frame: Frame, width: int, signs: str) -> list[RenderableType]:
     return [*rows]
 
 
-def _told(frame: Frame, width: int, room: float) -> tuple[list[RenderableType], int]:
+def _findings(frame: Frame, width: int, room: float) -> tuple[list[RenderableType], int]:
     """Return the findings, within about `room` lines, and the number of lines used."""
     lines: list[RenderableType] = []
     for at, one in enumerate(frame.told):
@@ -380,7 +380,7 @@ def _layers(frame: Frame, width: int, signs: str) -> list[RenderableType]:
         bad = not math.isfinite(one.value) or any(f" {one.name} is " in text for text, _ in beyond)
         table.add_row(
             Text(label, "dim"),
-            Text(said(one.quantity, one.value), "bold yellow" if bad else ""),
+            Text(value_text(one.quantity, one.value), "bold yellow" if bad else ""),
             Text(growth, "yellow" if grown is not None and grown >= 4 else "dim"),
             Text(spark(one.curve, curve, signs), "cyan"),
             Text(_tail(one.name, names)),
