@@ -19,7 +19,7 @@ from .errors import BackprobeError
 #: Not on every system.
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _CLOSE = getattr(os, "O_CLOEXEC", 0)
-#: Folders in which names stand for what a process has open.
+#: Folders whose names denote open files of a process.
 _OPEN_FILES = ("/dev/", "/proc/")
 
 

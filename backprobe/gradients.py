@@ -107,7 +107,7 @@ class OneKind:
     def __init__(self, kind: int = NO_SOURCE) -> None:
         self.kind = kind
         self._leaves = LeafGradients()
-        #: Whether clipping found the norm that the backward gave, as far as both are known.
+        #: Whether the norm before clipping equals that of the backward, as far as both are known.
         self._clips_all = True
 
     def of(

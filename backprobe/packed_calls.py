@@ -17,7 +17,7 @@ from .graphs.plan import ACCUMULATE
 from .ops import info
 from .records import BadValues, GradStat, Node, NodeRun
 
-#: Slot of a gradient that is the very tensor that came in: minus one, minus the number of the input.
+#: Slot of a gradient that is the same tensor as an incoming one: minus one, minus the number of the input.
 SAME = -1
 
 
@@ -94,7 +94,7 @@ def unpack(packed: Packed) -> tuple[NodeRun, ...]:
     by_node: list[list[Measured]] = [[] for _ in nodes]
     for m in signature.out:
         by_node[m[0]].append(m)
-    # A gradient that came in where several meet was measured apart, and holds against what any producer gave.
+    # The sum of several incoming gradients was measured separately, and overrides each producer's gradient.
     apart: set[tuple[int, int]] = set()
     for i, k, slot, shape, dtype in signature.came:
         incoming[i][k] = _stat(packed, slot, shape, dtype)

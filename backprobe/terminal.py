@@ -35,7 +35,7 @@ def console(file: TextIO, width: int | None = None) -> Console:
     """A console of rich's that writes to `file`: no markup in what it is given, and no control character."""
     from rich.console import Console
 
-    # In a notebook rich would show what it writes to any file, and colour it: text that is asked for is text.
+    # In a notebook rich would show what it writes to any file, and colour it: a request for text gets plain text.
     plain = False if isinstance(file, io.StringIO) else None
     made = Console(
         file=file,

@@ -46,7 +46,7 @@ def chosen_modules(model: nn.Module, select: Selection, depth: int | None) -> di
     wanted.check(paths, "module")
     if not picked:
         raise _too_shallow(levels, depth)
-    # A container such as ModuleList cannot be called: nothing is to be seen of it.
+    # A container such as ModuleList cannot be called, so there is nothing to capture.
     return {path: m for path, m in picked.items() if _has_forward(m)} or picked
 
 

@@ -37,7 +37,7 @@ class Activations(Mapping[str, Any]):
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._state = "new"
-        #: What the model returned, where ``capture`` called it.
+        #: The model's return value, if ``capture`` called it.
         self.output: Any = None
         # The hooks on the graph's nodes are ours: they go when this object goes.
         self._finalizer = weakref.finalize(self, _remove, recorder.handles)

@@ -14,7 +14,7 @@ from .named import Named, Tree, count
 from .products import Products, Tensors
 from .progress import Progress
 
-#: At most so many cotangents at once, and so many bytes for their gradients at both ends.
+#: Maximum number of cotangents in a batch, and of bytes for their gradients at both ends.
 _CHUNK, _CHUNK_BYTES = 32, 256 << 20
 
 

@@ -19,9 +19,9 @@ from .intervals import Moments, student_quantile
 from .krylov import GolubKahan, NotFinite
 from .progress import Progress
 
-#: Steps of bidiagonalization that tell a flat spectrum from a steep one, and probes that come after them.
+#: Number of bidiagonalization steps that, with twice as many probes, distinguish a flat spectrum from a steep one.
 _LOOK = 4
-#: Share of the squared norm in those few directions from which on more of them pay.
+#: Minimum share of the squared norm in those directions for which more steps pay off.
 _STEEP = 0.1
 #: The leave-one-out estimates of XNysTrace share all but one probe, so their spread is too small an error: by up to
 #: this factor on spectra from flat to steep (96 x 128, 24 and 64 products, 400 draws each).

@@ -103,7 +103,7 @@ class SpectralNorm:
     vjps: int
     jvps: int
     seconds: float
-    #: The Frobenius norm, from the same work and some probes; None if it was not asked for.
+    #: The Frobenius norm, from the same products and some probes; ``None`` if it was not requested.
     frobenius: JacobianNorm | None = None
     note: str = ""
 

@@ -74,7 +74,7 @@ class Action:
         )
 
 
-#: Zeros in place of the gradient, also where it is NaN.
+#: Replaces the gradient by zeros, including NaN.
 zero = Action("zero", torch.zeros_like, True)
 
 

@@ -39,7 +39,7 @@ class CallCounter(TorchFunctionMode):
         self.active = False
         self._lock = threading.Lock()
         self._numbers: dict[int, int] = {}
-        #: Calls that begin at leaves, where there is no node to hook, and have edited nothing yet; innermost last.
+        #: Calls that begin at leaves, which have no node to hook, before their first edit; innermost last.
         self._fresh: list[int] = []
 
     def start(self) -> None:

@@ -82,7 +82,7 @@ class Application:
 class Unused:
     """An edit, or one place of it, that was never applied."""
 
-    #: The place, or the selection where nothing was found for it.
+    #: The place; or the selection, if it matched nothing.
     target: str
     action: str
     reason: str

@@ -264,7 +264,7 @@ class Replay(Steering):
         self._stand(stop)
         return True
 
-    # What came out
+    # Results
 
     def compare(self) -> Parity:
         """Run the same backward in the engine, and compare every node that has run here with it.

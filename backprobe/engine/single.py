@@ -211,7 +211,7 @@ def _in_engine(
     task: list[int] = []
 
     def first(incoming: Any) -> None:
-        # A user's hook may run a backward over the same node: that call has its own number, and comes later.
+        # A user's hook may run a backward over the same node: that call has its own number, and starts later.
         if not task:
             task.append(private.graph_task())
 

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 VANISHED, EXPLODED = 1e-5, 1e4
 #: Geometric mean of the factor per layer.
 SHRINKS, GROWS = 0.5, 1.5
-#: The same over time steps, at which such a network forgets by shrinking, and over many layers with a small factor
-#: each: beyond what training could recover.
+#: Total ratio beyond what training could recover: for time steps, since shrinking is how a recurrent network forgets,
+#: and for many layers with a small factor each.
 FORGOTTEN = 1e-8
 #: With many layers, a total growth that counts whatever the factor per layer.
 VAST = 1e5
-#: The share of the layers that lie in the named module; layers before a stack of layers do not belong to it.
+#: Minimum share of the layers that are in the named module; layers before a stack do not belong to it.
 MODULE_SHARE = 0.9
 #: The least layers of a trend, and the share of them that must follow it.
 MIN_LAYERS, MIN_TREND_SHARE = 5, 0.75

@@ -20,7 +20,7 @@ def forward_finding(
 ) -> Finding:
     entered = None
     sure = not (begins and op.guessed)
-    # A constant that was put there is data: what counts is where it goes in.
+    # A constant that the script filled in is data: the relevant line is the one that uses it.
     if begins and op.origin is not None and not info(op.origin.op).is_fill:
         reached = f"{reached} (it entered the graph in {op.op})"
         entered, op = op, op.origin

@@ -59,7 +59,7 @@ def zero_grads(trace: Trace) -> list[Finding]:
         if groups:
             break  # the first call that shows it; the others repeat it
     _merge_starved(groups)
-    # One op may stand before another: parameters that the first explains are not reported again.
+    # One op may precede another: parameters that the first explains are not reported again.
     found = []
     explained: set[str] = set()
     place = {p.name: at for at, p in enumerate(trace.parameters)}

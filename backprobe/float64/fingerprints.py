@@ -19,9 +19,9 @@ from ..torch_internals import private
 from ..torch_internals.measure import dtype_name, shape_of
 
 GROUPS = 32
-#: Places after which signs come again, with one more sign for each such stretch.
+#: Period of the signs in elements; each period has a further sign of its own.
 STRETCH = 1 << 16
-#: Values that are summed in one go.
+#: Number of values that are converted and summed at a time.
 _SLAB = 1 << 22
 
 

@@ -47,9 +47,9 @@ class _Side:
         self.tape = tape
         self.at = {op.index: op for op in tape.ops}
         self.env: dict[tuple[int, int], torch.Tensor | None] = {}
-        #: What is known of them only as the run had it, with its rounding: relative.
+        #: Relative uncertainty of values that are known only as recorded, with their rounding.
         self.rough: dict[tuple[int, int], float] = {}
-        #: The coarsest relative step of the dtypes that they have been through; infinite where it had other tensors.
+        #: Coarsest relative rounding step of the dtypes that a value depends on; infinite if the run had other tensors.
         self.coarse: dict[tuple[int, int], float] = {}
         self._last: dict[tuple[int, int], int] = {}
         for op in tape.ops:
@@ -79,7 +79,7 @@ class _Side:
 
 
 class Both:
-    """Goes through two tapes that are paired."""
+    """Evaluates two paired tapes in float64, and compares their values."""
 
     def __init__(self, a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], kept: Tensors, names: Names) -> None:
         self.a, self.b, self.moved = _Side(a), _Side(b), _Side(a)
@@ -90,11 +90,11 @@ class Both:
         self._draw = torch.Generator().manual_seed(0)
         self._alone = Alone(self._recorded, self._draw)
         self._names = names
-        #: How far values are apart, by where they come from in both.
+        #: Distances between values, by their sources in both runs.
         self._known: dict[tuple[tuple[int, int], tuple[int, int]], Gap] = {}
-        #: Named tensors from outside, as the first run had them last: by their names in the second.
+        #: Latest sources of external named tensors in the first run, by their names in the second.
         self._named: dict[str, tuple[int, int]] = {}
-        #: The bits of what came from outside to the first run.
+        #: Hashes of external tensors of the first run.
         self._bits: dict[tuple[int, int], str | None] = {}
 
     def run(self) -> Judged:

@@ -64,7 +64,7 @@ def mermaid(diagram: Diagram) -> str:
             for line in lines
             if line
         )
-        # Two dollar signs begin a formula, also as entities: a space of no width comes between them.
+        # Two dollar signs begin a formula, also as entities: a zero-width space separates them.
         return '"' + "<br/>".join(words).replace("#36;#36;", "#36;#8203;#36;") + '"'
 
     rows = ["flowchart TB"]

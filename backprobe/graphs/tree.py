@@ -94,7 +94,7 @@ class Tree:
         self.call = [graph.call_of(i) for i in range(len(graph))]
         leaves = graph.facts.leaves
         home: dict[int, int] = {}
-        #: A leaf stands before the first node that uses it.
+        #: A leaf is placed before the first node that uses it.
         self._first: dict[int, int] = {}
         for i in range(len(graph)):
             for to in c.targets[c.starts[i] : c.starts[i + 1]]:

@@ -100,9 +100,9 @@ class Watching:
         self._at = 0
         #: The alarms of the training, in order.
         self.alarms: list[Alarm] = []
-        #: One of those that end a training came.
+        #: Whether an alarm that ends the training was raised.
         self.stop = False
-        #: What was recorded of the last training that is over.
+        #: The trace of the last completed training.
         self.trace: Trace | None = None
 
     def begin(self, model: Any, name: str) -> None:

@@ -189,7 +189,7 @@ def checkpointed(model: nn.Module, select: Selection) -> Iterator[list[str]]:
     try:
         for _, module in chosen:
             before.append((module, module.__dict__.get("forward", before)))
-            # On the instance, where a call of the module finds it first; hooks of the module run as usual.
+            # Set on the instance, where a call of the module finds it first; hooks of the module run as usual.
             module.forward = _checkpoint_of(module.forward)
         yield [path for path, _ in chosen]
     finally:

@@ -24,7 +24,7 @@ from ..torch_texts import COPY_SLICES
 #: Maximum depth of nesting that is searched in hook results and ``ctx`` attributes.
 _DEPTH = 4
 
-#: What torch calls a tensor that a node saved and made itself, with the number of the output where there are several.
+#: Torch's names of a node's saved outputs, with the number of the output if there are several.
 RESULTS = re.compile(r"(?:result(\d*)|out|output|values|[LQRSU]|LU|Vh|eigenvalues|eigenvectors|log_?sumexp)")
 
 
@@ -156,7 +156,7 @@ class Storages:
         for name, slot, content in slots:
             if content is not None:
                 self._slot(i, name, slot, *content)
-        # Attributes that a custom function put on its ctx, which is the node itself.
+        # Attributes that a custom function set on its ctx, which is the node itself.
         for name, value in list(getattr(node, "__dict__", {}).items()):
             if name in ("saved_tensors", "to_save", "non_differentiable", "dirty_tensors"):
                 continue

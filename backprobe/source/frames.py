@@ -68,7 +68,7 @@ class Frames:
         self._libraries = _library_folders()
         #: (Id of generated code, instruction) -> that code, and the user's place that it was generated from.
         self._generated: dict[tuple[int, int], tuple[CodeType, CodeLocation | None]] = {}
-        #: The user's folders that may lie among installed packages: the script's, or that of the module of ``-m``.
+        #: The user's folders that may be among installed packages: the script's, or that of the module of ``-m``.
         self.own = own
         self._own = tuple(os.path.realpath(p) + os.sep for p in own)
         #: Id of a code object -> whether it is the user's. A code object's own hash is slow: it covers all of its code.
@@ -100,7 +100,7 @@ class Frames:
         if name.startswith("<"):
             return name.startswith(("<stdin", "<ipython", "<doctest", "<cell", "<input", "<timed", "<magic-timeit"))
         path = os.path.realpath(name)
-        # The longest folder that contains it decides: a virtual environment may lie in the user's folder, and the
+        # The longest folder that contains it decides: a virtual environment may be in the user's folder, and the
         # user's folder among installed packages.
         library = max((len(f) for f in self._libraries if path.startswith(f)), default=0)
         own = max((len(f) for f in self._own if path.startswith(f)), default=0)

@@ -21,7 +21,7 @@ own = torch.autograd.backward
 _code = getattr(own, "__code__", None)
 #: Whether function modes intercept it without our replacement.
 SHOWS = _code is None or "has_torch_function" in _code.co_names
-#: The modes that want to intercept calls.
+#: The modes that intercept calls.
 _watching: weakref.WeakSet[Any] = weakref.WeakSet()
 
 

@@ -62,7 +62,7 @@ class CompiledGraph:
     sources: tuple[str, ...] = ()
     #: Whether it can be re-executed: Note [Regions that are not run again].
     can_run_again: bool = True
-    #: The backend that was asked to compile it, and the compiled function.
+    #: The backend that compiled it, and the compiled function.
     compiler: Any = None
     made: Any = None
 

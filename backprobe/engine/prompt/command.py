@@ -36,7 +36,7 @@ class Command:
     python: bool = False
 
 
-#: Command by name, and by every word that stands for it.
+#: Commands by name and by alias.
 COMMANDS: dict[str, Command] = {}
 WORDS: dict[str, Command] = {}
 
