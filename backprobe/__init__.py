@@ -105,14 +105,14 @@ __all__ = [
 
 
 def load_ipython_extension(shell: "Any") -> None:
-    """``%load_ext backprobe`` in a notebook: the cell magic ``%%backprobe`` (see docs/notebooks.md)."""
+    """Load the extension for ``%load_ext backprobe``: the cell magic ``%%backprobe`` (see docs/notebooks.md)."""
     from .notebook import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: "Any") -> None:
-    """``%unload_ext backprobe``."""
+    """Unload the extension for ``%unload_ext backprobe``."""
     from .notebook import unload
 
     unload(shell)

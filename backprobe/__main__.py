@@ -1,4 +1,4 @@
-"""``python -m backprobe``, and the command ``backprobe``.
+"""The entry point of ``python -m backprobe`` and of the command ``backprobe``.
 
 Note [The working directory is not imported from]: ``python -m`` puts the working directory in front of ``sys.path``. A
     user who reads another person's run may do so in that person's folder. A ``rich.py`` there would be executed, and a

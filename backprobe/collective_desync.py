@@ -139,7 +139,7 @@ def name(seen: RankSeen) -> str:
 
 
 def listed(ranks: Sequence[RankSeen]) -> str:
-    """ "ranks 0, 1 and 3"."""
+    """Format ranks as "ranks 0, 1 and 3"."""
     numbers = sorted(seen.rank for seen in ranks if seen.rank is not None)
     return ranks_text(numbers) if len(numbers) == len(ranks) else " and ".join(name(seen) for seen in ranks)
 
@@ -153,7 +153,7 @@ def _group(group: str) -> str:
 
 
 def _meet(one: RankWait, other: RankWait) -> bool:
-    """Whether two ranks wait in the same operation."""
+    """Return whether two ranks wait in the same operation."""
     if one.number is None or other.number is None:
         return one.site == other.site
     return (one.group, one.number) == (other.group, other.number)

@@ -1,4 +1,4 @@
-"""How much of a run backprobe observed, and whether "no findings" is conclusive."""
+"""Computes which parts of a run backprobe observed, and whether "no findings" is conclusive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOOK = ("cost", "first_steps", "first_cost", "own", "overhead")
 
 
 class Coverage:
-    """How much of a run backprobe observed: ``trace.coverage``."""
+    """The parts of a run that backprobe observed: ``trace.coverage``."""
 
     def __init__(self, trace: Observed) -> None:
         self._trace = trace

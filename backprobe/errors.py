@@ -29,6 +29,6 @@ class UnknownName(BackprobeError, KeyError):
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """``BaseException.add_note``, which Python 3.10 does not have."""
+    """Add a note to an exception, like ``BaseException.add_note``, which Python 3.10 does not have."""
     notes = getattr(error, "__notes__", [])
     error.__notes__ = [*notes, text]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Files that are written whole, and the files of a run, which lie inside its folder.
+"""Writes files atomically, and opens files inside the folder of a run.
 
 Note [Symbolic links]: backprobe never writes through a symbolic link. A file takes the place of the link, as ``sed -i``
     and ``git checkout`` have it; what the link points to stays as it is. Streams (a terminal, a pipe, ``/dev/stdout``)
@@ -25,7 +25,7 @@ _OPEN_FILES = ("/dev/", "/proc/")
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new, empty file beside `path`, which takes the place of `path` when the block ends without an error.
+    """Yield a new file beside `path`, which replaces `path` if the block ends without an error.
 
     Whoever reads `path` finds the old file or the new one, whole. The new file gets the permissions of the old one.
 
@@ -50,7 +50,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to the file `path`, whole; to a stream, as any program does (Note [Symbolic links]).
+    """Write `text` to the file `path` atomically; write to a stream directly (Note [Symbolic links]).
 
     :raises OSError: it cannot be written.
     """
@@ -64,7 +64,7 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` is a pipe, a terminal or another device, or stands for a file that a process has open."""
+    """Return whether `path` is a pipe, a terminal or another device, or denotes an open file of a process."""
     if os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), "").startswith(_OPEN_FILES):
         return True
     with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 
 
 def add_to(path: str | os.PathLike[str]) -> int:
-    """The number of the file `path`, opened to add to its end, made where it is not there; never through a link.
+    """Open the file `path` for appending, create it if needed, and return its descriptor. Links are not followed.
 
     :raises OSError: it cannot be opened, or is a symbolic link.
     """
@@ -83,7 +83,7 @@ def add_to(path: str | os.PathLike[str]) -> int:
 
 
 def inside(folder: Path, *names: str) -> Path:
-    """The path in the run folder `folder` that `names` lead to, which need not exist.
+    """Return the path of `names` inside the run folder `folder`; it need not exist.
 
     :raises BackprobeError: the path leads out of `folder`, or stands for no file or folder (a pipe would never end).
     """

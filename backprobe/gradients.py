@@ -36,7 +36,7 @@ class Gradients:
 
 
 class LeafGradients:
-    """Reads the gradients of leaves out of backward calls, without making records of all their nodes."""
+    """Reads the gradients of leaves from backward calls, without creating records of all their nodes."""
 
     def __init__(self) -> None:
         self._slots: dict[tuple[int, int], tuple[Packed, list[tuple[str, int]]]] = {}

@@ -1,4 +1,4 @@
-"""The extension for IPython and Jupyter, ``%load_ext backprobe``. No IPython is imported: it is given the shell."""
+"""The extension for IPython and Jupyter, ``%load_ext backprobe``. It gets the shell, and does not import IPython."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class Extension:
             display(Outcome(trace, options.page))
 
     def magic(self, line: str, cell: str | None = None) -> Trace | None:
-        """Watch a cell, and say below it what went wrong in its backward passes.
+        """Record a cell, and report below it what went wrong in its backward passes.
 
         ``%%backprobe [OPTIONS]`` as the first line of a cell; ``%backprobe`` gives the trace of the last cell that was
         watched: ``trace = %backprobe``. Shown, it is the report's page.
@@ -232,8 +232,9 @@ class Extension:
 
 
 def _covered(line: str) -> _Options | None:
-    """Return the options of a cell whose first line is `line`; ``None`` if it has no magic, or invalid options, which
-    the magic reports itself.
+    """Return the options of a cell whose first line is `line`; ``None`` without the magic or with invalid options.
+
+    The magic itself reports invalid options.
     """
     found = _COVER.match(line.rstrip())
     with suppress(BackprobeError):

@@ -38,7 +38,7 @@ Measured = tuple[int, int, int, tuple[int, ...], str]
 
 @dataclass(frozen=True)
 class Signature:
-    """Which nodes with a hook ended, in order; what was measured going out of nodes, and coming in."""
+    """The order in which nodes with a hook ended, and the measured outgoing and incoming gradients."""
 
     order: tuple[int, ...]
     out: tuple[Measured, ...]
@@ -47,7 +47,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Packed:
-    """``norms`` by slot, ``seconds`` in the order of ``signature.order``."""
+    """The measurements of a backward call: ``norms`` by slot, ``seconds`` in the order of ``signature.order``."""
 
     layout: Layout
     signature: Signature
@@ -135,7 +135,7 @@ def _stat(packed: Packed, slot: int, shape: tuple[int, ...], dtype: str) -> Grad
 
 
 def run_order(layout: Layout, observed: Sequence[int], raised: bool) -> list[int]:
-    """All nodes that ran, in order. `observed` are those with a hook, as they ended.
+    """Return all nodes that ran, in order. `observed` are those with a hook, in the order in which they ended.
 
     The engine's rule (``engine_order``) puts those without a hook between them. Where what was observed differs from
     the rule (device threads, hooks that run a backward of their own), what was observed holds.
@@ -166,7 +166,7 @@ def run_order(layout: Layout, observed: Sequence[int], raised: bool) -> list[int
 
 
 def pack(runs: Sequence[NodeRun]) -> Packed:
-    """The packed form of records that were not made from one: every gradient in it is listed apart."""
+    """Pack records that were not unpacked from a ``Packed``; every gradient is listed separately."""
     norms: list[float] = []
     bad: dict[int, BadValues] = {}
     unmeasured: set[int] = set()

@@ -1,4 +1,4 @@
-"""Reads how long this process has run and waited. No torch, so that it can be read before torch is imported."""
+"""Reads how long this process has run and waited. Needs no torch, so that it can run before torch is imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SCHEDULED = "/proc/thread-self/schedstat"
 
 
 def waited() -> float:
-    """Seconds that this thread was ready to run, so far, and had no processor; 0 if the system does not say."""
+    """Return the seconds that this thread waited for a processor; 0 if the system does not report them."""
     try:
         file = os.open(_SCHEDULED, os.O_RDONLY)
         try:
@@ -33,12 +33,12 @@ class Moment(NamedTuple):
         return cls(_clock(), waited())
 
     def seconds_until(self, later: Moment) -> float:
-        """Seconds from here to `later`, without those that the thread waited for a processor."""
+        """Return the seconds from here to `later`, without those that the thread waited for a processor."""
         return max(later.clock - self.clock - max(later.waited - self.waited, 0.0), 0.0)
 
 
 class Startup(NamedTuple):
-    """The begin of a watched process.
+    """The start of a recorded process.
 
     :ivar began: when the first of backprobe's own work began.
     :ivar script_s: seconds since then that were the script's own: its lines up to its import of torch, and that import.

@@ -89,8 +89,9 @@ class Watch:
         return [text for text in found if text]
 
     def _wrong(self, trace: Trace) -> list[Finding]:
-        """Return the findings that fail the test. Errors that the test itself caught are expected: calls that raised
-        are left out.
+        """Return the findings that fail the test.
+
+        Errors that the test itself caught are expected: calls that raised are left out.
         """
         from .traces import Trace
 

@@ -17,7 +17,7 @@ Selection = str | re.Pattern[str] | Callable[[str, Any], bool] | Iterable[Any] |
 
 
 def selector(select: Selection) -> Callable[[str, Any], bool]:
-    """A predicate of name and thing for any form of selection.
+    """Return a predicate of name and object for any form of selection.
 
     Raises:
         BackprobeError: if ``select`` is none of the forms.
@@ -69,7 +69,7 @@ class Choice:
         return bool(fitting)
 
     def check(self, names: Iterable[str], what: str) -> None:
-        """Call this when all names have been asked about.
+        """Raise an error if a part of the selection matched no name. Call it after all names were tested.
 
         Raises:
             BackprobeError: if a part fits none of `names`; names that look alike are given.
@@ -102,7 +102,7 @@ def described(select: Selection) -> str:
 
 
 def chosen(names: Iterable[str], select: Selection, what: str) -> list[str]:
-    """The names that ``select`` means, in their order, where there is nothing but names to go by.
+    """Return the names that ``select`` matches, in their order, if there are only names to select by.
 
     Raises:
         BackprobeError: if there is none, or none for a part of a list; names that look alike are given.

@@ -1,4 +1,4 @@
-"""Writes text to a terminal, a log or a pipe: the one place where backprobe's own words leave the process.
+"""Writes text to a terminal, a log or a pipe. All of backprobe's output goes through this module.
 
 Everything goes through ``say`` or a ``console``, which send no control character of the text:
 Note [Control characters]. ``tests/test_terminal.py`` holds every other file to that.
@@ -32,7 +32,7 @@ def say(text: str = "", file: TextIO | None = None, end: str = "\n") -> None:
 
 
 def console(file: TextIO, width: int | None = None) -> Console:
-    """A console of rich's that writes to `file`: no markup in what it is given, and no control character."""
+    """Return a rich console that writes to `file`, without markup in texts and without control characters."""
     from rich.console import Console
 
     # In a notebook rich would show what it writes to any file, and colour it: a request for text gets plain text.
@@ -52,8 +52,10 @@ def console(file: TextIO, width: int | None = None) -> Console:
 
 
 def _hook() -> RenderHook:
-    """A hook of a console: what it is about to write is written without the control characters of text. Those that
-    rich itself sends, to move the cursor, are marked as such and stay."""
+    """Return a hook that removes the control characters of texts from a console's output.
+
+    Control characters that rich itself sends, to move the cursor, are marked and stay.
+    """
     from rich.console import RenderHook
     from rich.control import Control
 

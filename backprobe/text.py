@@ -26,7 +26,7 @@ def number(value: float | None) -> str:
 
 
 def counted(n: int, what: str) -> str:
-    """``1 node``, ``1,234 nodes``."""
+    """Format a count with its noun: ``1 node``, ``1,234 nodes``."""
     return f"{n:,} {what if n == 1 else what + 's'}"
 
 
@@ -54,19 +54,19 @@ def few(names: Sequence[str], most: int = 3) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Join texts: ``a``, ``a and b``, ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def seconds(count: float) -> str:
-    """``4 ms``, ``0.3 s``, ``3.2 s``, ``98 s``."""
+    """Format a duration: ``4 ms``, ``0.3 s``, ``3.2 s``, ``98 s``."""
     if count < 0.0995:
         return f"{1e3 * count:.0f} ms"
     return f"{count:.1f} s" if count < 9.95 else f"{count:,.0f} s"
 
 
 def raised(error: BaseException) -> str:
-    """``ValueError: what it says``, or its class alone where it says nothing."""
+    """Format an error: ``ValueError: message``, or its class alone if it has no message."""
     try:
         text = str(error)
     except Exception:
@@ -75,7 +75,7 @@ def raised(error: BaseException) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes: ``512 B``, ``1.5 MiB``, three digits."""
+    """Format a number of bytes with three digits: ``512 B``, ``1.5 MiB``."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     k = 0
     while count >= 1024 and k < len(units) - 1:
@@ -90,18 +90,19 @@ def mib(count: float) -> str:
 
 
 def shape(sizes: Sequence[int], by: str = "x") -> str:
-    """``2x16x64``, or ``scalar``; a size below 0 is not known."""
+    """Format a shape: ``2x16x64``, or ``scalar``; a size below 0 is unknown."""
     return by.join("?" if n < 0 else str(n) for n in sizes) or "scalar"
 
 
 def packaged(path: str) -> str:
-    """The path of a file of an installed package, from the name of the package on."""
+    """Return the path of a file of an installed package, from the name of the package on."""
     return _PACKAGES.split(path)[-1]
 
 
 def text_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[int] = frozenset()) -> str:
-    """Format a table whose columns are as wide as needed: names are never cut, since users type them. Empty without
-    rows.
+    """Format a table whose columns are as wide as needed; without rows, return an empty text.
+
+    Names are never cut, since users type them.
 
     :param right: the right-aligned columns, such as numbers.
     """

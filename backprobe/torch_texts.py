@@ -1,5 +1,6 @@
-"""Texts of torch's errors and names of its objects, as plain strings, so that a recorded run is explained without
-torch.
+"""Texts of torch's errors and names of its objects, as plain strings.
+
+With them a recorded run is explained without torch.
 
 ``torch_internals/facts`` provokes each of these errors on the installed torch and compares.
 """

@@ -1,4 +1,4 @@
-"""Reads files and compressed data that a stranger may have made, or that are damaged: never more than a bound.
+"""Reads files and compressed data that may be hostile or damaged, up to a maximum size.
 
 Note [Reading what a stranger has made]: a run may come from an untrusted person or a failing disk. Reading it yields
     its contents or one line that says that it is damaged; it neither waits for ever nor takes memory without bound. So

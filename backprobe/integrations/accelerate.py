@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 
 class watch:
-    """Watches a block: says at its end what went wrong in its backward passes, keeps the run, and hands the statistics
-    by layer to ``accelerator.log``.
+    """Observes a block, reports what went wrong in its backward passes, and logs statistics by layer.
+
+    The report comes at the end of the block. The run is stored. The statistics go to ``accelerator.log``.
 
         with watch(accelerator, model):
             for batch in loader: ...
 
     :param model: the outermost module, so that paths begin there; without it the outermost one that is called.
     :param options: see ``backprobe.integrations.watching.Options``.
-    :raises BackprobeError: an option is unknown, or is not what it has to be.
+    :raises BackprobeError: an option is unknown or has a wrong value.
     """
 
     def __init__(self, accelerator: Accelerator, model: Any = None, **options: Unpack[Options]) -> None:

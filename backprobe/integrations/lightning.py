@@ -31,7 +31,7 @@ class BackprobeCallback(Callback):  # type: ignore[misc]
         trainer = Trainer(callbacks=[BackprobeCallback()])
 
     :param options: see ``backprobe.integrations.watching.Options``.
-    :raises BackprobeError: an option is unknown, or is not what it has to be.
+    :raises BackprobeError: an option is unknown or has a wrong value.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
