@@ -1,12 +1,12 @@
-"""What watching costs under a budget: blocks of plain and of watched steps in turn, all of them summed up.
+"""Benchmark of the overhead under a budget: blocks of plain and of watched steps alternate.
 
 python bench/budget.py [--budget 5%] [--models gpt,rnn] [--seconds 40] [--threads 1] [--busy 8] [--compiled inductor]
 
-"took" is how much longer the watched blocks took than the plain ones between them, in CPU time; "said" what the session
-says it took, without the first steps and the second that every run has. "recorded" are steps whose nodes were recorded.
-``--compiled``: the models are, by the backend that is named, in watched steps that are not counted; how often something
-was compiled while it was measured stands behind the row. ``--busy``: beside so many processes that do nothing but
-calculate. The lines are a table, as in docs/runs.md.
+"took" is the extra CPU time of the watched blocks, summed over all blocks; "said" is the overhead that the session
+reports, without the first steps and the one second that every run has. "recorded" counts the steps whose nodes were
+recorded. ``--compiled BACKEND`` compiles the models in watched steps that are not counted; the row ends with the number
+of compilations during the measurement. ``--busy N`` runs N CPU-bound processes at the same time. The output is a
+Markdown table, as in docs/runs.md.
 """
 
 from __future__ import annotations

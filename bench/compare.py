@@ -1,7 +1,7 @@
 """Seeded faults of one op, and benign pairs: does ``backprobe compare`` name the op, and nothing where none is wrong?
 
     python bench/compare.py                 all of them, in this process
-    python bench/compare.py --only scale    those whose name has this in it, with what was said
+    python bench/compare.py --only scale    those whose name contains this, with the output
 
 Faults were written before the tool was run on them; docs/compare.md has the first scores.
 """

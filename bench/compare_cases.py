@@ -1,7 +1,7 @@
 """The first set of cases of bench/compare.py.
 
-A case is a function that trains for two steps and is told whether to be the second of the pair. The lines that may be
-named end with a mark, ``# [name]``: of the op that is wrong, or that is there in one run only.
+A case is a function that trains for two steps; its argument selects the first or the second run of the pair. The lines
+that the tool may name end with a mark, ``# [name]``: the op that is wrong, or that only one of the runs has.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def benign(run: Callable[[bool], None]) -> Callable[[bool], None]:
 def train(
     model: nn.Module, batch: Callable[[], Any], loss: Callable[[Any], Any], steps: int = 2, make: Any = None
 ) -> None:
-    """Two steps as anybody has them."""
+    """Train `model` for two steps with a usual training loop."""
     optimizer = make(model) if make is not None else torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(steps):
         optimizer.zero_grad()

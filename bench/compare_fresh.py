@@ -282,7 +282,7 @@ def with_kernel(name: str, kernel: Callable[..., Any], run: Callable[[], None]) 
 
 @fault("rsqrt", module="norm2")
 def kernel_rsqrt_rough(bad: bool) -> None:
-    """One that gives five digits, at one of its calls."""
+    """Run with an ``rsqrt`` kernel that is right to only five digits in one of its calls, if `bad`."""
     calls = [0]
 
     def rough(x: torch.Tensor) -> torch.Tensor:
@@ -294,7 +294,7 @@ def kernel_rsqrt_rough(bad: bool) -> None:
 
 @fault("tanh")
 def kernel_tanh_strided(bad: bool) -> None:
-    """One that reads memory as it lies where it is given a transposed tensor."""
+    """Run with a ``tanh`` kernel that ignores the strides of a transposed tensor, if `bad`."""
 
     def strided(x: torch.Tensor) -> torch.Tensor:
         if bad and not x.is_contiguous():

@@ -1,10 +1,11 @@
-"""What a run says that watching took, beside what it took: CPU time of the same steps plain and watched, in turn.
+"""Benchmark of the overhead that a run reports against the CPU time that it really takes.
 
 python bench/cost.py [--cases rnn,mlp] [--rounds 5] [--busy 8]
 
-"said" is what the report shows; "took" is the CPU time of the watched steps less that of the plain ones. For the steps
-after the first three as a share of the plain ones, for all of the script in seconds. ``--busy``: so many processes that
-do nothing but calculate run beside it. The lines are a table, as in docs/runs.md.
+The same steps run plain and watched, in turn. "said" is what the report shows; "took" is the CPU time of the watched
+steps less that of the plain ones: for the steps after the first three as a share of the plain ones, for the whole
+script in seconds. ``--busy N`` runs N CPU-bound processes at the same time. The output is a Markdown table, as in
+docs/runs.md.
 """
 
 from __future__ import annotations

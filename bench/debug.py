@@ -1,15 +1,15 @@
-"""What a step of the debugger costs, and what a backward costs while one is there, against the plain backward.
+"""Benchmark of the debugger: the time of one step, and the slowdown of a backward with breakpoints.
 
     python bench/debug.py [gpt convnet mlp rnn]
     python bench/debug.py --armed [gpt convnet mlp rnn]
 
-``--armed``: ratios of a backward with a breakpoint that is never met to the plain one right after it, in CPU time, the
-middle of nine rounds. On one thread of a busy machine (rnn, 3,010 nodes in 21 ms): a type 1.9, a module or line 2.1,
-``norm >`` and ``nonfinite`` 3.2.
+``--armed`` prints the CPU time of a backward with a breakpoint that never stops, as a ratio to the plain backward
+right after it: the median of nine rounds. On one thread of a busy machine (rnn, 3,010 nodes in 21 ms): a type 1.9, a
+module or line 2.1, ``norm >`` and ``nonfinite`` 3.2.
 
-Least times of five rounds: where a backward is long, its own spread is larger than the cost of its steps.
-``us a step`` is all that a stepped backward takes more than a plain one, ``us waiting`` what it takes more than one
-that runs through in the same thread.
+The times are the least of five rounds: the spread of a long backward is larger than the cost of its steps.
+``us a step`` is the extra time of a stepped backward over a plain one, ``us waiting`` its extra time over one that runs
+through in the same thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``bp.vjp`` and batches of products cost beside ``torch.autograd.grad``: ratios, interleaved, one thread.
+"""Benchmark of ``bp.vjp`` and batched products against ``torch.autograd.grad``: ratios, interleaved, one thread.
 
 python bench/derivatives.py
 """

@@ -31,9 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Part -> its limit in seconds, and that of all together: 8 minutes with what comes before the first.
 PARTS = {"bits": 50, "synchronization": 50, "tools": 40, "cost": 160, "tests": 150}
 TOTAL = 470
-#: Where the machine is slow and nothing depends on its time: limits are so many times as long.
-PATIENCE = float(os.environ.get("BACKPROBE_GPU_PATIENCE", "1"))
-#: Packages that backprobe and its tests need besides torch.
+#: Multiplies all time limits, for slow machines whose timings do not matter.
+TIME_LIMIT_FACTOR = float(os.environ.get("BACKPROBE_GPU_TIME_FACTOR", "1"))
+#: Packages that backprobe and its tests need, in addition to torch.
 PACKAGES = ("pytest", "rich", "safetensors", "hypothesis", "numpy")
 STAND_IN = os.environ.get("BACKPROBE_GPU") == "cpu"
 DEVICE = "cpu" if STAND_IN else "cuda"
@@ -363,7 +363,7 @@ def tests() -> dict[str, Any]:
         marks = ("mark.gpu", "needs_device")
         texts = {str(p): p.read_text() for p in sorted((ROOT / "tests").glob("test_*.py"))}
         files = [file for file, text in texts.items() if any(mark in text for mark in marks)]
-        command, limit_s = [sys.executable, "-m", "pytest", *options, *files], PARTS["tests"] * PATIENCE - 10
+        command, limit_s = [sys.executable, "-m", "pytest", *options, *files], PARTS["tests"] * TIME_LIMIT_FACTOR - 10
         try:
             done = subprocess.run(command, cwd=ROOT, timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -525,7 +525,9 @@ def environment(packages: dict[str, str]) -> dict[str, Any]:
         "'device': c.get_device_name() if on else None, 'count': c.device_count()}))"
     )
     try:
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60 * PATIENCE)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60 * TIME_LIMIT_FACTOR
+        )
     except subprocess.TimeoutExpired as error:
         return {"python": platform.python_version(), "error": str(error), "packages": packages, "runs on": DEVICE}
     told = json.loads(done.stdout) if done.returncode == 0 else {"error": done.stderr[-500:]}
@@ -560,7 +562,7 @@ def main() -> int:
         result = globals()[options.part]()
         (options.out / f"{options.part}.json").write_text(json.dumps(result, indent=1, default=str))
         return 0
-    end = time.monotonic() + TOTAL * PATIENCE
+    end = time.monotonic() + TOTAL * TIME_LIMIT_FACTOR
     packages = find_packages()
     for name, state in packages.items():
         if state != "installed":
@@ -573,7 +575,7 @@ def main() -> int:
         return 1
     ok = True
     for part, limit_s in PARTS.items():
-        result = run_part(part, options.out, max(min(limit_s * PATIENCE, end - time.monotonic()), 1))
+        result = run_part(part, options.out, max(min(limit_s * TIME_LIMIT_FACTOR, end - time.monotonic()), 1))
         ok = ok and bool(result["holds"])
         shown = {key: value for key, value in result.items() if key not in ("holds", "passed", "runs")}
         lines.append(f"{part}: {'holds' if result['holds'] else 'DOES NOT HOLD'}  {json.dumps(shown, default=str)}")

@@ -3,8 +3,8 @@
 #
 # Writes the results to the folder OUT, as JSON and text, in at most 8 minutes. Needs Python 3.10 or later with torch
 # and pytest, and no network. A package that is missing is looked for as a wheel in bench/wheels/ or in the folder that
-# BACKPROBE_WHEELS names. BACKPROBE_GPU=cpu runs the same on the CPU, with small models; BACKPROBE_GPU_PATIENCE=N makes
-# the time limits N times as long.
+# BACKPROBE_WHEELS names. BACKPROBE_GPU=cpu runs the same on the CPU, with small models;
+# BACKPROBE_GPU_TIME_FACTOR=N makes the time limits N times as long.
 set -u
 out=${1:?usage: bash bench/gpu.sh OUT}
 root=$(cd "$(dirname "$0")/.." && pwd)

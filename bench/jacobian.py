@@ -1,4 +1,4 @@
-"""What derivatives between inner tensors cost, and how good estimated norms are.
+"""Benchmark of derivatives between inner tensors, and of the accuracy of estimated Jacobian norms.
 
 python bench/jacobian.py [--parts cost,sweep,error] [--model random,minilm] [--draws 20] [--svg FILE]
 

@@ -1,9 +1,10 @@
-"""What statistics by layer cost at a cadence: blocks of plain and of watched steps in turn, all of them summed up.
+"""Benchmark of layer statistics at a cadence: blocks of steps with and without them alternate.
 
 python bench/levels.py [--every 10] [--models gpt,mlp,convnet,rnn] [--seconds 20] [--threads 1]
 
-Both blocks are watched at the level ``minimal`` with no budget; the second, one look long, measures statistics too. CPU
-time, of as many pairs as take so many seconds, and of five at least.
+A session at level ``minimal`` without a budget watches both blocks; in the second, which lasts from one measurement to
+the next, it also measures statistics. The result is CPU time, over at least five pairs of blocks and as many as fit
+into ``--seconds``.
 """
 
 from __future__ import annotations

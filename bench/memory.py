@@ -23,7 +23,7 @@ from backprobe.store.writer import Writer
 
 
 class Both:
-    """What ``backprobe run`` has for sinks."""
+    """The sinks of ``backprobe run``: one in memory and one on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.collector, self.keep = Collector(), Keep(Writer(folder, {}, 32 << 20))

@@ -1,4 +1,4 @@
-"""How long before the loss an alarm comes, on small runs that diverge, and how often on runs that do not.
+"""Benchmark of alarms on small runs: their lead over a divergence, and false alarms in healthy runs.
 
 python bench/monitor.py [--set own|fresh|second] [--only NAME,...] [--steps 2000] [--threads 1]
 
@@ -7,7 +7,7 @@ A row for each run: the step of the first alarm and the layer it names, the step
 too), and whether the alarm came 100 steps before (at it, where nothing can precede) and named the planted layer. Of a
 run that trains badly and does not diverge: whether the first alarm is of that kind, at the layer. Last, how the rule
 does with so many standard deviations that it fires on one healthy run at most. The bounds of the alarms were chosen on
-the set "own"; "fresh" and, later, "second" were written by somebody who did not know them.
+the set "own"; the author of "fresh" and, later, "second" did not know them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from backprobe.findings.alarms import alarms
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
 
-WINDOW, SIGMA, AHEAD = 128, 6.0, 100
+WINDOW, SIGMA, MIN_LEAD_STEPS = 128, 6.0, 100
 SETS = {"own": [*DIVERGING, *HEALTHY], "fresh": FRESH, "second": SECOND}
 
 
@@ -71,8 +71,8 @@ def train(run: Run, steps: int) -> tuple[list[float], list[float], Collector, Se
 
 
 @dataclass
-class Told:
-    """What came of a run: its losses and gradient norms, and the step of its first alarm."""
+class Outcome:
+    """The outcome of a run: its losses, its gradient norms, and the step of its first alarm."""
 
     run: Run
     curves: tuple[list[float], list[float]]
@@ -97,7 +97,7 @@ def beyond(curve: list[float], step: int) -> float:
     return (curve[step] - fmean(window)) / max(pstdev(window), 1e-30) if window else 0.0
 
 
-def judged(run: Run, steps: int) -> Told:
+def judged(run: Run, steps: int) -> Outcome:
     """Tell of one run: whether an alarm came, and whether it came in time and named the layer."""
     begin = time.process_time()
     losses, norms, collector, session = train(run, steps)
@@ -110,17 +110,17 @@ def judged(run: Run, steps: int) -> Told:
         good = first is not None and named and first.kind == run.kind
     else:
         target = fired if fired is not None else len(losses)
-        ahead = AHEAD if run.onset is None else -10  # at it: in the next look
+        ahead = MIN_LEAD_STEPS if run.onset is None else -10  # at it: in the next look
         good = first is not None and named and (run.onset or 0) <= first.step <= target - ahead
     said = f"{first.step}: {first.kind}, {first.quantity} of {first.name}" if first else "-"
     verdict = ("yes" if good else "no") if run.layer else ("false alarm" if first else "quiet")
     rule = fired if fired is not None else "-"
     row = (run.name, len(losses), f"{losses[-1]:.3g}", said, rule, verdict, f"{seconds:.0f} s")
     print("|", " | ".join(map(str, row)), "|", flush=True)
-    return Told(run, (losses, norms), first.step if first else None, good)
+    return Outcome(run, (losses, norms), first.step if first else None, good)
 
 
-def as_rare(diverging: list[Told], healthy: list[Told]) -> str:
+def as_rare(diverging: list[Outcome], healthy: list[Outcome]) -> str:
     """How the rule does with as many standard deviations as it takes to fire on one healthy run at most."""
     most = sorted((max(beyond(c, at) for c in told.curves for at in range(len(c))) for told in healthy), reverse=True)
     sigma = most[1] if len(most) > 1 else SIGMA

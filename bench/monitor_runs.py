@@ -92,11 +92,11 @@ Change = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass
 class Run:
-    """One training.
+    """A training run: healthy, or with a planted fault.
 
     :ivar model: makes it. :ivar optimizer: makes that of the model.
-    :ivar change: is told the step, the model, the optimizer, inputs and targets before each step, and gives the last
-        two, as the fault has them.
+    :ivar change: plants the fault: called before each step with the step, the model, the optimizer, inputs and targets;
+        returns the inputs and targets to use.
     :ivar layer: a glob of the names that the fault was planted in; empty for a healthy run.
     :ivar onset: the step at which it comes, where nothing can precede it: the rule counts from there on.
     :ivar data: draws inputs and targets, where they are neither text nor digits. :ivar loss: of outputs and targets,

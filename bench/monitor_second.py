@@ -1,4 +1,4 @@
-"""A second set of fresh runs for bench/monitor.py, that nobody tuned to: text, digits and scikit-learn's small tables.
+"""A second set of fresh runs for bench/monitor.py, never used for tuning: text, digits and scikit-learn's small tables.
 
 Each was written with no knowledge of the alarms or their bounds. The runs that diverge have the fault that their
 comment names; its healthy twin is often further down.

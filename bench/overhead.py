@@ -77,7 +77,10 @@ Contestants = dict[str, Callable[[], contextlib.AbstractContextManager[object]]]
 
 
 def contestants() -> Contestants:
-    """One session a level for the whole run, attached for its own steps only: what is measured is a run going on."""
+    """Create one session for each level, to measure steps in the middle of a run.
+
+    A session lasts for the whole benchmark, and is attached in its own steps only.
+    """
     trace, watch, explain = (Session(Nobody(), Settings(level)) for level in ("nodes", "minimal", "full"))
     backward = Session(Nobody(), Settings(budget=1e9))
     backward.budget.__class__ = Repeats

@@ -1,11 +1,12 @@
-"""What torch itself says of scripts that fail, alone and in anomaly mode: does it name the line?
+"""Comparison with torch's own errors and warnings, plain and in anomaly mode: do they name the failing line?
 
 python bench/peers.py tests/reports/eighth tests/reports/ninth [--out FILE.json]
 
 Each script of the folders is run as it is, and once more with ``torch.autograd.set_detect_anomaly(True)`` in it and in
 the processes that it starts. What it writes on standard error is read: tracebacks (the forward's too, which anomaly
 mode adds), and warnings. A line is named where the file and number of the script's main line (its marker: where the
-value goes bad, where the path is cut, who writes) stand there. Told is anything at all: an error, or a warning.
+value goes bad, where the path is cut, who writes) stand there. A failure counts as told if there is any error or
+warning at all.
 
 What backprobe said of the same scripts when they were new is in tests/reports/README.md.
 """

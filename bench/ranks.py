@@ -1,13 +1,13 @@
-"""What watching two data-parallel ranks costs at the default budget: blocks of plain and of watched steps in turn.
+"""Benchmark of the overhead in data-parallel ranks: blocks of plain and of watched steps alternate.
 
 python bench/ranks.py [--budget 5%] [--models mlp,gpt] [--seconds 40] [--ranks 2]
 
-Every rank is watched, and writes its part of a run. "took" is how much longer the watched blocks took than the plain
-ones between them, in CPU time of the thread that trains, without the first steps and the second that every run has;
-"said" what the session says it took. On a machine that others use, some steps take several times as long as the rest
-whoever makes them; "by medians" leaves those out: the middle of the recorded steps, of those that were heard, and of
-those that passed, each less the middle of the plain ones, times how many there were. The thread that looks for waits
-goes on in both.
+backprobe watches every rank, and each rank writes its part of a run. "took" is the extra CPU time of the training
+thread in the watched blocks, without the first steps and the one second that every run has; "said" is the overhead that
+the session reports. On a machine that others use, some steps take several times as long as the rest, watched or not;
+"by medians" leaves those out: it takes the median of the recorded steps, of the steps with listeners only, and of the
+fast-path steps, subtracts the median of the plain steps from each, and multiplies it by the number of such steps. The
+thread that detects waits runs in both kinds of blocks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What statistics in a tracker cost the thread that trains: CPU time of that thread, for a look at 500 curves.
+"""Benchmark of an experiment tracker: CPU time of the training thread to report statistics of 400 curves.
 
     python bench/trackers.py [TRACKER ...]
 
-Beside it, what the same numbers take in that thread where the tracker itself is called there.
+The second column is the CPU time if the training thread calls the tracker itself with the same numbers.
 """
 
 from __future__ import annotations

@@ -103,8 +103,12 @@ def loss_of(output: Any) -> Tensor:
 
 @dataclass
 class Training:
-    """What two steps left. ``called`` is for each step the modules' calls: numbers of the first node and of the one
-    after the last, and the module. ``roots`` are the numbers of the losses' nodes."""
+    """The results of two training steps.
+
+    :ivar called: the module calls of each step: the sequence numbers of the first node and of the node after the last,
+        and the module.
+    :ivar roots: the sequence numbers of the losses' nodes.
+    """
 
     model: nn.Module
     losses: list[Tensor]
@@ -230,7 +234,7 @@ def wrong_names(plain: Training, watched: Training) -> tuple[int, list[str]]:
 
 
 def tried(architecture: Architecture) -> dict[str, Any]:
-    """What became of one architecture."""
+    """Train one architecture plain twice and watched once, and return what differs."""
     reasons: list[str] = []
     plain = None
     ways = architecture.ways()
@@ -272,7 +276,7 @@ def tried(architecture: Architecture) -> dict[str, Any]:
 
 
 def warmed() -> None:
-    """What the first watched step of a process loads and checks, which the children then have."""
+    """Run one watched step, so that forked children inherit what it loads and checks."""
     model = nn.Linear(2, 2)
     with backprobe.trace(model, budget=None) as trace:
         model(torch.randn(2, 2)).square().sum().backward()
@@ -335,7 +339,7 @@ def spoken(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """One row a library. Counts are of the architectures that were trained plain."""
+    """Format the results as a Markdown table; all counts but `tried` are of architectures that train without us."""
     lines = [
         "| library | tried | trained | bitwise equal | silent | names right | nodes | cost: median (quartiles) |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -361,7 +365,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def noteworthy(result: dict[str, Any]) -> list[str]:
-    """What is to be looked at in one result, a line each."""
+    """Return one line for each difference, finding, gap or wrong name in `result`."""
     if not result["trained"]:
         return []
     if result.get("crash"):

@@ -16,7 +16,7 @@ LIBRARIES = ("torch.nn", "torchvision", "timm", "torch_geometric", "x-transforme
 
 
 def architectures(libraries: list[str], heads: int) -> list[Architecture]:
-    """Those of `libraries`, or of all."""
+    """List the architectures of `libraries`, or of all libraries if the list is empty."""
     from zoo_transformers import transformers_models
 
     makers: dict[str, Callable[[], list[Architecture]]] = {
@@ -184,12 +184,12 @@ _ps_roi_align_backward(Tensor grad, Tensor rois, Tensor channel_mapping, float s
 _ps_roi_pool_backward(Tensor grad, Tensor rois, Tensor channel_mapping, float spatial_scale, SymInt pooled_height, SymInt pooled_width, SymInt batch_size, SymInt channels, SymInt height, SymInt width) -> Tensor
 deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor
 _deform_conv2d_backward(Tensor grad, Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"""  # noqa: E501
-_KEPT: list[Any] = []
+#: Keeps the operators declared: they go when their library is garbage-collected.
+_REGISTERED_LIBRARIES: list[Any] = []
 
 
 def declare_torchvision() -> None:
-    """Where torchvision was built for another kind of torch, its operators are missing and it cannot even be imported:
-    declare them."""
+    """Declare the operators of torchvision if its import fails because it was built for another kind of torch."""
     try:
         importlib.metadata.version("torchvision")
     except importlib.metadata.PackageNotFoundError:
@@ -202,7 +202,7 @@ def declare_torchvision() -> None:
         library = torch.library.Library("torchvision", "DEF")
         for schema in _OPERATORS.splitlines():
             library.define(schema)
-        _KEPT.append(library)
+        _REGISTERED_LIBRARIES.append(library)
         import torchvision  # noqa: F401
 
 

@@ -53,7 +53,7 @@ HEADS = (
     "KEYPOINT_DETECTION",
 )
 
-VOCABULARY, LENGTH, MOST = 160, 12, 40_000_000
+VOCABULARY, LENGTH, MAX_PARAMETERS = 160, 12, 40_000_000
 
 _COUNTS = re.compile(r"(^|_)(n_?)?(num_)?(\w*_)?(layers?|depth|blocks?)$")
 _HEADS = re.compile(r"(attention_heads|num_heads|n_heads?|^heads|head_num)$")
@@ -67,7 +67,7 @@ _EXPERTS = re.compile(r"(num_experts|n_routed_experts|num_local_experts|moe_num_
 
 
 def small(name: str, value: Any, sizes: bool, new_ids: Iterator[int]) -> Any:
-    """What a field is made."""
+    """Return the value that makes the model small for the configuration field `name`."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, (list, tuple)):
@@ -263,8 +263,8 @@ def ways(model_class: Any, config_class: type) -> Iterator[Callable[[], Made]]:
         try:
             with torch.device("meta"):
                 model = model_class(shrunk(config_class, sizes))
-            if sum(p.numel() for p in model.parameters()) > MOST:
-                raise ValueError(f"more than {MOST:,} parameters")
+            if sum(p.numel() for p in model.parameters()) > MAX_PARAMETERS:
+                raise ValueError(f"more than {MAX_PARAMETERS:,} parameters")
         except Exception as error:
             yield _raising(error)
             continue

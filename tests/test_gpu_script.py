@@ -46,7 +46,7 @@ def test_a_part_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_the_script_writes_every_part_and_no_step_waits(tmp_path: Path) -> None:
-    environment = {**os.environ, "BACKPROBE_GPU": "cpu", "PYTHON": sys.executable, "BACKPROBE_GPU_PATIENCE": "20"}
+    environment = {**os.environ, "BACKPROBE_GPU": "cpu", "PYTHON": sys.executable, "BACKPROBE_GPU_TIME_FACTOR": "20"}
     command = ["bash", str(ROOT / "bench" / "gpu.sh"), str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=7200)
     results = {part: json.loads((tmp_path / f"{part}.json").read_text()) for part in gpu.PARTS}
