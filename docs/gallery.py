@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One report.
+class Report:
+    """A report in the gallery.
 
     :ivar command: of ``backprobe``; ``{run}`` is the folder of the run, ``{page}`` the page.
     :ivar look: what to look at first.
@@ -46,46 +46,46 @@ def _run(script: str) -> tuple[str, ...]:
     return "run", "--out", "{run}", script
 
 
-SHOWN = (
-    Shown(
+REPORTS = (
+    Report(
         "healthy",
         "A small GPT that trains well",
         _run("backprobe/examples/gpt.py"),
         "Nothing was found, so the page is a picture of the training: the gradient of every parameter over the steps, "
         "the flow through the modules, where the time and the memory of the backward went.",
     ),
-    Shown(
+    Report(
         "attention",
         "NaN from a row that is masked altogether",
         _run("examples/failures/fully_masked_attention_row.py"),
         "The finding opens on the node that made the first NaN. Its evidence says what went in; Source shows the line "
         "among what ran.",
     ),
-    Shown(
+    Report(
         "vanishing",
         "A deep network that begins too small",
         _run("examples/failures/deep_tanh_small_init.py"),
         "The heat map: one row a parameter, one column a step. The gradient shrinks from layer to layer.",
     ),
-    Shown(
+    Report(
         "no-gradient",
         "An encoder that stops learning in mid-run",
         _run("examples/failures/late_no_grad_encoder.py"),
         "Curves of the encoder's parameters end where its gradients do; the finding names the step and the line.",
     ),
-    Shown(
+    Report(
         "memory",
         "Losses that are kept with their graphs",
         _run("examples/failures/losses_list_on_trainer.py"),
         "Memory grows by one graph a step: how much, who holds it, and what is in it.",
     ),
-    Shown(
+    Report(
         "ranks",
         "Two processes that began with weights of their own",
         _run("examples/ranks/failing/drift_seed.py"),
         "The table of ranks, and the first parameter that differs between them.",
     ),
-    Shown(
+    Report(
         "compared",
         "The same script in float32 and in bfloat16",
         (*("compare", "--html", "{page}", "--", "backprobe/examples/convnet.py"), *("--vs", "--dtype", "bfloat16")),
@@ -94,7 +94,7 @@ SHOWN = (
 )
 
 
-def make(shown: Shown, out: Path) -> dict[str, Any]:
+def make(shown: Report, out: Path) -> dict[str, Any]:
     """Run it, write its page, and tell what was found.
 
     :raises RuntimeError: there is no page.
@@ -126,7 +126,7 @@ def make(shown: Shown, out: Path) -> dict[str, Any]:
 def main(out: Path) -> None:
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    told = [make(shown, out) for shown in SHOWN]
+    told = [make(shown, out) for shown in REPORTS]
     (out / "reports.json").write_text(json.dumps(told, indent=1))
 
 

@@ -11,7 +11,7 @@ INDEX = Path(__file__).parents[1] / "backprobe" / "findings" / "pages" / "README
 
 
 def made(text: str) -> str:
-    """`text` with its table of kinds as it has to be: the most important first, as findings are told."""
+    """Return `text` with a new table of kinds, in the order of findings: the most severe first."""
     known = own_rules()
     topics = {kind.name: question.topic for question in known.rules for kind in question.kinds}
     rows = ["| kind | what it says | severity |", "| --- | --- | --- |"]

@@ -1,4 +1,4 @@
-"""What the site has besides docs/: a hook of mkdocs. Its pages are made when it is built, and are in no repository."""
+"""mkdocs hook that generates the pages of the site that are not files in docs/."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LINK = re.compile(
 
 
 def page_of(path: str) -> str | None:
-    """What a file of the repository is called in the site; ``None`` where it is no part of it."""
+    """Return the site's path of a repository file, or ``None`` if the site does not have it."""
     if path in PAGES:
         return PAGES[path]
     inside = path.removeprefix("docs/")
@@ -143,16 +143,16 @@ def fenced(text: str) -> str:
 
 
 def gallery(folder: Path = GALLERY) -> str:
-    """What stands in the page of reports, of those in `folder`.
+    """Return the Markdown of the gallery page, for the reports in `folder`.
 
-    :raises FileNotFoundError: they were not made.
+    :raises FileNotFoundError: the reports were not generated.
     """
     told = folder / "reports.json"
     if not told.is_file():
         raise FileNotFoundError(f"{told} is not there: make the reports with `python docs/gallery.py {folder}`")
     found = {one["name"]: one for one in json.loads(told.read_text())}
     parts = []
-    for shown in runpy.run_path(str(ROOT / "docs" / "gallery.py"))["SHOWN"]:
+    for shown in runpy.run_path(str(ROOT / "docs" / "gallery.py"))["REPORTS"]:
         one = found[shown.name]
         kind = f"[`{one['kind']}`](findings/{one['kind']}.md): " if one["kind"] else ""
         said = f"> {kind}{one['found']}" if one["found"] else "> Nothing wrong found."

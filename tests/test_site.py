@@ -65,7 +65,7 @@ def test_doctests_become_blocks_of_code() -> None:
 
 
 def test_the_page_of_reports_says_what_was_found(tmp_path: Path) -> None:
-    shown = runpy.run_path(str(ROOT / "docs" / "gallery.py"))["SHOWN"]
+    shown = runpy.run_path(str(ROOT / "docs" / "gallery.py"))["REPORTS"]
     scripts = [word for one in shown for word in one.command if word.endswith(".py")]
     assert len(scripts) == len(shown) and all((ROOT / script).is_file() for script in scripts)
     told = [

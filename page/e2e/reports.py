@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+E2E_FOLDER = Path(__file__).resolve().parent
+ROOT = E2E_FOLDER.parents[1]
 DATA = re.compile(r'<script id="data" type="text/plain">([^<]*)</script>')
 KILLED = """
 import os, signal, torch
@@ -32,8 +32,8 @@ for step in range(50):
     model(torch.ones(2, 3)).square().mean().backward()
     optimizer.step()
 """
-#: Goes well for forty steps; then a mask makes a zero of what a logarithm takes.
-LATE = """
+#: Trains well for forty steps; then a mask makes the argument of a logarithm zero.
+LATE_NAN = """
 import torch
 from torch import nn
 torch.manual_seed(0)
@@ -111,9 +111,9 @@ def runs(out: Path) -> dict[str, Path]:
     scripts = out / "scripts"
     hostile = scripts / FOLDER / FILE
     hostile.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(HERE / "hostile_model.py", hostile)
+    shutil.copy(E2E_FOLDER / "hostile_model.py", hostile)
     killed, late, leak, levels = (scripts / f"{name}.py" for name in ("killed", "late", "leak", "levels"))
-    for script, text in ((killed, KILLED), (late, LATE), (leak, LEAK), (levels, LEVELS)):
+    for script, text in ((killed, KILLED), (late, LATE_NAN), (leak, LEAK), (levels, LEVELS)):
         script.write_text(text)
     examples = ROOT / "examples"
     commands: dict[str, tuple[list[str], Path]] = {
@@ -221,7 +221,7 @@ def main() -> None:
     (out / "expected.json").write_text(json.dumps(everything))
     big = options.big or out / "big"
     if not (big / "steps").is_dir():
-        subprocess.run([sys.executable, str(HERE / "big.py"), str(big)], check=True)
+        subprocess.run([sys.executable, str(E2E_FOLDER / "big.py"), str(big)], check=True)
     for name, folder in {**found, "nodes": big / "nodes", "steps": big / "steps"}.items():
         report(folder, out / f"{name}.html", page)
     framed(out / "nan.html")
