@@ -92,5 +92,5 @@ def test_a_release_without_notices_is_found() -> None:
     assert check.wrong_notices() == []
     names = [f"backprobe/{name}" for name in check.NEEDED]
     folder = "backprobe-0.1.0.dist-info/licenses"
-    assert check.wrong_in([*names, f"{folder}/LICENSE"], set()) == ["lacks THIRD_PARTY_NOTICES"]
-    assert check.wrong_in([*names, "LICENSE", "THIRD_PARTY_NOTICES"], set()) == []
+    assert check.wrong_files([*names, f"{folder}/LICENSE"], set()) == ["lacks THIRD_PARTY_NOTICES"]
+    assert check.wrong_files([*names, "LICENSE", "THIRD_PARTY_NOTICES"], set()) == []

@@ -1,4 +1,4 @@
-"""Whether a release would be whole: built, looked into, and used in a fresh environment. make release-check
+"""Release check: build the release, inspect its files, and use it in a new environment. make release-check
 
 python tools/release_check.py [--torch 2.13.0] [--python python3.12] [--out build/release]
 
@@ -20,8 +20,8 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: The wheel has the report's page, and no more than this.
-MOST = 4 << 20
+#: Limit on the size of the wheel, most of which is the report's page.
+MAX_WHEEL_BYTES = 4 << 20
 NEEDED = (
     "report/page.html",
     "findings/findings.schema.json",
@@ -36,14 +36,16 @@ LICENCES = ("LICENSE", "THIRD_PARTY_NOTICES")
 OUTSIDE = {"tests", "docs", "bench", "page", "examples", "tools", ".ci", ".github"}
 
 
-class Wrong(Exception):
-    """What is not as it should be."""
+class ReleaseError(Exception):
+    """Raised if the release fails a check."""
 
 
 def ran(*command: str | Path, cwd: Path = ROOT) -> str:
     done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True)
     if done.returncode:
-        raise Wrong(f"{' '.join(map(str, command))} exits with {done.returncode}\n{done.stdout}{done.stderr}"[-3000:])
+        raise ReleaseError(
+            f"{' '.join(map(str, command))} exits with {done.returncode}\n{done.stdout}{done.stderr}"[-3000:]
+        )
     return done.stdout + done.stderr
 
 
@@ -63,8 +65,8 @@ def names_of(archive: Path) -> list[str]:
         return [member.name.partition("/")[2] for member in file if member.isfile()]
 
 
-def wrong_in(names: list[str], pages: set[str]) -> list[str]:
-    """What is missing among the files of a release, and what should not be there."""
+def wrong_files(names: list[str], pages: set[str]) -> list[str]:
+    """List the missing and the unwanted files of a release."""
     found = [f"has {name}" for name in names if name.partition("/")[0] in OUTSIDE]
     found += [f"has {name}" for name in names if re.search(r"(^|/)(test_\w+\.py|conftest\.py|__pycache__/)", name)]
     wanted = {f"backprobe/{name}" for name in (*NEEDED, *pages)}
@@ -74,7 +76,7 @@ def wrong_in(names: list[str], pages: set[str]) -> list[str]:
 
 
 def wrong_notices() -> list[str]:
-    """What is wrong with the notices of the libraries in the page, which has a copy of them."""
+    """Return an error if the page does not end with a copy of THIRD_PARTY_NOTICES."""
     notices = (ROOT / "THIRD_PARTY_NOTICES").read_text(encoding="utf-8")
     page = (ROOT / "backprobe" / "report" / "page.html").read_text(encoding="utf-8")
     if not page.rstrip().endswith(f"<!--\n{notices}-->"):
@@ -84,21 +86,21 @@ def wrong_notices() -> list[str]:
 
 def looked_into(wheel: Path, sdist: Path) -> None:
     if wrong_notices():
-        raise Wrong(*wrong_notices())
+        raise ReleaseError(*wrong_notices())
     package = ROOT / "backprobe"
     pages = {str(path.relative_to(package)) for path in package.rglob("*") if path.suffix in (".py", ".md", ".html")}
     for archive in (wheel, sdist):
-        wrong = wrong_in(names_of(archive), pages)
+        wrong = wrong_files(names_of(archive), pages)
         if wrong:
-            raise Wrong(f"{archive.name}: {', '.join(wrong[:10])}")
+            raise ReleaseError(f"{archive.name}: {', '.join(wrong[:10])}")
         size = archive.stat().st_size
-        if size > MOST:
-            raise Wrong(f"{archive.name} has {size:,} bytes, more than {MOST:,}")
+        if size > MAX_WHEEL_BYTES:
+            raise ReleaseError(f"{archive.name} has {size:,} bytes, more than {MAX_WHEEL_BYTES:,}")
         print(f"{archive.name}: {len(names_of(archive))} files, {size / 2**20:.2f} MiB")
 
 
-def used(wheel: Path, python: str, torch: str) -> None:
-    """What a newcomer does first, in an environment that has nothing else."""
+def check_installed(wheel: Path, python: str, torch: str) -> None:
+    """Install the wheel in a new environment and run the first commands of a new user."""
     version = wheel.name.split("-")[1]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -116,7 +118,7 @@ def used(wheel: Path, python: str, torch: str) -> None:
         ):
             text = ran(backprobe, *arguments, cwd=folder)
             if said not in text:
-                raise Wrong(f"backprobe {' '.join(arguments)} does not say {said!r}:\n{text[-2000:]}")
+                raise ReleaseError(f"backprobe {' '.join(arguments)} does not say {said!r}:\n{text[-2000:]}")
             print(f"backprobe {' '.join(arguments)}: as it should be")
 
 
@@ -129,8 +131,8 @@ def main() -> int:
     try:
         wheel, sdist = built(options.out)
         looked_into(wheel, sdist)
-        used(wheel, options.python, options.torch)
-    except Wrong as wrong:
+        check_installed(wheel, options.python, options.torch)
+    except ReleaseError as wrong:
         print(f"release-check: {wrong}", file=sys.stderr)
         return 1
     return 0

@@ -88,7 +88,7 @@ class Result:
 
 @dataclass
 class Request:
-    """What a child process is to run: `only` these tests if it is not None, without those in `skip`."""
+    """A request to a child process: run the tests in `only`, or all if it is None, except those in `skip`."""
 
     folder: str
     file: str
@@ -183,7 +183,7 @@ class Recorder(unittest.TestResult):
 
 
 class Mode:
-    """What backprobe does around the tests of a file, and around each."""
+    """A way to run tests: hooks around each file and each test. The base class runs them without backprobe."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -236,7 +236,7 @@ class Traced(Mode):
 
 
 class TracedFile(Traced):
-    """One trace around all tests of a file."""
+    """A mode with a single trace around all tests of a file."""
 
     def start(self) -> None:
         self._enter()
