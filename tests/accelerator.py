@@ -40,10 +40,10 @@ class WaitedError(RuntimeError):
 
 @dataclass
 class Waits:
-    """What was read while the CPU stood in for an accelerator.
+    """Reads that wait for the device, recorded while the CPU stands in for an accelerator.
 
-    :ivar calls: calls of the product's that wait for the device, and who made each. There should be none.
-    :ivar fetches: reads in the one place that may wait, ``torch_internals.async_scalars``, and who asked for each.
+    :ivar calls: calls from backprobe that wait for the device, with their callers. There should be none.
+    :ivar fetches: reads in the one place that may wait, ``torch_internals.async_scalars``, with their callers.
     """
 
     calls: list[str] = field(default_factory=list)

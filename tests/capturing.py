@@ -1,4 +1,4 @@
-"""What tests of capture share: models with every kind of output, and a second way to get a value and its gradient."""
+"""Helpers for tests of capture: models with all kinds of outputs, and an independent way to get their values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Residual(nn.Module):
 
 
 class Parts(nn.Module):
-    """One node with several outputs, one of them used twice, one not at all."""
+    """A module with a node of three outputs: one is used twice, one once, and one never."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What Dynamo keeps from one test to the next, and how it is forgotten."""
+"""Reset of the state that Dynamo keeps from one test to the next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 dynamo = pytest.importorskip("torch._dynamo")
 
 
-def forget() -> None:
-    """What was compiled, and what Dynamo has counted."""
+def reset_dynamo() -> None:
+    """Discard all compiled code and the counters of Dynamo."""
     dynamo.reset()
     dynamo.utils.counters.clear()

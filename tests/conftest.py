@@ -1,5 +1,5 @@
-"""What holds for all tests: none fails because the machine is slow, or runs them in the background; a trace function is
-put back."""
+"""Configuration of all tests: none fails because the machine is slow or runs it in the background, and trace functions
+are restored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
 
-# What these assert for several files is told as fully as what a test asserts.
+# pytest explains failed assertions in these helpers as fully as those in tests.
 pytest.register_assert_rewrite("departing", "learning", "replaying")
 
 # Scripts that are run, not collected, whatever they are called.
@@ -40,11 +40,11 @@ def measured() -> Iterator[None]:
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
     """For tests that compile: nothing is left of those before, or of this one."""
-    from compiling import forget  # which imports torch
+    from compiling import reset_dynamo  # which imports torch
 
-    forget()
+    reset_dynamo()
     yield
-    forget()
+    reset_dynamo()
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ def departures(tmp_path: Path, script: str) -> tuple[str, list[Finding]]:
 
 
 def named_at_its_line(tmp_path: Path, script: str, module: str, word: str) -> None:
-    """One departure, at the line with ``# HERE``, in `module`, with `word` in its title."""
+    """Assert that `script` has one finding: at the line with ``# HERE``, in `module`, with `word` in the title."""
     text, found = departures(tmp_path, script)
     assert len(found) == 1
     (finding,) = found

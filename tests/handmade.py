@@ -93,7 +93,7 @@ def raised(text: str, node: int | None = 0, backward: Site | None = None, certai
 
 
 def parameter(name: str, **more: Any) -> Parameter:
-    """One that an optimizer holds, and that every call of its module gave a gradient to."""
+    """Make the record of a trained parameter with a gradient in every call of its module; `more` overrides fields."""
     given = {
         "shape": (4, 4),
         "requires_grad": True,

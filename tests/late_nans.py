@@ -1,4 +1,4 @@
-"""One hundred training scripts whose loss turns NaN late: ten causes in ten models, and what runs them.
+"""A corpus of one hundred training scripts whose loss turns NaN late: ten causes in each of ten models.
 
 Each script trains for some hundred steps before its cause appears. Half of them run the failing line in every step, and
 the data makes it fail; the others take a branch for the first time. `CAUSE` marks the line that a finding has to name.
@@ -371,8 +371,8 @@ for step in range({last} + 6):
 NAMES = [(model, cause) for model in MODELS for cause in CAUSES]
 
 
-class Told(NamedTuple):
-    """What a watched run said of its script.
+class WatchedRun(NamedTuple):
+    """The outcome of a watched run of a script.
 
     :ivar text: the script.
     :ivar findings: in their order.
@@ -421,7 +421,7 @@ def script(model: str, cause: str) -> str:
     return PREAMBLE + "\n".join(text) + "\n"
 
 
-def run_watched(folder: Path, text: str, settings: Settings) -> Told:
+def run_watched(folder: Path, text: str, settings: Settings) -> WatchedRun:
     """Run a script under a session in this process."""
     path = folder / "train.py"
     path.write_text(text)
@@ -443,4 +443,4 @@ def run_watched(folder: Path, text: str, settings: Settings) -> Told:
     finally:
         session.stop()
     assert session.error is None, session.error
-    return Told(text, [f for f in collector.trace(session).findings if f.severity == "error"], noted)
+    return WatchedRun(text, [f for f in collector.trace(session).findings if f.severity == "error"], noted)

@@ -18,13 +18,13 @@ from backprobe.ops import OpInfo, info
 
 NAN, INF = math.nan, math.inf
 #: Values at the poles, edges and kinks of functions; values that overflow an exponential; values near the largest.
-SPECIAL, LARGE, LARGEST = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0), (200.0, -200.0), (1e38, -1e38)
+SPECIAL, OVERFLOWS_EXP, LARGEST = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0), (200.0, -200.0), (1e38, -1e38)
 #: Samples of each entry of the database.
 SAMPLES = 4
 
 
 class Sample(NamedTuple):
-    """One call of an operator.
+    """A call of an operator.
 
     :ivar label: the entry of the database, or ``by hand``.
     :ivar function: takes the arguments as one tree.

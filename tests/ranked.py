@@ -2,9 +2,9 @@
 
     python ranked.py JOBS      JOBS is a JSON list of {"folder", "script", "ranks", "watched", "environment"}
 
-The ranks are told apart as a launcher tells them (RANK, WORLD_SIZE, MASTER_ADDR, ...). Each leaves ``out-RANK``,
-``err-RANK`` and ``code-RANK``; where they are watched there are ``findings.json`` and the run ``run``. When one of them
-has failed, the others get a while to come to their end.
+Each rank gets the variables that a launcher sets (RANK, WORLD_SIZE, MASTER_ADDR, ...), and leaves ``out-RANK``,
+``err-RANK`` and ``code-RANK``; a watched job also leaves ``findings.json`` and the run ``run``. If a rank fails, the
+others get a while to end.
 
 torch can lock up when a process group goes, also alone: gloo's thread drops its last work, for which it wants the
 interpreter's lock (each backward call leaves a Python object in what a collective keeps of its thread), while the
@@ -37,8 +37,8 @@ AFTER_A_FAILURE, AFTER_A_SIGNAL = 90, 600
 AFTER_AN_END = (60, 60, 60, 120, 300, 600)
 
 
-class Ended:
-    """What the ranks of a job left."""
+class JobOutput:
+    """The output, exit codes and findings of a job of several ranks."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
         self.folder, self.ranks = folder, range(ranks)
@@ -63,7 +63,7 @@ class Ended:
         return json.loads((self.folder / "findings.json").read_text())["findings"]
 
 
-def run_ranks(folder: Path, jobs: Mapping[str, dict[str, Any]]) -> dict[str, Ended]:
+def run_ranks(folder: Path, jobs: Mapping[str, dict[str, Any]]) -> dict[str, JobOutput]:
     """Run `jobs`, name -> script and what else a job says, below `folder`."""
     listed = []
     for name, job in jobs.items():
@@ -72,7 +72,7 @@ def run_ranks(folder: Path, jobs: Mapping[str, dict[str, Any]]) -> dict[str, End
     (folder / "jobs.json").write_text(json.dumps(listed))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, __file__, folder / "jobs.json"], check=True, env=environment)
-    return {name: Ended(folder / name, job["ranks"]) for name, job in zip(jobs, listed, strict=True)}
+    return {name: JobOutput(folder / name, job["ranks"]) for name, job in zip(jobs, listed, strict=True)}
 
 
 def _become(job: dict[str, Any], rank: int, port: int) -> None:

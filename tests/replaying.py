@@ -1,4 +1,4 @@
-"""What tests of replays share: a model, the engine's own gradients, and that a replay agrees with them."""
+"""Helpers for tests of replays: a model, the engine's gradients, and a check that a replay gives the same."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def leaves_of(tensors) -> list[torch.Tensor]:
 
 
 def engine(tensors, grad_tensors=None, create_graph=False) -> dict:
-    """What the engine's own backward adds to ``.grad`` of every leaf, from ``.grad`` None."""
+    """Run torch's own backward from ``.grad`` None, and return the gradient of every leaf that got one."""
     leaves = leaves_of(tensors)
     kept = [leaf.grad for leaf in leaves]
     for leaf in leaves:

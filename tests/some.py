@@ -1,4 +1,4 @@
-"""Of many like cases some run each time, and all of them among the slow tests."""
+"""Sampling of parametrized cases: the fast tests run a part of them, the slow tests all."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 
 def some(cases: Iterable[Any], every: int = 3) -> list[Any]:
-    """One in `every` of `cases` as it is; the others are slow."""
+    """Mark all cases but one in `every` as slow."""
     return [case if n % every == 0 else pytest.param(case, marks=pytest.mark.slow) for n, case in enumerate(cases)]

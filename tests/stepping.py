@@ -1,4 +1,4 @@
-"""What tests of the debugger and of replays share: models, stepping that looks at everything, and what is left."""
+"""Helpers for tests of the debugger and of replays: models, stepping that reads everything, checks for leftovers."""
 
 from __future__ import annotations
 

@@ -119,9 +119,12 @@ def sine_of(mesh: Any, t: Any) -> Any:
     return DTensor.from_local(t, mesh, [Replicate()]).sin().to_local()
 
 
-MADE, REDUCED = (torch.compile(function, backend="eager") for function in (sine_of, reduced))
+COMPILED_SINE, COMPILED_REDUCTION = (torch.compile(function, backend="eager") for function in (sine_of, reduced))
 #: Functions of plain tensors that are not to run again: a subclass is made inside, or other ranks take part.
-INSIDE: dict[str, Callable[[Any], Any]] = {"made inside": lambda t: MADE(mesh(), t), "collective": REDUCED}
+INSIDE: dict[str, Callable[[Any], Any]] = {
+    "made inside": lambda t: COMPILED_SINE(mesh(), t),
+    "collective": COMPILED_REDUCTION,
+}
 
 
 class Net(torch.nn.Module):

@@ -1,5 +1,5 @@
-"""What training hundreds of architectures showed (bench/zoo.py): modules outside of the model, copies of parameters,
-parts that nobody calls, what a module is made by."""
+"""Regression tests of errors that bench/zoo.py found in hundreds of architectures: modules outside the model, copies of
+parameters, unused parts, and lines that create modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def modules_of(trace) -> dict[str, str | None]:
     }
 
 
-# Modules that are no part of the model.
+# Modules outside the model.
 
 GELU = nn.GELU()
 
@@ -48,7 +48,7 @@ class Classifier(nn.Module):
         return nn.CrossEntropyLoss()(x, labels)
 
 
-def test_an_op_of_a_module_outside_of_the_model_is_in_the_one_that_calls_it() -> None:
+def test_an_op_of_a_module_outside_the_model_belongs_to_its_caller() -> None:
     model = Classifier()
     with backprobe.trace(model, budget=None) as trace:
         for _ in range(3):  # the same calls in each step
@@ -59,7 +59,7 @@ def test_an_op_of_a_module_outside_of_the_model_is_in_the_one_that_calls_it() ->
     assert modules_of(trace)["NllLossBackward0"] == modules_of(trace)["LogSoftmaxBackward0"] == ""
 
 
-def test_a_shared_module_outside_of_the_model_is_told_apart_by_who_calls_it() -> None:
+def test_a_shared_module_outside_the_model_belongs_to_each_caller() -> None:
     class Either(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -106,7 +106,7 @@ def averaged(model: nn.Module, average: nn.Module) -> None:
     ],
     ids=["state_dict", "average", "log"],
 )
-def test_a_copy_of_parameters_is_not_why_they_get_no_gradient(copied) -> None:
+def test_a_copy_of_parameters_is_not_blamed_for_missing_gradients(copied) -> None:
     model = Unused()
     average = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -121,7 +121,7 @@ def test_a_copy_of_parameters_is_not_why_they_get_no_gradient(copied) -> None:
     assert "norm was called 3 times, but nothing that it returned reached the loss" in found.title
 
 
-def test_a_copy_that_the_loss_is_made_of_is_a_cut() -> None:
+def test_a_detached_copy_that_the_loss_uses_is_a_cut() -> None:
     model = Unused()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with backprobe.trace(model, budget=None) as trace:
@@ -134,7 +134,7 @@ def test_a_copy_that_the_loss_is_made_of_is_a_cut() -> None:
     assert {name for f in trace.findings for name in f.parameters} == {"norm.weight", "norm.bias"}
 
 
-# Parts that nobody calls.
+# Parts that the forward never calls.
 
 
 def none(*lost: str, used: tuple[str, ...] = ("a.weight",), **more):
@@ -143,14 +143,14 @@ def none(*lost: str, used: tuple[str, ...] = ("a.weight",), **more):
     return [f for f in traced(STEP, parameters=ps).findings if f.kind == "none-grad"]
 
 
-def test_a_tower_that_nobody_calls_is_one_finding() -> None:
+def test_an_uncalled_tower_is_one_finding() -> None:
     layers = [f"tower.layers.{n}.{part}" for n in range(3) for part in ("norm.weight", "mlp.fc.weight", "mlp.fc.bias")]
     (found,) = none("tower.embed.weight", *layers)
     assert (found.module, len(found.parameters)) == ("tower", 10)
     assert found.title.startswith("nothing in tower was called: ")
 
 
-def test_modules_of_all_layers_that_nobody_calls_are_one_finding_and_the_layers_are_not_blamed() -> None:
+def test_an_uncalled_module_in_every_layer_is_one_finding_that_does_not_blame_the_layers() -> None:
     cross = [f"layers.{n}.{part}.weight" for n in range(3) for part in ("cross.k", "cross.q", "cross_norm")]
     (found,) = none(*cross, used=tuple(f"layers.{n}.self.weight" for n in range(3)))
     assert (found.module, len(found.parameters)) == ("layers", 9)
@@ -159,20 +159,20 @@ def test_modules_of_all_layers_that_nobody_calls_are_one_finding_and_the_layers_
     )
 
 
-def test_one_module_that_nobody_calls() -> None:
+def test_one_uncalled_module() -> None:
     (found,) = none("pool.weight", "pool.bias")
     assert found.title == "pool was never called: pool.weight, pool.bias got no gradient"
 
 
-def test_a_parameter_of_the_model_itself_is_not_said_to_be_lost_with_its_output() -> None:
-    """What the model returned did reach the loss: its layers learn."""
+def test_a_parameter_of_the_model_itself_is_not_reported_as_lost_with_its_output() -> None:
+    """The model's output did reach the loss, because its layers learn."""
     (found,) = none("mask_emb", calls=4, used=("layers.0.weight",))
     assert found.evidence["reason"] == "unused" and found.title.startswith("mask_emb took part in no backward pass")
     (found,) = none("block.gate", calls=4, used=("block.fc.weight",))
     assert found.evidence["reason"] == "unused"
 
 
-def test_a_parameter_that_no_layer_of_a_stack_uses_is_one_finding() -> None:
+def test_a_parameter_unused_in_every_layer_of_a_stack_is_one_finding() -> None:
     names = [f"layer.{n}.attn.bias" for n in range(4)]
     (found,) = none(*names, calls=4, used=tuple(f"layer.{n}.attn.weight" for n in range(4)))
     assert found.parameters == tuple(names)
@@ -195,7 +195,7 @@ class Gated(nn.Module):
         return self.body(x)
 
 
-def test_the_line_that_would_use_a_module_is_not_one_that_makes_it() -> None:
+def test_the_line_that_would_use_a_module_is_not_the_line_that_creates_it() -> None:
     model = Gated()
     with backprobe.trace(model, budget=None) as trace:
         for _ in range(3):

@@ -1,8 +1,8 @@
 """``backprobe run ARGUMENTS`` does what ``python ARGUMENTS`` does, for scripts that do not import torch.
 
 Each case is a form of a script (a file, ``-m``, ``-c``, ...), what it does, options of the interpreter and variables of
-its environment, drawn by lot. Both commands get their own copy of a folder, at the same path, and everything is
-compared: standard output, standard error, exit code, and the files that are left.
+its environment, all chosen at random. Both commands get their own copy of a folder, at the same path, and the test
+compares standard output, standard error, exit code, and the files that remain.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def prepared(case: Case, folder: Path) -> tuple[list[str], str]:
 
 
 def ended(case: Case, folder: Path, command: list[str], put: Path) -> tuple[str, str, int, list[str]]:
-    """What a command does in a folder of its own, at the place of `put`."""
+    """Run `command` in its own copy of the folder, moved to `put`; return its output, errors, exit code and files."""
     folder.mkdir()
     folder.rename(put)
     arguments, given = prepared(case, put)

@@ -1,4 +1,4 @@
-"""What is looked for only when it is asked for (``--check``)."""
+"""Checks that run only on request (``--check``)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FUNCTION = """
         ("x * torch.rand_like(x)", "g", None),  # random: two calls cannot be compared
     ],
 )
-def test_custom_functions_are_checked_when_asked(tmp_path, forward, backward, wrong) -> None:
+def test_custom_functions_are_checked_on_request(tmp_path, forward, backward, wrong) -> None:
     text, found = asked(tmp_path, "functions", FUNCTION.format(forward=forward, backward=backward))
     if wrong is None:
         assert found == []
@@ -53,7 +53,7 @@ def test_custom_functions_are_checked_when_asked(tmp_path, forward, backward, wr
 
 
 @pytest.mark.parametrize("later", ["4 * torch.tanh(x)", "torch.tanh(x)"])
-def test_a_gradient_that_is_wrong_for_inputs_that_come_late(tmp_path, later) -> None:
+def test_a_gradient_that_is_wrong_only_for_later_inputs(tmp_path, later) -> None:
     """The forward is bent at 2, and the backward knows nothing of it."""
     text, found = asked(
         tmp_path,
@@ -76,7 +76,7 @@ def test_a_gradient_that_is_wrong_for_inputs_that_come_late(tmp_path, later) -> 
     assert not found or [s.site.line for s in found[0].sites] == [line_of(text, "# HERE"), line_of(text, "# BACKWARD")]
 
 
-def test_a_wrong_second_derivative_is_told_apart(tmp_path) -> None:
+def test_a_wrong_second_derivative_is_distinguished_from_a_wrong_first_one(tmp_path) -> None:
     _, found = asked(
         tmp_path,
         "functions",
@@ -98,7 +98,7 @@ def test_a_wrong_second_derivative_is_told_apart(tmp_path) -> None:
     assert [f.kind for f in found] == ["wrong-double-backward"]
 
 
-def test_two_models_of_one_structure_are_compared_when_asked(tmp_path) -> None:
+def test_two_models_of_one_structure_are_compared_on_request(tmp_path) -> None:
     script = """
         class Net(nn.Module):
             def __init__(self, slope):
@@ -156,7 +156,7 @@ before = [norm.running_mean.clone(), net.weight.grad, torch.get_rng_state()]
         ("h = Scale.apply(h) if torch.is_grad_enabled() else h.clone()", True, None),
     ],
 )
-def test_checkpoints_are_compared_when_asked(tmp_path, body, preserve, wrong, reentrant) -> None:
+def test_checkpoints_are_compared_on_request(tmp_path, body, preserve, wrong, reentrant) -> None:
     script = CHECKPOINTS.format(body=body, reentrant=reentrant, preserve=preserve)
     text, found, space = run(tmp_path, script, "checkpoints")
     found = [f for f in found if f.kind.startswith("checkpoint-g")]

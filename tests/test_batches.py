@@ -1,4 +1,4 @@
-"""The batch of a step with an alarm or an error, kept; and functions that are told of alarms."""
+"""Saved batches of steps with an alarm or an error, and functions called on alarms."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ def test_a_batch_as_it_is_written() -> None:
     assert told["calls"][0]["kwargs"] == {"dict": [["b", {"left_out": "a Graph"}]]}
 
 
-# Functions that are told
+# Functions called on alarms
 
 
 def test_a_callback_of_a_framework_takes_both(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where a bad value was born, told by the graph alone."""
+"""Location of the first op with a NaN or Inf, from the autograd graph alone."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ def told(loss):
         (lambda y: (y.view(-1) + nan(15)).tanh().sum(), ("Add", "outside", False)),
         (lambda y: (y * nan(5, 3)).mean(), ("Mul", "outside", True)),
         (lambda y: F.mse_loss(y, nan(5, 3)), ("MseLoss", "outside", True)),
-        (lambda y: (y + nan(5, 3)).mean(), ("Add", "outside", False)),  # nobody keeps what is added
-        (lambda y: Log.apply(y).sum(), ("LogBackward", "made", False)),  # nor what this gave
+        (lambda y: (y + nan(5, 3)).mean(), ("Add", "outside", False)),  # no node saves the addend
+        (lambda y: Log.apply(y).sum(), ("LogBackward", "made", False)),  # nor this result
         (lambda y: (y.log() + y.log().view(5, 3) + y.log()[:, :]).sum(), ("Log", "made", True)),
     ],
 )
-def test_the_first_operation_that_made_or_took_in_what_is_not_finite(loss, where):
+def test_the_first_op_that_made_or_received_a_nonfinite_value(loss, where):
     with pytest.warns(UserWarning) if where[0] == "Std" else torch.enable_grad():
         made = loss(net()(torch.randn(5, 4)))
     assert not made.isfinite()
     assert told(made) == where
 
 
-def test_it_came_with_the_data_or_a_weight():
+def test_a_nonfinite_value_from_the_data_or_a_weight():
     model = net()
     assert told(model(nan(5, 4)).sum()) == ("Addmm", "outside", True)
     with torch.no_grad():
@@ -89,7 +89,7 @@ def test_it_came_with_the_data_or_a_weight():
     assert told(model(torch.ones(5, 4)).sum()) == ("torch::autograd::AccumulateGrad", "leaf", True)
 
 
-def test_a_mask_that_is_meant_is_not_where_it_began():
+def test_an_intended_mask_is_not_the_origin():
     y = net()(torch.randn(5, 4))
     weights = y.masked_fill(torch.eye(5, 3).bool(), -INF).softmax(1)
     assert told((weights * 3).sum() * (weights.sum() - 5).abs().neg().log1p().mul(0).sub(1).log()) == (
@@ -99,7 +99,7 @@ def test_a_mask_that_is_meant_is_not_where_it_began():
     )
 
 
-def test_no_hook_runs_and_nothing_changes():
+def test_the_search_runs_no_hook_and_changes_nothing():
     """A checkpoint would recompute, a user's hook would run."""
     ran = []
 
@@ -123,7 +123,7 @@ def test_no_hook_runs_and_nothing_changes():
     assert told(loss) is None or told(loss)[2] is False  # what is freed is not read
 
 
-def test_what_was_written_since_or_has_no_memory_is_not_read():
+def test_overwritten_and_freed_values_are_not_read():
     x = net()(torch.randn(5, 4))
     y = x.exp()
     loss = (y * y).sub(1e9).log().sum()
@@ -155,8 +155,8 @@ def score(x: torch.Tensor) -> torch.Tensor:
     return (x / (x - x)).abs().mean()
 
 
-def test_a_forward_that_nothing_saw_is_told_by_its_graph():
-    """In a step long after the first; the run goes on, and is told once."""
+def test_the_origin_in_an_unobserved_forward_is_found_from_the_graph():
+    """In a step long after the first; the run continues, and reports it once."""
     model, unseen = net(), scripted(score)
     with backprobe.trace(model) as trace:
         for step in range(8):
@@ -168,7 +168,7 @@ def test_a_forward_that_nothing_saw_is_told_by_its_graph():
     assert "its other holds 15 zeros" in found.title
 
 
-def test_gradients_that_grow_for_long_do_not_hide_where_they_overflow():
+def test_slowly_growing_gradients_do_not_hide_the_overflow():
     x = torch.ones(3, requires_grad=True)
     with backprobe.trace() as trace:
         for step in range(60):

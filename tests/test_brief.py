@@ -1,4 +1,4 @@
-"""Steps that pass and are told of all the same (Note [Brief steps]): their losses, calls and seconds."""
+"""Deferred records of fast-path steps (Note [Brief steps]): their losses, calls and seconds."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ LOOPS: list[Loop] = [
     catches,
     turns_bad,
 ]
-#: Where no step is told of that has passed: what is added up is not known from the roots of its calls alone.
+#: Loops whose fast-path steps get no record: the roots of their calls do not determine what the step adds up.
 UNTOLD = {attacks, closure, with_no_number}
 
 
@@ -335,7 +335,7 @@ def numbers(steps: list[Step]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
 @pytest.mark.parametrize("settings", [Settings("minimal"), Settings("minimal", budget=1e-9), Settings(budget=1e-9)])
-def test_they_are_told_as_those_that_do_not_pass(
+def test_deferred_records_equal_those_of_other_steps(
     loop: Loop, settings: Settings, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """All numbers of all steps, against a session in which none passes."""
@@ -362,7 +362,7 @@ def test_they_are_told_as_those_that_do_not_pass(
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
-def test_losses_are_those_of_steps_that_are_recorded(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_equal_those_of_recorded_steps(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the first steps, before an optimizer has said what it holds."""
     monkeypatch.setattr(Budget, "lets_pass", lambda self, tells=False, several=False: 0)
     recorded, counted = steps_of(loop, Settings())[0], steps_of(loop, Settings("minimal"))[0]
@@ -371,7 +371,7 @@ def test_losses_are_those_of_steps_that_are_recorded(loop: Loop, monkeypatch: py
     ]
 
 
-def test_their_seconds_are_those_that_passed(brief: None) -> None:
+def test_durations_cover_the_time_between_backward_calls(brief: None) -> None:
     def loop() -> None:
         net, data = model(), batches()
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -395,7 +395,7 @@ def test_their_seconds_are_those_that_passed(brief: None) -> None:
         assert step.index == 0 or at > backward - 1.0
 
 
-def test_a_script_that_ends_in_the_midst_of_them_loses_none(brief: None) -> None:
+def test_a_script_that_ends_between_deferred_records_loses_none(brief: None) -> None:
     class Over(Exception):
         pass
 
@@ -421,7 +421,7 @@ def test_a_script_that_ends_in_the_midst_of_them_loses_none(brief: None) -> None
         assert sink.steps[-1].loss is not None and sink.steps[-1].backwards == (at,)
 
 
-def test_they_are_told_of_where_that_can_be_paid() -> None:
+def test_deferred_records_need_room_in_the_budget() -> None:
     for length, told in ((5e-5, False), (1e-3, True)):
         budget = Budget(0.05)
         for _ in range(50):
@@ -434,7 +434,7 @@ def test_they_are_told_of_where_that_can_be_paid() -> None:
     assert watch.tells() and watch.lets_pass() == 0 and watch.lets_pass(True) > 1
 
 
-def test_no_stretch_is_longer_than_half_a_second_or_than_the_next_recorded_step_is_away() -> None:
+def test_a_stretch_ends_after_half_a_second_or_at_the_next_recorded_step() -> None:
     budget = Budget(None, nodes=False)
     for _ in range(50):
         budget.step_ended(0.021, 1e-3, False, False)

@@ -1,4 +1,4 @@
-"""Which steps are recorded for a budget, and what is told of a step that is not."""
+"""The choice of recorded steps under a budget, and the findings of steps that are not recorded."""
 
 from __future__ import annotations
 

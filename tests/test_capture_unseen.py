@@ -1,4 +1,4 @@
-"""What capture does not see is said: odd outputs, compiled regions, TorchScript, views without gradient mode."""
+"""Reports of what capture cannot see: odd outputs, compiled regions, TorchScript, views without gradient mode."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from forked import found_in
 
 from backprobe.findings import own_rules
 
-HERE = Path(__file__).parent
-CASES = {path.stem: path for path in sorted((HERE.parent / "examples").glob("*/*.py"))}
+TESTS_FOLDER = Path(__file__).parent
+CASES = {path.stem: path for path in sorted((TESTS_FOLDER.parent / "examples").glob("*/*.py"))}
 
 
 def test_every_kind_has_an_example() -> None:
@@ -53,11 +53,11 @@ def first_of_each_kind() -> set[str]:
     return {*kinds.pop(None)[::4], *(names[0] for names in kinds.values())}
 
 
-SOON = first_of_each_kind()
+QUICK_CASES = first_of_each_kind()
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in SOON else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+    "name", [name if name in QUICK_CASES else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
 def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
     text = CASES[name].read_text()

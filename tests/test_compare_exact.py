@@ -1,4 +1,4 @@
-"""What an op by itself may be off by, and what float64 knows of values that are nothing but rounding."""
+"""Comparison with float64: the rounding error that one op may have, and values that are only rounding errors."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def train(model: nn.Module, x: torch.Tensor) -> None:
 
 
 def test_gradients_that_are_nothing_but_rounding_are_not_blamed(tmp_path) -> None:
-    """That of a bias before a batch norm is 0, and what is calculated instead depends on the kernel alone."""
+    """The gradient of a bias before a batch norm is 0; the computed value is rounding that depends on the kernel."""
 
     def run(bad: bool) -> None:
         model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3))

@@ -70,7 +70,7 @@ class Bert(nn.Module):
 
 
 class Block(nn.Module):
-    """What `Layer` is, by hand: in another order, with torch's own attention."""
+    """`Layer` written by hand: its modules in another order, and torch's own attention."""
 
     def __init__(self, bad: str) -> None:
         super().__init__()

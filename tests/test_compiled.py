@@ -1,5 +1,5 @@
-"""Under ``torch.compile``: what runs in Python after all is seen, our own functions are not compiled, and what cannot
-be done inside compiled code is said."""
+"""``torch.compile``: graph breaks are observed, our own functions are not compiled, and limits inside compiled code are
+reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from compiling import dynamo, forget
+from compiling import dynamo, reset_dynamo
 from torch import nn
 
 import backprobe
@@ -82,7 +82,7 @@ def test_our_own_functions_are_not_compiled(watch: Any) -> None:
     step = compiled_step(model, "aot_eager")
     step()
     alone, expected = compiled_frames(), grads(model)
-    forget()
+    reset_dynamo()
     model = made()
     step = compiled_step(model, "aot_eager")
     with watch(model) if watch else backprobe.edit_gradients(model, "*", lambda g: g):
@@ -194,7 +194,7 @@ def a_hook_on_all_modules() -> Iterator[None]:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_hook_that_comes_after_compiling(late: bool) -> None:
-    """One that was there before is compiled too. Of a later one Dynamo may learn where a hook is on all modules."""
+    """An earlier hook is compiled too; Dynamo may learn of a later one if there is a hook on all modules."""
     with a_hook_on_all_modules():
         expected = steps_with_a_hook(layers(), 3 * late)
     net = layers()
@@ -346,7 +346,7 @@ def test_a_write_that_nothing_needs_is_compiled() -> None:
 
 
 def test_a_model_that_runs_in_python_where_it_is_not_compiled() -> None:
-    """The write is told by the compiler, and by the backward that meets it: at one line."""
+    """Both the compiler and the backward report the write, at the same line."""
     weight = torch.ones(3, 3, requires_grad=True)
     with (
         dynamo.config.patch(suppress_errors=True),

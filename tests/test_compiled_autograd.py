@@ -1,5 +1,4 @@
-"""Backward calls that are compiled as a whole: nothing is put on their nodes, and what goes wrong is told from the
-graph that is there before and after."""
+"""Compiled autograd: no hooks on nodes, and failures located from the graph before and after the backward call."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from compiling import forget
+from compiling import reset_dynamo
 from torch import nn
 
 import backprobe
@@ -19,7 +18,7 @@ pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fr
 
 
 class Net(nn.Module):
-    """Goes wrong in the way that it is told."""
+    """A model that makes a non-finite value in its forward or its backward, as `how` says."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +71,7 @@ def test_a_healthy_one_is_silent_and_no_more_is_compiled() -> None:
     watched.load_state_dict(alone.state_dict())
     train(alone, torch.compile(alone, backend="aot_eager"), "", 6, 6)
     graphs = dynamo.utils.counters["stats"]["unique_graphs"]
-    forget()
+    reset_dynamo()
     with backprobe.trace(watched, budget=None) as trace:
         train(watched, torch.compile(watched, backend="aot_eager"), "", 6, 6)
     assert not trace.findings

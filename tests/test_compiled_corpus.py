@@ -18,9 +18,9 @@ import pytest
 from expectations import expectation, lines_of
 from forked import found_in
 
-HERE = Path(__file__).parent / "compiled"
-FAILING = {path.stem: path for path in sorted((HERE / "failing").glob("*.py"))}
-HEALTHY = {path.stem: path for path in sorted((HERE / "healthy").glob("*.py"))}
+SCRIPTS_FOLDER = Path(__file__).parent / "compiled"
+FAILING = {path.stem: path for path in sorted((SCRIPTS_FOLDER / "failing").glob("*.py"))}
+HEALTHY = {path.stem: path for path in sorted((SCRIPTS_FOLDER / "healthy").glob("*.py"))}
 no_compiler = os.environ.get("BACKPROBE_BACKEND") == "inductor" and not any(
     shutil.which(name) for name in ("c++", "g++", "clang++")
 )

@@ -1,5 +1,5 @@
-"""The forms in which people compile: each is watched, with the same bits and no other compilation than alone, silent
-where nothing is wrong, and what is not seen of it is said."""
+"""Common ways to compile a model: each has the same bits and the same compilations as without backprobe, no findings if
+nothing is wrong, and a report of what was not observed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from compiling import dynamo, forget
+from compiling import dynamo, reset_dynamo
 from ranked import run_ranks
 from torch import nn
 
@@ -169,7 +169,7 @@ FORMS = {
 SLOW = ("Inductor", "reduce-overhead", "max-autotune")
 VARY = ("any shape", "shapes as they come", "a marked shape")
 OPTIMIZERS = ("the optimizer too", "the optimizer alone", "a whole step")
-#: What is said to be unseen, where that is not the regions alone.
+#: The reported gaps, if they are not only the compiled regions.
 UNSEEN = {
     "the optimizer too": ("compiled regions", "compiled steps of optimizers"),
     "the optimizer alone": ("compiled steps of optimizers",),
@@ -182,7 +182,7 @@ TABLE = [pytest.param(name, marks=with_compiler if name in SLOW else []) for nam
 def trained(form: str, watch: Callable[[Net], Any]) -> tuple[list[bytes], list[int], Any, Any]:
     """Bits of weights, gradients and random numbers; how many graphs there were after each step; how often
     they broke; what was watched."""
-    forget()
+    reset_dynamo()
     torch.manual_seed(0)
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from compiling import dynamo, forget
+from compiling import dynamo, reset_dynamo
 from handmade import call, leaf, run
 from torch import nn
 
@@ -55,14 +55,14 @@ def whole(net: Net) -> Any:
 
 
 def halves(net: Net) -> Any:
-    """Two regions, one after the other, and the rest in Python."""
+    """Compile each half of the layers: two regions, one after the other, and the rest in Python."""
     parts = [nn.Sequential(*net.layers[:4]), nn.Sequential(*net.layers[4:])]
     first, second = (torch.compile(part, backend="aot_eager") for part in parts)
     return lambda x: net.head(net.drop(second(first(x))))
 
 
 def each(net: Net) -> Any:
-    """One graph, which all layers share."""
+    """Compile each layer: all layers share one graph."""
     for layer in net.layers:
         layer.compile(backend="aot_eager")
     return net
@@ -147,7 +147,7 @@ def test_nothing_changes_and_nothing_is_compiled_again() -> None:
     """Weights, random numbers, and what Dynamo counts."""
     left = []
     for watch in (True, False):
-        forget()
+        reset_dynamo()
         net = Net(0.1, 0.5)
         trained(net, whole, 10, watch=watch)
         counted = {name: dict(dynamo.utils.counters[name]) for name in ("frames", "stats", "graph_break")}
@@ -217,7 +217,7 @@ def test_a_region_in_place_of_its_node() -> None:
 
 
 def test_what_a_tensor_of_a_transform_takes() -> None:
-    """It has no storage that can be asked: a region with vmap inside is run again all the same."""
+    """A tensor inside vmap has no accessible storage; its size is computed, so the region can still run again."""
     taken = []
 
     def of_each(row: torch.Tensor) -> torch.Tensor:

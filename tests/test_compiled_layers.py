@@ -14,7 +14,7 @@ from backprobe.observe.trackers import compiled as kept
 from backprobe.observe.trackers.compiled import InsideRegions
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
-LAYERS, STEPS, LATE = 7, 5, 3
+LAYERS, STEPS, FAULT_STEP = 7, 5, 3
 
 
 class Layer(nn.Module):
@@ -39,7 +39,7 @@ def findings(net: nn.Sequential, late: Callable[[], Any], every: int = 1) -> lis
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     with backprobe.trace(net, budget=None, every=every) as trace:
         for step in range(STEPS):
-            if step == LATE:
+            if step == FAULT_STEP:
                 late()
             optimizer.zero_grad()
             net(torch.randn(4, 6)).square().mean().backward()
@@ -58,12 +58,14 @@ def test_the_layer_that_went_bad_is_named(layer: int, value: float, every: int) 
             net[layer].scale[1] = value
 
     found = findings(net, late, every)[0]
-    if every > 1 and not value and layer:  # only a few gradients are looked at: the next loss is told at this step
-        assert (found.kind, found.parameters, found.step) == ("nonfinite-backward", (f"{layer}.scale",), LATE)
+    if (
+        every > 1 and not value and layer
+    ):  # only a few gradients are inspected: the finding of the next loss has this step
+        assert (found.kind, found.parameters, found.step) == ("nonfinite-backward", (f"{layer}.scale",), FAULT_STEP)
         assert found.confidence != "certain"
         return
     kind = "nonfinite-forward" if value else "nonfinite-backward"
-    assert (found.kind, found.module, found.step) == (kind, str(layer), LATE)
+    assert (found.kind, found.module, found.step) == (kind, str(layer), FAULT_STEP)
     assert [s.site.text for s in found.sites if s.role == "cause"] == [
         "return x + self.inner(x) * scale.sqrt()  # ROOT"
     ]

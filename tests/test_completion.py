@@ -1,4 +1,4 @@
-"""``backprobe completion``: what a real shell completes with it, and what is said without shtab."""
+"""``backprobe completion``: completions of a real shell, and the message without shtab."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def completed(folder: Path, text: str, *words: str) -> set[str]:
-    """What bash offers for the last of `words` after ``backprobe``."""
+    """Return the completions that bash offers for the last of `words` after ``backprobe``."""
     (folder / "completion").write_text(text)
     line = " ".join(f"'{word}'" for word in ("backprobe", *words))
     commands = f"""source ./completion

@@ -1,4 +1,4 @@
-"""What a run says that watching took: arithmetic on clocks made by hand."""
+"""The overhead that a run reports, computed from hand-written clocks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def of_steps(took: Took) -> tuple[int, float, int, float, float]:
-    """What is told of the first and the later steps."""
+    """Return the number of the first and the later steps, and the seconds of each that were overhead."""
     return took.first_steps, took.first, took.steps, took.seconds, took.watching
 
 
@@ -310,7 +310,7 @@ def test_waiting_for_a_processor_is_not_the_scripts_own(now: list[float]) -> Non
     ("waiting", "standing", "said"), [(0.4, 0.0, 0.1), (0.0, 0.4, 0.5), (0.3, 0.1, 0.2), (0.0, 0.0, 0.5)]
 )
 def test_waiting_for_a_processor_is_not_ours(now: list[float], waiting: float, standing: float, said: float) -> None:
-    """Of half a second of our work: what it waits for a processor is nobody's, what it waits for a disk is ours."""
+    """Our work takes half a second: its wait for a processor is not overhead, its wait for a disk is."""
     own = OwnTime()
     cost = Cost(own, inspected_steps=0)
     for _ in range(12):

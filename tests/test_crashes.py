@@ -1,4 +1,4 @@
-"""What is read of a process that crashed."""
+"""The crash report of a process: its signal, the user's line, and the collective that it was in."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
         ([], ""),
     ],
 )
-def test_the_collective_that_a_crash_came_in(tmp_path, stack: list[tuple[str, str]], op: str) -> None:
+def test_the_collective_in_which_a_process_crashed(tmp_path, stack: list[tuple[str, str]], op: str) -> None:
     frames = [*stack, ("/work/train.py", "main")]
     lines = [f'  File "{file}", line 7 in {function}' for file, function in frames]
     (tmp_path / CRASH).write_text(HEAD + "Current thread 0x2 (most recent call first):\n" + "\n".join(lines) + "\n")

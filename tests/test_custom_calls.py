@@ -1,4 +1,4 @@
-"""Who calls a custom function, and with what: from the stack of its forward, with torch's ``apply`` on it or not."""
+"""Callers and arguments of custom functions, read from the stack of the forward, with or without ``apply`` on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def apply(request, monkeypatch) -> None:
 
 
 def note(*_) -> None:
-    """Who called the custom function that runs, with what; and the outermost that runs."""
+    """Note the caller and the arguments of the innermost and the outermost custom function that run."""
     inner, outer = CALLS.innermost(sys._getframe(1)), CALLS.outermost(sys._getframe(1))
     NOTED.append([None if found is None else (caller(found), CALLS.given(found)) for found in (inner, outer)])
 
@@ -117,7 +117,7 @@ class Object(Scaled):
     forward = staticmethod(Held())
 
 
-ALL = [
+FUNCTIONS = [
     Scaled,
     ByHand,
     WithoutContext,
@@ -131,7 +131,7 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("function", ALL, ids=[one.__name__ for one in ALL])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=[one.__name__ for one in FUNCTIONS])
 def test_who_calls_a_function_and_with_what(function) -> None:
     def calls(x):
         return function.apply(x, 3.0)
@@ -180,7 +180,7 @@ def test_a_class_of_a_function_that_was_called_before() -> None:
 def test_nothing_is_kept_of_what_a_function_is_given() -> None:
     x = torch.ones(2, requires_grad=True)
     count = sys.getrefcount(x)
-    for function in ALL:
+    for function in FUNCTIONS:
         NOTED.clear()
         function.apply(x, 3.0)
         NOTED.clear()
@@ -192,13 +192,13 @@ def test_nodes_have_the_lines_of_the_calls() -> None:
     with backprobe.trace(budget=None) as trace:
         for _ in range(2):
             x = w
-            for function in (*ALL, Trains):
+            for function in (*FUNCTIONS, Trains):
                 x = function.apply(x, 3.0)  # HERE
             x.sum().backward()
     for call in trace.backwards:
         if len(call.nodes) > 3:
             runs = [run for run in call.nodes if run.node.op == "Function.apply"]
-            assert len(runs) == len(ALL) + 1
+            assert len(runs) == len(FUNCTIONS) + 1
             assert all(run.site.text.endswith("# HERE") for run in runs)
     assert not trace.coverage.gaps
 

@@ -1,7 +1,7 @@
 """A loss that turns NaN in a step that is not recorded is explained from the step's graph, as well as if it had been.
 
-The corpus is in ``late_nans.py``. Half of the scripts run with steps that are heard and not recorded, half with steps
-that pass. When it was first tried, 45 of 100 were right, and 21 were certain and wrong.
+The corpus is in ``late_nans.py``. In half of the runs the steps have listeners but are not recorded; in the other half
+they take the fast path. In the first trial, 45 of 100 were right, and 21 were certain and wrong.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 
 import pytest
-from late_nans import NAMES, Told, line_of, run_watched, script
+from late_nans import NAMES, WatchedRun, line_of, run_watched, script
 
 import backprobe
 from backprobe.observe import session as sessions
@@ -26,9 +26,12 @@ SAMPLE = tuple(NAMES[11 * i] for i in range(9))
 
 @pytest.fixture(autouse=True)
 def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No step is recorded but the first three, and those that trouble asks for; gradients are looked at in those that
-    pass, as in all steps that are not extremely short. New lines are looked for after each step that is heard:
-    otherwise the speed of the machine would decide how often. So it would of the length of stretches that pass."""
+    """Make sessions record only the first three steps and those after a problem, whatever the speed of the machine.
+
+    Fast-path steps have their gradients inspected, as all steps that are not extremely short. The scan for new lines
+    runs after each step with listeners, and stretches of fast-path steps have a fixed length: by default both depend on
+    the speed of the machine.
+    """
     monkeypatch.setattr(sessions, "SCAN_INTERVAL_RATIO", 0)
     monkeypatch.setattr(budgets, "FAR", 8)
     monkeypatch.setattr(budgets, "LONG", 0.0)
@@ -37,8 +40,8 @@ def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "PEEK", math.inf)
 
 
-def watched(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, passes: bool) -> Told:
-    """What is told of a script whose failing step was not recorded."""
+def watched(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, passes: bool) -> WatchedRun:
+    """Run a script whose failing step is not recorded; `passes`: it takes the fast path."""
     if not passes:
         monkeypatch.setattr(budgets, "REST", math.inf)
     told = run_watched(folder, text, Settings(budget=1e-9))
@@ -68,7 +71,9 @@ def test_the_cause_is_named_though_its_step_was_not_recorded(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "cause"), [one for one in NAMES if one not in SAMPLE])
-def test_the_cause_is_named_of_all(model: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cause_is_named_in_all_scripts(
+    model: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check(model, cause, tmp_path, monkeypatch)
 
 
@@ -98,7 +103,7 @@ for step in range(130):
 
 
 @pytest.mark.parametrize("passes", [False, True])
-def test_a_branch_with_the_operations_of_another_line(
+def test_a_branch_with_the_same_ops_as_another_line(
     passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = watched(tmp_path, monkeypatch, BRANCH, passes)
@@ -149,7 +154,7 @@ for step in range({last} + 3):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_fully_masked_row_is_told_at_the_softmax_whatever_made_the_mask(
+def test_a_fully_masked_row_is_located_at_the_softmax_whatever_made_the_mask(
     mask: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for last, passes in ((0, None), (37, False), (37, True)):
@@ -182,7 +187,7 @@ for step in range(6):
 """
 
 
-def test_a_bad_gradient_of_a_step_that_nobody_looked_at_is_told_of_its_step(tmp_path: Path) -> None:
+def test_a_nonfinite_gradient_of_an_uninspected_step_has_the_right_step(tmp_path: Path) -> None:
     told = run_watched(tmp_path, WATCHED, Settings("minimal"))
     (first,) = told.findings
     assert told.noted == [False]
@@ -209,9 +214,7 @@ loss.backward()
         ("vectors, values, _ = torch.linalg.svd(a)", "singular values"),
     ],
 )
-def test_equal_values_of_a_decomposition_and_no_zeros_that_do_not_matter(
-    made: str, values: str, tmp_path: Path
-) -> None:
+def test_a_decomposition_with_equal_values_and_irrelevant_zeros(made: str, values: str, tmp_path: Path) -> None:
     told = run_watched(tmp_path, REPEATED.replace("{made}", made), Settings())
     (first, *_) = told.findings
     assert told.right
@@ -235,7 +238,7 @@ for step in range(4):
 """
 
 
-def test_pairs_that_are_equal_are_told_as_such(tmp_path: Path) -> None:
+def test_equal_pairs_are_reported(tmp_path: Path) -> None:
     """No NaN comes of them: torch adds an eps before the norm. What goes to both sides cancels."""
     path = tmp_path / "train.py"
     path.write_text(TRIPLETS)

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from op_samples import (
     INF,
-    LARGE,
     LARGEST,
     NAN,
+    OVERFLOWS_EXP,
     SPECIAL,
     Dispatched,
     Sample,
@@ -158,8 +158,8 @@ def forward_of(row: OpInfo) -> bool | None:
             return every(row, lambda sample: is_finite(floats(sample())))
         return every(row, finite_for(tuple(abs(v) for v in SPECIAL) if row.name in WITH_VARIANCE else SPECIAL))
     if row.forward == OVERFLOWS:
-        small, large = every(row, finite_for((-2.0, -0.5, 0.0, 1.0, 2.0))), some(row, finite_for(LARGE))
-        return None if small is None or large is None else small and not every(row, finite_for(LARGE))
+        small, large = every(row, finite_for((-2.0, -0.5, 0.0, 1.0, 2.0))), some(row, finite_for(OVERFLOWS_EXP))
+        return None if small is None or large is None else small and not every(row, finite_for(OVERFLOWS_EXP))
     if row.forward == NORMALISES:
         fine = every(row, finite_for(SPECIAL))
         row_of = [slope_is_finite_for((-INF,), anywhere=True)(sample) for sample in samples_of(row)]
@@ -451,7 +451,7 @@ def hidden_writes(row: OpInfo) -> bool | None:
 
 
 def conditional_write(row: OpInfo) -> bool | None:
-    """The function of ``torch.nn`` writes if it is told to, and else not."""
+    """Check that a function of ``torch.nn`` writes in place only if its argument asks for it."""
     how = row.conditional_write
     assert how is not None
     changed = []
@@ -592,7 +592,7 @@ def test_every_field_of_a_row_is_tested() -> None:
     assert set(FACTS) == set(OpInfo.__dataclass_fields__) - {"name", "aliases"}
 
 
-#: Operators whose derivative is not finite for some finite results, only for arguments that nobody gives: why.
+#: Operators whose derivative is non-finite at finite results only for arguments that no script uses, and the reason.
 ONLY_FOR_ODD_ARGUMENTS: dict[str, str] = {}
 
 
@@ -817,7 +817,7 @@ def test_operators_that_assign_write(name: str) -> None:
 
 @pytest.mark.slow
 def test_functions_write_to_nothing_that_they_are_given() -> None:
-    """Of all entries of the database; those that write when they are told to are in the table."""
+    """All entries of the database; the table has those that write on request."""
     changed = set()
     for op, row in entries():
         for sample in samples_of_entry(op):

@@ -1,4 +1,4 @@
-"""Scripts of several ranks (``examples/ranks``): healthy ones are as alone and silent, planted failures are told."""
+"""Scripts of several ranks (``examples/ranks``): healthy ones have no findings, planted failures are found."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from expectations import expectation, lines_of
-from ranked import Ended, run_ranks
+from ranked import JobOutput, run_ranks
 
-HERE = Path(__file__).parent.parent / "examples" / "ranks"
-HEALTHY = {path.stem: path for path in sorted((HERE / "healthy").glob("*.py"))}
-FAILING = {path.stem: path for path in sorted((HERE / "failing").glob("*.py"))}
+SCRIPTS_FOLDER = Path(__file__).parent.parent / "examples" / "ranks"
+HEALTHY = {path.stem: path for path in sorted((SCRIPTS_FOLDER / "healthy").glob("*.py"))}
+FAILING = {path.stem: path for path in sorted((SCRIPTS_FOLDER / "failing").glob("*.py"))}
 BUDGETS = ("default", "none")
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def test_there_are_enough_of_them() -> None:
 
 
 @pytest.fixture(scope="module")
-def healthy(request, tmp_path_factory) -> dict[str, Ended]:
+def healthy(request, tmp_path_factory) -> dict[str, JobOutput]:
     """Name and budget, or ``alone``."""
     jobs: dict[str, dict[str, Any]] = {}
     for name in chosen(request, "test_a_healthy_script_is_as_alone_and_silent"):
@@ -36,7 +36,7 @@ def healthy(request, tmp_path_factory) -> dict[str, Ended]:
 
 
 @pytest.fixture(scope="module")
-def failing(request, tmp_path_factory) -> dict[str, Ended]:
+def failing(request, tmp_path_factory) -> dict[str, JobOutput]:
     names = chosen(request, "test_a_planted_failure_is_told_first")
     return run_ranks(tmp_path_factory.mktemp("failing"), {name: {"script": str(FAILING[name])} for name in names})
 

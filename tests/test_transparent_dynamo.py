@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from compiling import dynamo, forget
+from compiling import dynamo, reset_dynamo
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -205,7 +205,7 @@ def raises_where_it_is_called() -> Any:
 
 
 def plain(make: Case) -> Any:
-    forget()
+    reset_dynamo()
     found = make()
     return found, dynamo.utils.counters["stats"]["unique_graphs"]
 
@@ -224,7 +224,7 @@ def global_hooks() -> tuple[int, ...]:
 
 
 def replaced() -> tuple[Any, ...]:
-    """What a session puts something else in the place of, or adds to."""
+    """Return the objects of torch and Python that a session replaces or extends."""
     frames, export = sys.modules["torch._dynamo.eval_frame"], sys.modules["torch._dynamo.functional_export"]
     functions = (getattr(frames, "_maybe_set_eval_frame", None), getattr(export, "_compiling_state_context", None))
     return (*functions, torch.autograd._engine_run_backward, private.mode_depth(), *global_hooks(), len(sys.meta_path))
@@ -297,7 +297,7 @@ def test_a_session_that_begins_in_the_middle_compiles_nothing_again() -> None:
     assert len(compiled_graphs._earlier) - before == 1
     assert [len(trace.facts.of(RegionRun)) for trace in traces] == [1, 1]
     del compiled, watching, traces  # a session holds what it put a call of its own in the place of
-    forget()
+    reset_dynamo()
     gc.collect()
     assert len(compiled_graphs._earlier) == before
 

@@ -1,4 +1,4 @@
-"""What the tests share: run something alone and under watch, and compare."""
+"""Helpers that run a function with and without a session, and compare the results."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def watched(settings: Settings | None = None) -> tuple[Session, Collector]:
 
 
 def alone_and_watched(make: Callable[[], Callable[[], Any]], rounds: int = 6) -> tuple[list[Any], list[Any], Any]:
-    """What `rounds` calls of what `make` makes return: alone, and under a session; the trace.
+    """Call what `make` returns `rounds` times without a session, then with one; return both results and the trace.
 
-    Enough rounds to meet both the close look of the first steps and the quick one after.
+    Six rounds have both kinds of steps: the first ones, which are inspected closely, and those after.
     """
     torch.manual_seed(0)
     step = make()
