@@ -69,7 +69,7 @@ def test_a_cheap_look_rules_out_nothing_that_holds(values, limit, text, dtype) -
 
 
 def stops(when: str, backward) -> list[tuple[str, str]]:
-    """Where a condition stops, with the gradients' sizes."""
+    """Return the name and phase of each stop of a breakpoint with the condition `when` during `backward`."""
     found: list[tuple[str, str]] = []
     with backprobe.breakpoint_backward(action=lambda s: found.append((s.node.name, s.phase)), when=when):
         backward()

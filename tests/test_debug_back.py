@@ -14,7 +14,7 @@ from backprobe.torch_internals import modes
 
 
 def native(model, x, **kwargs):
-    """What two plain backward calls leave behind, from one random state."""
+    """Run two plain backward calls from a fixed random state; return the gradients and the random state after them."""
     torch.manual_seed(5)
     for _ in range(2):
         model(x).square().mean().backward(**kwargs)
@@ -22,7 +22,7 @@ def native(model, x, **kwargs):
 
 
 def place(dbg):
-    """Where it stands, and a copy of the gradients there."""
+    """Return the position of the debugger, and a copy of the gradients at its stop."""
     stop = dbg.stop
     gradients = [None if g is None else g.clone() for g in stop.gradients]
     return (stop.phase, stop.node.label, stop.depth, len(stop.ran), len(gradients)), gradients

@@ -63,7 +63,7 @@ def debug(folder: Path, commands: str, *options: str, script: str = SCRIPT, args
 
 
 def answers(out: str) -> list[str]:
-    """What came after each prompt."""
+    """Split the output at the prompts into the answers between them."""
     return [part.strip("\n") for part in out.split("(backprobe) ")]
 
 
@@ -267,7 +267,7 @@ def test_on_a_terminal_with_completion(tmp_path: Path) -> None:
     seen = b""
 
     def read(until: bytes, key: bytes = b"") -> bytes:
-        """What came up to and with `until`. `key` is pressed now and then while nothing comes."""
+        """Read the output up to and including `until`; press `key` whenever nothing arrives for five seconds."""
         nonlocal seen
         for _ in range(120):
             if until in seen:

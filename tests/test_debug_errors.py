@@ -1,4 +1,4 @@
-"""What is raised while one steps, and that torch can be used after it."""
+"""Errors raised while the debugger steps, and the use of torch after them."""
 
 from __future__ import annotations
 

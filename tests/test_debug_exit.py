@@ -16,7 +16,7 @@ loss = model(torch.ones(2, 3)).sum()
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    """What hangs is ended, and raises."""
+    """Run a script in a process of its own; a script that hangs is killed, and raises ``TimeoutExpired``."""
     return subprocess.run([sys.executable, "-c", PREPARE + script], capture_output=True, text=True, timeout=600)
 
 
@@ -159,7 +159,7 @@ print(places)
     assert int(done.stdout) > 100
 
 
-DEEP = """
+DEEP_GRAPH_SCRIPT = """
 import gc
 def chain():
     x = torch.ones(2, requires_grad=True)
@@ -179,5 +179,5 @@ def chain():
     ],
 )
 def test_a_deep_graph_does_not_overflow_the_stack(script: str) -> None:
-    done = run(DEEP + script)
+    done = run(DEEP_GRAPH_SCRIPT + script)
     assert done.returncode == 0 and done.stdout == "tensor([1., 1.])\n", (done.returncode, done.stderr)

@@ -14,7 +14,7 @@ from torch import nn
 import backprobe
 from backprobe.engine.prompt.command import COMMANDS, WORDS
 
-#: What ends the session, or hands it on for good.
+#: Commands that end the session or let the backward finish.
 ENDS = {"quit", "finish", "abort"}
 HOSTILE = (
     *(
@@ -70,7 +70,7 @@ class Worse(Exception):
 
 
 def talk(monkeypatch, capsys, lines, run=None, **where) -> str:
-    """What is said to these lines at the first stop of a backward; the last one lets it go on."""
+    """Type `lines` at the first stop of a backward, then let it finish; return the output."""
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join([*lines, "f"]) + "\n"))
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     with backprobe.breakpoint_backward(**where):

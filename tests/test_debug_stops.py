@@ -285,7 +285,7 @@ class Idle(torch.autograd.Function):
 
 @pytest.mark.parametrize(("node", "phase"), [("UnbindBackward0", "before"), ("IdleBackward", "after")])
 def test_a_gradient_that_is_not_there_is_not_replaced(node: str, phase: str) -> None:
-    """The engine would raise: it is said at once, and the backward goes on."""
+    """Torch would raise in the engine, so ``replace`` raises at once, and the backward continues."""
     x, y = torch.tensor([1.0, 2.0], requires_grad=True), torch.ones((), requires_grad=True)
     dbg = backprobe.debug(Idle.apply(x.unbind()[0] * 3, y))
     dbg.until(node, phase=phase)

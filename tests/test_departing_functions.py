@@ -1,4 +1,4 @@
-"""Where the backward of a custom function departs from what its forward says."""
+"""Custom functions whose backward disagrees with the derivative of their forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts that depart from float64, or from another model, no further than they should: nothing is said of them."""
+"""Scripts that differ from float64, or from another model, only by ordinary rounding: they have no findings."""
 
 from __future__ import annotations
 
@@ -260,5 +260,5 @@ for _ in range(3):
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_nothing_is_said_of_a_healthy_script(tmp_path: Path, name: str) -> None:
+def test_a_healthy_script_has_no_findings(tmp_path: Path, name: str) -> None:
     assert departures(tmp_path, HEALTHY[name])[1] == []

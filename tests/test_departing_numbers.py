@@ -1,4 +1,4 @@
-"""Where a run departs from float64: overflow, underflow, cancellation, what half precision cannot hold."""
+"""Divergence from float64: overflow, underflow, cancellation, and the limits of half precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a port of a model departs from the original."""
+"""The op at which a port of a model diverges from the original."""
 
 from __future__ import annotations
 

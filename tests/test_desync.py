@@ -1,4 +1,4 @@
-"""Who waits for whom, on hand-written words of ranks."""
+"""Which rank waits for which, on hand-written records of ranks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def waits(
     return RankSeen(rank, 100 + rank, (wait,), collectives=(*before, last), **more)
 
 
-def test_who_has_not_come_is_waited_for() -> None:
+def test_the_awaited_rank_is_the_one_that_has_not_arrived() -> None:
     late = RankSeen(1, 101, (), ((90.0, WAIT), (109.0, OTHER)), over=False, collectives=(called(7),))
     found = held([waits(0, 8), late, waits(2, 8)])
     assert found is not None
@@ -67,7 +67,7 @@ def test_what_an_absent_rank_does_while_the_run_goes_on(busy: float | None, doin
     )
 
 
-def test_one_that_is_gone_raised_ended_or_is_silent() -> None:
+def test_a_missing_rank_has_raised_has_ended_or_is_silent() -> None:
     there = {"machine": platform.node(), "collectives": (called(7),)}
     gone = RankSeen(1, 2**22 - 1, (), ((90.0, OTHER),), over=False, **there)
     (text,) = describe_others(held([waits(0, 8), gone], live=True))
@@ -83,7 +83,7 @@ def test_one_that_is_gone_raised_ended_or_is_silent() -> None:
     assert describe_others(held([waits(0, 8), ended]))[0].endswith("it had come to its end")
 
 
-def test_one_that_stayed_on_a_line_and_ended_after_the_others_gave_up() -> None:
+def test_a_rank_that_stayed_on_a_line_and_ended_after_the_others_timed_out() -> None:
     """Its trail ends before the wait began, because it did not move: it had not come to its end then."""
     there = {"machine": platform.node(), "collectives": (called(7),)}
     slept = RankSeen(1, 5, (), ((90.0, OTHER),), said=140.0, **there)  # the wait is from 108 to 138
@@ -103,7 +103,7 @@ def test_the_last_operation_in_common() -> None:
     assert last_in_common(Held(found.waiting, ())) is None
 
 
-def test_one_that_came_late() -> None:
+def test_a_rank_that_arrived_late() -> None:
     late = RankSeen(1, 101, (), ((90.0, OTHER),), collectives=(called(8, began=150.0, over=False),))
     words = ["rank 1 came to it 42 s later: it was at train.py:20: time.sleep(9)"]
     assert describe_others(held([waits(0, 8, ended="raised"), late])) == words
@@ -115,7 +115,7 @@ def test_one_that_came_late() -> None:
     assert (describe_others(found), found.others[0].site) == (words, OTHER)
 
 
-def test_operations_that_part_under_one_number() -> None:
+def test_different_operations_under_one_sequence_number() -> None:
     usual = [called(6), called(7)]
     odd = waits(1, 7, called(6), site=OTHER, op="barrier", backwards=6)
     found = held([waits(0, 8, *usual, backwards=7), odd, waits(2, 8, *usual, backwards=7)])
@@ -126,7 +126,7 @@ def test_operations_that_part_under_one_number() -> None:
     ]
 
 
-def test_of_two_the_one_that_leaves_the_usual_order_parted() -> None:
+def test_of_two_ranks_the_one_that_leaves_the_usual_order_is_blamed() -> None:
     """A barrier inside ``if rank == 0``: the other one's reduction has come after a reduction before."""
     usual = [called(number) for number in range(3, 7)]
     alone = waits(0, 7, *usual, site=OTHER, op="barrier")
@@ -135,7 +135,7 @@ def test_of_two_the_one_that_leaves_the_usual_order_parted() -> None:
         assert ([s.rank for s, _ in found.waiting], found.others[0].seen.rank, found.others[0].site) == ([1], 0, OTHER)
 
 
-def test_inputs_that_may_differ_are_no_parting() -> None:
+def test_inputs_that_may_differ_are_not_a_mismatch() -> None:
     ranks = [
         waits(n, 8, called(7, "alltoall", f"float[{n + 1}]"), called(6, "scatter", "" if n else "float[2]"))
         for n in (0, 1)
@@ -165,12 +165,12 @@ def test_a_rank_of_other_groups_is_not_waited_for() -> None:
     ones = [RankSeen(r, r, (wait,), collectives=(called(4, group="1", over=False),)) for r in (0, 1)]
     apart = RankSeen(2, 2, (), ((90.0, OTHER),), collectives=(called(9, group="2"),))
     found = held([*ones, apart])
-    assert [one.seen.rank for one in found.others] == [2]  # nobody is behind: by place, and not certain
+    assert [one.seen.rank for one in found.others] == [2]  # no rank is behind: judged by its place, and not certain
     late = RankSeen(3, 3, (), ((90.0, END),), collectives=(called(3, group="1"),))
     assert [one.seen.rank for one in held([*ones, apart, late]).others] == [3]
 
 
-def test_the_finding_is_about_the_one_that_did_not_come() -> None:
+def test_the_finding_is_about_the_rank_that_did_not_arrive() -> None:
     late = RankSeen(1, 101, (), ((109.0, OTHER),), over=False, collectives=(called(7),), alive=True)
     (found,) = Trace([], Facts(seen=(waits(0, 8, ended="raised", error="Timed out waiting 9 ms"), late))).findings
     assert (found.kind, found.rank, found.confidence) == ("rank-desync", 1, "certain")
@@ -187,7 +187,7 @@ def test_many_ranks_in_a_few_words() -> None:
     ]
 
 
-def test_nobody_waits() -> None:
+def test_no_rank_waits() -> None:
     assert held([RankSeen(0, 1), RankSeen(1, 2)]) is None
 
 
@@ -197,12 +197,12 @@ def made(rank: int, steps: list[int], sites: tuple[Site, ...] = (WAIT, OTHER), *
     return RankSeen(rank, 100 + rank, collectives=tuple(calls), **more)
 
 
-LOST = (RankWait("all_reduce", WAIT, 120.0, 15.0, "raised"),)
+FAILED_WAIT = (RankWait("all_reduce", WAIT, 120.0, 15.0, "raised"),)
 
 
-def test_a_rank_that_left_out_what_comes_once_a_step() -> None:
+def test_a_rank_that_skipped_an_operation_of_every_step() -> None:
     """All that met was alike: in step 3 rank 1 called nothing."""
-    first = made(0, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5], waits=LOST)
+    first = made(0, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5], waits=FAILED_WAIT)
     second = made(1, [0, 0, 1, 1, 2, 2, 4, 4, 5, 5])
     found = held([first, second])
     assert found is not None
@@ -215,7 +215,7 @@ def test_a_rank_that_left_out_what_comes_once_a_step() -> None:
 
 def test_a_rank_that_called_once_more() -> None:
     first = made(0, [0, 0, 1, 1, 2, 2, 3, 3, 3, 4, 4])
-    second = made(1, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5], waits=LOST)
+    second = made(1, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5], waits=FAILED_WAIT)
     found = held([first, second])
     assert found is not None
     assert [(one.seen.rank, one.step) for one in found.others] == [(0, 3)]
@@ -230,18 +230,18 @@ def test_a_rank_that_called_once_more() -> None:
         [0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 5, 5],  # apart for a moment
     ],
 )
-def test_what_is_not_taken_for_such(second: list[int]) -> None:
+def test_sequences_that_are_not_a_skipped_or_extra_call(second: list[int]) -> None:
     assert slipped([made(0, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]), made(1, second)]) is None
 
 
-def test_without_steps_nothing_is_told_of_them() -> None:
+def test_without_steps_there_is_no_statement_about_steps() -> None:
     plain = RankSeen(1, 101, collectives=tuple(called(n) for n in range(1, 9)))
     assert slipped([made(0, [0, 0, 1, 1, 2, 2, 3, 3]), plain]) is None
 
 
 def test_rounds_between_which_ranks_make_steps_of_their_own() -> None:
     """Models that are averaged now and then: whoever comes later has made more steps, and left nothing out."""
-    first = made(0, [3, 3, 7, 7, 11, 11, 13, 13], waits=LOST)
+    first = made(0, [3, 3, 7, 7, 11, 11, 13, 13], waits=FAILED_WAIT)
     assert slipped([first, made(1, [3, 3, 7, 7, 11, 11, 15, 15])]) is None
 
 
@@ -257,7 +257,7 @@ def crashed(first: int, sizes: list[str], began_in: int, rank: int = 1, **more) 
     return RankSeen(rank, rank, collectives=tuple(calls), step=step, **more)
 
 
-def test_an_operation_left_out_where_a_crash_took_the_last_word() -> None:
+def test_a_skipped_operation_whose_last_record_a_crash_lost() -> None:
     """Shapes that do not fit crash a rank in C++, before it has said what it called last."""
     raised = RankWait("a collective operation", OTHER, 5.0, 0.0, "raised")
     fell = crashed(5, [*LAYERS, *LAYERS], 1, 0, over=False, error="Fatal Python error: Aborted", raised=OTHER)
@@ -277,7 +277,7 @@ def test_an_operation_left_out_where_a_crash_took_the_last_word() -> None:
     assert [f.kind for f in Trace((), Facts(seen=(fell, stops))).findings] == ["rank-failed"]
 
 
-def test_a_crash_inside_an_operation_that_nobody_had_called_before() -> None:
+def test_a_crash_inside_an_operation_that_no_rank_had_called_before() -> None:
     """A loop that one rank leaves: of what it called before, no word may be left."""
     final = RankWait("all_reduce", OTHER, 199.0, 0.0, "raised")
     fell = RankSeen(1, 1, (final,), step=0, over=False, error="Fatal Python error: Aborted", raised=OTHER)
@@ -295,7 +295,7 @@ def test_a_crash_inside_an_operation_that_nobody_had_called_before() -> None:
         assert [site.role for site in finding.sites] == ["waiting", "skipping"]
 
 
-def test_a_crash_where_the_others_called_what_was_new() -> None:
+def test_a_crash_while_the_others_called_a_new_operation() -> None:
     """Which rank of two crashes is chance: the one that is where none has been is the one that parted."""
     usual = RankWait("all_reduce", WAIT, 199.0, 0.0, "raised")
     fell = RankSeen(0, 0, (usual,), step=1, over=False, error="Fatal Python error: Aborted", raised=WAIT)

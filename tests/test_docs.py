@@ -22,7 +22,7 @@ INDEX = (FINDINGS / "README.md").read_text()
 HEADINGS = ["What it says", "Why it matters", "Example", "Instead", "Known limits"]
 MARK = "# <-- here"
 KINDS = [kind.name for kind in own_rules().kinds]
-#: Kinds that are looked for when they are asked for: the topic.
+#: The topics of the kinds that are checked only on request.
 ASK = {kind.name: one.topic.name for one in own_rules().rules if one.topic for kind in one.kinds}
 
 
@@ -121,15 +121,15 @@ DOCUMENTS = {
 }
 
 
-#: They run many scripts, or a real encoder.
-LONG = {"compare.md", "capture.md", "first-hour.md", "frameworks.md"}
+#: Pages that run many scripts, or a real encoder.
+SLOW_PAGES = {"compare.md", "capture.md", "first-hour.md", "frameworks.md"}
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *some((name for name, script in DOCUMENTS.items() if script and name not in LONG), 2),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(LONG)),
+        *some((name for name, script in DOCUMENTS.items() if script and name not in SLOW_PAGES), 2),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(SLOW_PAGES)),
     ],
 )
 def test_the_python_of_a_document_runs(name: str, tmp_path) -> None:

@@ -62,7 +62,7 @@ LINES = st.builds(
 
 
 class Edited(torch.autograd.Function):
-    """What an edit means: the identity, with the action in its backward."""
+    """The definition of an edit: an identity that applies the action in its backward."""
 
     @staticmethod
     def forward(ctx, x, action):

@@ -214,7 +214,7 @@ def test_nested_outputs(kind, paths):
 
 @pytest.mark.parametrize("kind", ["tuple", "list", "dict", "dataclass", "namedtuple", "keyword"])
 def test_inputs_through_this_module_alone(kind):
-    """The tensor has another use besides, whose gradient stays as it is; containers are as they were afterwards."""
+    """The tensor has a second use whose gradient stays unchanged; containers are unchanged afterwards."""
 
     class Takes(nn.Module):
         def forward(self, value, other=None):

@@ -1,4 +1,4 @@
-"""What a backward call begins at and is asked for, in the forms in which torch takes it."""
+"""The roots and the inputs of a backward call, in every form that torch accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in a session, and who hears of it: order, undo, and faults that stay where they are."""
+"""Events of a session and their listeners: order, removal, and faults that stay contained."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Steps(Tracker):
         self.heard.append(step)
 
 
-def test_a_listener_hears_what_it_has_methods_for_and_nothing_when_that_is_undone() -> None:
+def test_a_listener_gets_the_events_it_has_methods_for_until_it_is_removed() -> None:
     events, steps = Events(), Steps()
     undo = events.attach(steps)
     assert [name for name, event in events.by_name.items() if event.listeners] == ["attached", "step_ended"]
@@ -50,7 +50,7 @@ def test_a_listener_hears_what_it_has_methods_for_and_nothing_when_that_is_undon
     undo()  # a second call does nothing
 
 
-def test_who_raises_is_counted_and_the_others_hear_all_the_same() -> None:
+def test_a_listener_that_raises_is_counted_and_the_others_still_get_the_event() -> None:
     class Raises(Tracker):
         def __init__(self) -> None:
             self.calls = 0
@@ -71,7 +71,7 @@ def test_who_raises_is_counted_and_the_others_hear_all_the_same() -> None:
     assert "Raises" in unseen.note and "KeyError: 'fault'" in unseen.note
 
 
-def test_a_listener_may_go_away_while_it_is_being_told() -> None:
+def test_a_listener_may_remove_itself_during_an_event() -> None:
     class Once(Steps):
         def step_ended(self, step: object) -> None:
             super().step_ended(step)
@@ -134,7 +134,7 @@ class Widest:
 
 
 class NodesSeen(Tracker):
-    """Hears every node, as somebody's own tracker would."""
+    """A third-party tracker that receives every node."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -154,7 +154,7 @@ class NodesSeen(Tracker):
         return (Widest(self.widest),)
 
 
-def test_a_tracker_of_ones_own_plugs_in_and_its_records_are_asked_for() -> None:
+def test_a_third_party_tracker_gets_events_and_gives_records() -> None:
     session, collector = watched()
     mine = NodesSeen()
     detach = session.attach(mine)
@@ -186,7 +186,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Something for every tracker to hear: buffers, hooks, checkpoints of both kinds, writes, a stray, a cut."""
+    """A model with an event for every tracker: buffers, hooks, checkpoints, an unregistered module, writes, cuts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -254,8 +254,8 @@ def is_compiler_wrapped() -> bool:
 
 @pytest.mark.parametrize("which", names())
 @pytest.mark.parametrize("at", some([1, 4], 2))
-def test_a_fault_anywhere_stays_there(which: str, at: int) -> None:
-    """The k-th call of one listener raises: the script is as alone, the rest is found, and it is said."""
+def test_a_fault_in_any_listener_stays_contained(which: str, at: int) -> None:
+    """A listener raises in its call number `at`: the script is unaffected, and the session reports the fault."""
     if not ALONE:
         ALONE.extend(script())
     owner, name = which.split(".")
@@ -294,7 +294,7 @@ def test_a_fault_anywhere_stays_there(which: str, at: int) -> None:
     assert not torch.nn.modules.module._global_forward_hooks and not torch.nn.modules.module._global_forward_pre_hooks
 
 
-def test_what_cannot_be_taken_off_leaves_the_rest_to_be_taken_off() -> None:
+def test_a_failed_removal_does_not_stop_the_others() -> None:
     session, _ = watched(settings())
     put = []
 

@@ -1,4 +1,4 @@
-"""What findings mean, for people without a network, for programs and for GitHub."""
+"""Explanations of findings: pages for people without a network, a schema for programs, annotations for GitHub."""
 
 from __future__ import annotations
 

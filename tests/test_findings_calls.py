@@ -1,4 +1,4 @@
-"""What single backward calls tell, on records written by hand: bad values, errors, and what silences what."""
+"""Findings of single backward calls, on hand-written records: non-finite values, errors, and which suppresses which."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_a_wrong_shape_is_of_a_custom_function_only() -> None:
         "backward-error"
     ]
     count = "function HalfBackward returned an incorrect number of gradients (expected 1, got 2)"
-    # No node was known to run: the function that the text names is looked for.
+    # No node was known to run, so the rule searches for the function that the text names.
     assert kinds(traced(call(*HALF, raised=raised(count, None)))) == ["wrong-backward-shape"]
 
 

@@ -1,4 +1,4 @@
-"""What is known of a run as a whole: hooks, checkpoints, memory, what was asked for; on records written by hand."""
+"""Findings about a run as a whole, on hand-written records: hooks, checkpoints, memory, requested checks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STEP = call(run("SumBackward0", 1, op="sum"), leaf("weight"))
 HOOK = HookSeen("output", ("block",), ("dict",), at(5), None)
 STALE = StaleRead("net.weight", "tensor", at(30), at(5), True, 1)
 REGION = RegionDiffers("values", at(50), at(51), at(90), "block.norm", "relu", "1", "2", "", 0, (0,))
-AGAIN = Recomputed(("block.norm",), ("block.norm.running_mean",), at(50))
+RECOMPUTED_BUFFER = Recomputed(("block.norm",), ("block.norm.running_mean",), at(50))
 GRADIENT = RegionGradient(at(50), "block", ("block.weight", "input 0"), 0.25, False)
 MISCOMPILED = CompiledWrong("forward", "gelu", at(12), "act", "forward", 1e-2, 1e-7, True, "", 0, at(10))
 CHECKED = FunctionChecked("Mine", "", at(11), at(40), "gradient", 0, 1.0, 2.0, "")
@@ -76,7 +76,7 @@ FIRES = {
     "hook-order": ([STALE], "", [("stale", 30), ("hook", 5)]),
     "checkpoint-mismatch": ([REGION], "", [("cause", 51), ("region", 50), ("failed", 90)]),
     "checkpoint-gradient-differs": ([GRADIENT], "checkpoints", [("region", 50)]),
-    "checkpoint-side-effect": ([AGAIN], "", [("region", 50)]),
+    "checkpoint-side-effect": ([RECOMPUTED_BUFFER], "", [("region", 50)]),
     "wrong-backward": ([CHECKED], "functions", [("applied", 11), ("backward", 40)]),
     "wrong-double-backward": (
         [dataclasses.replace(CHECKED, what="second derivative")],
@@ -182,14 +182,14 @@ def test_a_region_that_raised_is_an_error() -> None:
 
 
 def test_state_that_changes_twice_is_the_finding_not_its_values() -> None:
-    assert kinds(traced(STEP, seen=[REGION, AGAIN])) == ["checkpoint-side-effect"]
+    assert kinds(traced(STEP, seen=[REGION, RECOMPUTED_BUFFER])) == ["checkpoint-side-effect"]
     shape = dataclasses.replace(REGION, how="shape")
-    assert kinds(traced(STEP, seen=[shape, AGAIN])) == ["checkpoint-mismatch", "checkpoint-side-effect"]
+    assert kinds(traced(STEP, seen=[shape, RECOMPUTED_BUFFER])) == ["checkpoint-mismatch", "checkpoint-side-effect"]
     elsewhere = dataclasses.replace(REGION, module="head")
-    assert kinds(traced(STEP, seen=[elsewhere, AGAIN])) == ["checkpoint-mismatch"]
-    momentum = only(traced(STEP, seen=[AGAIN])).advice
+    assert kinds(traced(STEP, seen=[elsewhere, RECOMPUTED_BUFFER])) == ["checkpoint-mismatch"]
+    momentum = only(traced(STEP, seen=[RECOMPUTED_BUFFER])).advice
     assert "halve its momentum" in momentum
-    assert only(traced(STEP, seen=[dataclasses.replace(AGAIN, buffers=("count",))])).advice != momentum
+    assert only(traced(STEP, seen=[dataclasses.replace(RECOMPUTED_BUFFER, buffers=("count",))])).advice != momentum
 
 
 def test_what_a_checkpoint_does_to_gradients_when_it_is_asked() -> None:

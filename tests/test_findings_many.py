@@ -13,7 +13,7 @@ from handmade import at, call, leaf, parameter, run, traced
 from backprobe.records import Cut, OptimizerSeen, Parameter, StoppedLearning
 from backprobe.traces import Trace
 
-MANY = 400
+PARAMETER_COUNT = 400
 UNREACHED = {"reached": 0, "alive": False, "calls": 0}
 
 
@@ -96,5 +96,5 @@ def calls_made(trace: Trace) -> int:
 )
 def test_twice_as_many_parameters_take_twice_the_work(make: Callable[[int], list[Parameter]]) -> None:
     calls_made(trace_of(make, 3))  # what is loaded or read once
-    once, twice = calls_made(trace_of(make, MANY)), calls_made(trace_of(make, 2 * MANY))
+    once, twice = calls_made(trace_of(make, PARAMETER_COUNT)), calls_made(trace_of(make, 2 * PARAMETER_COUNT))
     assert twice < 2.5 * once

@@ -1,4 +1,4 @@
-"""What gets no gradient at all: why, and the line that cut the path."""
+"""Parameters without any gradient, on hand-written records: the reason, and the line that cut the path."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_line_that_cut_the_path() -> None:
     found = only(none(*lost("b.weight"), seen=[cut]))
     assert (found.sites[0].role, found.sites[0].site, found.module) == ("cut", at(15), "quantizer")
     assert "an index or a count has no gradient" in found.title
-    # A detach in a model that nobody trains is meant.
+    # A detach in a model that no optimizer trains is intended.
     alone = lost("b.weight", trained=None, root="other")
     assert kinds(none(*alone, seen=[dataclasses.replace(cut, op="detach")])) == []
     assert kinds(none(*alone, seen=[cut])) == ["none-grad"]
@@ -78,7 +78,7 @@ def test_a_reentrant_checkpoint_without_an_input_that_requires_a_gradient() -> N
 
 
 def test_a_reentrant_checkpoint_that_loses_them_late() -> None:
-    """What is inside is reached by a call of its own in the backward."""
+    """A nested backward call reaches the parameters inside the checkpoint."""
 
     def steps(since: int) -> list[BackwardCall]:
         found = []
@@ -147,7 +147,7 @@ def test_a_loss_without_a_graph() -> None:
 
 
 def test_a_loss_that_has_no_graph_any_more() -> None:
-    """What cut it is new: an older cut did not stop the calls before."""
+    """The cause is a new cut: an older cut did not stop the calls before."""
     failed = dataclasses.replace(NO_GRAPH, index=1, step=7)
     cuts = [Cut("item", at(15), "head", ("b.weight",), 1, 0), Cut("detach", at(16), "head", ("b.weight",), 1, 7)]
     found = only(traced(STEP, failed, seen=cuts))

@@ -85,7 +85,7 @@ def test_a_trend_is_what_the_first_calls_agree_on() -> None:
     assert kinds(grown(8, 0.1, calm)) == []
     again = [dataclasses.replace(stack(8, 0.1)[0], index=i, step=i) for i in range(1, 4)]
     assert kinds(grown(8, 0.1, *again)) == ["vanishing-gradient"]
-    assert kinds(grown(8, 0.1, *again[:2], calm)) == ["vanishing-gradient"]  # nobody looks at the fourth
+    assert kinds(grown(8, 0.1, *again[:2], calm)) == ["vanishing-gradient"]  # the rule does not read the fourth
     assert kinds(grown(8, 0.1, inside=3)) == []
 
 
@@ -177,7 +177,7 @@ def steady(step: int, factor: float) -> BackwardCall:
 
 
 def test_a_gradient_that_explodes_and_stays_so() -> None:
-    """What is usual was before, also where most calls are unlike that."""
+    """The usual size is that of the first calls, even if most calls differ from it."""
     parameters = reached("table.weight")
     calls = [steady(step, 3.0 if step < 8 else 1e9) for step in range(40)]
     found = only(traced(*calls, parameters=parameters))

@@ -1,4 +1,4 @@
-"""What no optimizer trains: parameters that none holds, and tensors that are no parameters of the model."""
+"""Tensors that no optimizer trains: parameters that none holds, and tensors that are not parameters of the model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_one_run_one_finding(kind: str) -> None:
     one_finding(kind, *FIRES[kind])
 
 
-def test_how_a_stray_is_named() -> None:
+def test_how_an_unregistered_parameter_is_named() -> None:
     for stray, where in (
         (STRAY, "self.layers holds parameters that parameters() does not list, in a list"),
         (dataclasses.replace(STRAY, attribute="", how="made in the forward"), "a module made in the forward"),
@@ -62,7 +62,9 @@ def test_a_group_that_got_no_parameters() -> None:
     found = only(traced(STEP, parameters=parameters, seen=[hollow]))
     assert (found.kind, found.severity, found.confidence) == ("parameter-not-in-optimizer", "warning", "likely")
     assert found.parameters == ("body.weight", "body.bias") and "1 of the 2 groups of SGD holds no" in found.title
-    assert kinds(traced(STEP, parameters=parameters[:1], seen=[hollow])) == []  # nobody misses what it would hold
+    assert (
+        kinds(traced(STEP, parameters=parameters[:1], seen=[hollow])) == []
+    )  # no parameter is missing from an optimizer
 
 
 def test_a_last_part_that_the_optimizer_was_not_given() -> None:
@@ -120,7 +122,7 @@ def test_what_was_thawed_after_the_optimizer_was_made() -> None:
 
 
 @pytest.mark.parametrize(("reason", "word"), [("replaced", "another model"), ("removed", "do not learn")])
-def test_what_is_trained_no_more_from_a_step_on(reason: str, word: str) -> None:
+def test_parameters_that_stop_being_trained_at_a_step(reason: str, word: str) -> None:
     """A copy of the model is reached instead, or tensors that are no parameters."""
     seen = StoppedLearning(("copy.weight",), 40, reason, at(6), at(90))
     found = only(traced(STEP, parameters=reached("weight"), seen=(seen,)))

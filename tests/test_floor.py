@@ -1,4 +1,4 @@
-"""What a recorded step leaves out because it would say nothing: looks, modes, measurements made one by one."""
+"""Shortcuts in recorded steps that lose no information: skipped inspections and modes, batched measurements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCALES = (1.0, 1e-22, 0.0, 1e-8, 1e-40, 1e15, math.inf, math.nan)
 
 @pytest.mark.parametrize("before", [0.0, 1e-30, 1.0, math.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_what_a_norm_was_before_changes_no_norm(dtype: torch.dtype, before: float) -> None:
+def test_the_previous_norm_does_not_change_a_norm(dtype: torch.dtype, before: float) -> None:
     base = torch.linspace(0.5, 1.5, 12).reshape(3, 4)
     tensors = [(base * s).to(dtype) for s in SCALES] * BATCH
     plain, hinted = Norms(), Norms()
@@ -40,7 +40,7 @@ def test_what_a_norm_was_before_changes_no_norm(dtype: torch.dtype, before: floa
     assert hinted.bad.keys() == plain.bad.keys()
 
 
-def test_tensors_that_are_not_alike_are_left() -> None:
+def test_tensors_of_different_kinds_are_not_batched() -> None:
     norms, many = Norms(), 4 * BATCH
     norms.values = [0.0] * (many + 3)
     tensors: list[Any] = [torch.ones(2)] * many + [torch.ones(3)]
@@ -56,7 +56,7 @@ def chain(x: torch.Tensor, weight: torch.Tensor, skip: bool) -> torch.Tensor:
     return x.sum()
 
 
-def test_gradients_that_wait_are_those_of_each_alone() -> None:
+def test_batched_norms_equal_those_measured_one_by_one() -> None:
     weight = nn.Parameter(torch.eye(3) * 0.99)
     session, collector = watched()
     session.start()
@@ -91,7 +91,7 @@ class Own(torch.optim.SGD):
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW, Own])
-def test_the_recorder_is_off_in_steps_of_builtin_optimizers_only(kind: Any) -> None:
+def test_recording_pauses_only_in_steps_of_built_in_optimizers(kind: Any) -> None:
     model = nn.Linear(2, 1)
     optimizer = kind(model.parameters(), lr=0.1)
     inside: list[bool] = []
@@ -110,7 +110,7 @@ def test_the_recorder_is_off_in_steps_of_builtin_optimizers_only(kind: Any) -> N
     assert inside == [False] * 3 + [kind is not Own] * 3
 
 
-def test_the_recorder_stays_on_for_a_closure_and_returns_after_an_error() -> None:
+def test_recording_continues_in_a_closure_and_after_an_error() -> None:
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     session, _ = watched()
@@ -146,7 +146,7 @@ def test_the_recorder_stays_on_for_a_closure_and_returns_after_an_error() -> Non
 
 @pytest.mark.parametrize("bounded", [torch.tanh, F.relu, F.gelu, torch.sigmoid])
 @pytest.mark.parametrize("origin", ["op", "leaf", "view", "function"])
-def test_what_is_not_finite_is_told_where_it_began_also_before_a_bounded_function(bounded: Any, origin: str) -> None:
+def test_the_origin_of_a_nonfinite_value_before_a_bounded_function(bounded: Any, origin: str) -> None:
     class Custom(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
@@ -177,7 +177,7 @@ def test_what_is_not_finite_is_told_where_it_began_also_before_a_bounded_functio
     assert last.bad_ops[0].op == ("mul" if origin == "op" else bounded.__name__)
 
 
-def test_the_collector_is_as_the_script_has_it() -> None:
+def test_the_garbage_collector_stays_as_the_script_set_it() -> None:
     was = gc.isenabled()
     try:
         for on in (True, False):

@@ -47,7 +47,7 @@ def test_a_stored_run_reads_as_it_was_written(folder: Path, tmp_path: Path) -> N
     holds(json.loads((folder / "expected.json").read_text()), digest(tmp_path))
 
 
-SHOWN = """
+READ_WITHOUT_TORCH_SCRIPT = """
 import sys, time
 sys.modules["torch"] = None  # as where it is not installed
 from backprobe.commands import main
@@ -60,7 +60,9 @@ for folder in sys.argv[1:]:
 
 def test_the_commands_show_them_without_torch(tmp_path: Path) -> None:
     copies = [shutil.copytree(f, tmp_path / f"{f.parent.name}-{f.name}") for f in FOLDERS]
-    done = subprocess.run([sys.executable, "-c", SHOWN, *copies], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_WITHOUT_TORCH_SCRIPT, *copies], capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     assert [f.name for f in copies if not (f / "report.html").stat().st_size > 100_000] == []
     for line in ("Nothing wrong found.", "log gave 5 NaN of 8 elements", "rank 0 waited 4 s in all_reduce"):

@@ -107,7 +107,7 @@ def cleared_behind_autograd(model: nn.Module, optimizer: Any, n: int) -> None:
 
 
 def cleared_between(model: nn.Module, optimizer: Any, n: int) -> None:
-    """A loss is looked at before gradients are cleared."""
+    """A loop that computes one backward for inspection, clears it, and trains on a second one."""
     loss_of(model).backward()
     optimizer.zero_grad(set_to_none=n % 2 == 0)
     loss_of(model).backward()
@@ -122,7 +122,7 @@ def put_by_hand(model: nn.Module, optimizer: Any, n: int) -> None:
 
 
 def scaled_after(model: nn.Module, optimizer: Any, n: int) -> None:
-    """What is added up fades: the script means it."""
+    """A loop that intentionally halves the gradients after each step, so that they accumulate and fade."""
     loss_of(model).backward()
     optimizer.step()
     for p in model.parameters():

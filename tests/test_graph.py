@@ -389,7 +389,7 @@ def test_a_graph_is_read_where_there_is_no_torch(net, tmp_path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-DEEP = """
+DEEP_CHAIN_SCRIPT = """
 import sys, torch, backprobe
 def chain(n, x):
     y = x
@@ -417,7 +417,7 @@ WAYS = {
 
 @pytest.mark.parametrize("how", some(WAYS))
 def test_a_deep_graph_is_freed_without_overflowing_the_stack(how) -> None:
-    script = DEEP + WAYS[how] + "\nprint('alive')\n"
+    script = DEEP_CHAIN_SCRIPT + WAYS[how] + "\nprint('alive')\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
 

@@ -151,7 +151,7 @@ def test_mermaid(graph, options):
 
 
 def test_labels_come_through(graph):
-    """What a reader of the format sees is the name, but for characters that cannot be shown."""
+    """A reader of each format sees the name of each module, unless it has unprintable characters."""
     shown = " ".join(read_mermaid(graph.mermaid(1, fold=False))[0].values()).replace("\u200b", "")
     nodes, _ = read_dot(graph.dot(1, fold=False))
     unquoted = [re.sub(r"\\(.)", r"\1", label[1:-1]).replace("&amp;", "&") for label in nodes.values()]

@@ -1,4 +1,4 @@
-"""Ranks that wait for one another, in real processes: what is said while they do, and what is found afterwards."""
+"""Ranks that wait for one another, in real processes: the messages during the wait, and the findings afterwards."""
 
 from __future__ import annotations
 

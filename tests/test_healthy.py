@@ -6,7 +6,7 @@ import pytest
 from scripts import findings
 
 #: Small scripts that come close to a mistake.
-SMALL = {
+SMALL_SCRIPTS = {
     "batch norm that runs twice before the backward": """
         net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
         for _ in range(3):
@@ -572,7 +572,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("name", [*SMALL, *LOOPS])
+@pytest.mark.parametrize("name", [*SMALL_SCRIPTS, *LOOPS])
 def test_no_finding(name: str, tmp_path) -> None:
-    _, found = findings(tmp_path, {**SMALL, **LOOPS}[name])
+    _, found = findings(tmp_path, {**SMALL_SCRIPTS, **LOOPS}[name])
     assert [str(f) for f in found] == []

@@ -293,12 +293,12 @@ def text_in_the_place_of(key: str, value: Any) -> Callable[[Path], None]:
     return change
 
 
-DEEP = "[" * 100_000 + "]" * 100_000
+DEEP_JSON = "[" * 100_000 + "]" * 100_000
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "a bomb": raw("records", "Parameter", zlib.compress(bytes(100 << 20), 9)),
     "a bomb that is JSON": raw("records", "Unseen", zlib.compress(b"[" + b"0," * (50 << 20) + b"0]", 9)),
-    "deep JSON in a record": raw("records", "Unseen", zlib.compress(DEEP.encode())),
-    "deep JSON in the info": text_in_the_place_of("error", DEEP),
+    "deep JSON in a record": raw("records", "Unseen", zlib.compress(DEEP_JSON.encode())),
+    "deep JSON in the info": text_in_the_place_of("error", DEEP_JSON),
     "a number of many digits": text_in_the_place_of("pid", "9" * 100_000),
     "a time that is none": text_in_the_place_of("started", '"x"'),
     "a time out of reach": text_in_the_place_of("started", "1e300"),
@@ -333,7 +333,7 @@ STEP_DAMAGES: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("what", STEP_DAMAGES)
 def test_values_that_no_step_has(tmp_path: Path, what: str) -> None:
-    """Damage of a step shows where the step is looked at; the list of runs does not."""
+    """Damage of a step raises when the step is read; the list of runs does not read it."""
     folder = copied(tmp_path)
     STEP_DAMAGES[what](folder)
     trace = open_run(folder)
@@ -416,10 +416,16 @@ def test_recorded_ops_of_other_types(tmp_path: Path) -> None:
         plain = swapped(draw)("", json.loads(json.dumps(whole)))
         file.write_bytes(gzip.compress(json.dumps(plain).encode()))
         told(compare, f"seed {seed}")
-    for data in (b"", b"\x1f\x8b", gzip.compress(DEEP.encode()), gzip.compress(b"7"), gzip.compress(b'{"ops": []}')):
+    for data in (
+        b"",
+        b"\x1f\x8b",
+        gzip.compress(DEEP_JSON.encode()),
+        gzip.compress(b"7"),
+        gzip.compress(b'{"ops": []}'),
+    ):
         file.write_bytes(data)
         told(compare, repr(data[:20]))
-    for text in ("", "[]", "7", '"x"', "null", DEEP):
+    for text in ("", "[]", "7", '"x"', "null", DEEP_JSON):
         about.write_text(text)
         told(compare, text[:20])
 

@@ -72,7 +72,7 @@ def test_a_write_in_a_step_that_was_not_recorded(tmp_path: Path, name: str, monk
 
 @pytest.mark.parametrize("name", some(STEPS, 2))
 def test_a_write_in_a_step_that_passed(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is looked at there: a line is never certain."""
+    """A fast-path step records no ops, so the line is never certain."""
     monkeypatch.setattr(budgets, "FREE", 0.0)
     monkeypatch.setattr(budgets, "MOST", 10**9)
     monkeypatch.setattr(budgets.Budget, "lets_pass", lambda *_, **__: 1000)  # however long a step takes here

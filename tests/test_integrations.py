@@ -81,7 +81,7 @@ def train(steps):
 
 
 def ran(folder: Path, script: str, *args: str, fails: bool = False) -> tuple[str, str]:
-    """What a script wrote."""
+    """Run `script` in a process of its own; return its standard output and standard error."""
     (folder / "train.py").write_text(textwrap.dedent(script))
     done = subprocess.run(
         [sys.executable, "train.py", *args], cwd=folder, env=ENV, capture_output=True, text=True, timeout=600

@@ -231,7 +231,7 @@ def test_activations_that_retain_gradients_are_found_on_any_node(make) -> None:
     line = bp.linearize(y, x)
     line.vjp(), line.jvp()
     with mock.patch.object(retain_grad, "retaining", side_effect=AssertionError("a search")):
-        line.vjp(), bp.vjp(y, x)  # nothing retains, so nothing is looked for
+        line.vjp(), bp.vjp(y, x)  # no tensor retains its gradient, so there is no search
     h.retain_grad()
     y.backward(retain_graph=True)
     grad, value = h.grad, h.grad.clone()

@@ -87,7 +87,7 @@ def forward_mode(op, sample, points, u, keep):
 
 
 def compare(op, sample) -> str:
-    """What was held against what, for one sample."""
+    """Check VJP and JVP of one sample; return how the JVP was checked, or why it was not."""
     points = leaves_of(sample)
     if any(p.layout is not torch.strided or not p.is_floating_point() for p in points):
         return "not dense floating"

@@ -71,13 +71,13 @@ def test_processes_without_a_rank_have_their_number() -> None:
     assert (one.rank, one.evidence["process"]) == (None, 77)
 
 
-GONE = "RuntimeError: [gloo] Connection closed by peer"
+PEER_CLOSED = "RuntimeError: [gloo] Connection closed by peer"
 
 
 def test_a_rank_that_raised_is_the_finding_and_not_those_that_wait_for_it() -> None:
-    victim = dataclasses.replace(bad("backward-error", 3), title=GONE)
+    victim = dataclasses.replace(bad("backward-error", 3), title=PEER_CLOSED)
     (one,) = found(
-        RankSeen(0, 100, error=GONE, code=1, findings=(victim,)),
+        RankSeen(0, 100, error=PEER_CLOSED, code=1, findings=(victim,)),
         RankSeen(1, 101, error="ValueError: bad batch\nmore", code=1, raised=BAD, steps=3),
         RankSeen(2, 102, signal=15),
     )
