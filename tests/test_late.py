@@ -1,4 +1,4 @@
-"""What begins in the middle of a run: told with its line, also where that step was not looked at."""
+"""Faults that begin in the middle of a run, each reported with its line even if that step was not inspected."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Net(nn.Module):
 
 
 def train(late=None, after=None, steps=STEPS, net=None):
-    """What is found where ``late(net)`` is called in step ``WHEN``, and ``after(net, step, loss)`` after backward."""
+    """Return the findings of a loop that calls ``late(net)`` in step ``WHEN``, and `after` after each backward."""
     torch.manual_seed(0)
     net = net or Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
@@ -76,7 +76,7 @@ def site(finding, role):
 
 
 @pytest.mark.parametrize("way, kind", [("nothing", "none-grad"), ("zeros", "zero-grad"), ("number", "none-grad")])
-def test_a_parameter_that_one_line_stops(way: str, kind: str) -> None:
+def test_a_line_that_stops_the_training_of_a_parameter(way: str, kind: str) -> None:
     (found,) = train(lambda net: setattr(net, "way", way))
     assert (found.kind, found.parameters) == (kind, ("shift",))
     assert site(found, "cut").startswith("h = h + self.shift.max().item()" if way == "number" else "h = Shift.apply(")
@@ -84,7 +84,7 @@ def test_a_parameter_that_one_line_stops(way: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["main", "the module"])
-def test_a_cut_in_a_model_that_is_gone_when_the_script_ends(where: str, tmp_path: Path) -> None:
+def test_a_cut_in_a_model_that_is_freed_before_the_script_ends(where: str, tmp_path: Path) -> None:
     body = textwrap.dedent("""
         net = Net()
         optimizer = torch.optim.SGD(net.parameters(), 0.05)
@@ -108,7 +108,7 @@ def test_a_cut_in_a_model_that_is_gone_when_the_script_ends(where: str, tmp_path
 
 
 @pytest.mark.parametrize("called", [False, True])
-def test_a_hook_in_a_model_that_is_gone_when_the_script_ends(called: bool, tmp_path: Path) -> None:
+def test_a_hook_in_a_model_that_is_freed_before_the_script_ends(called: bool, tmp_path: Path) -> None:
     """Of a module that is called in the last of twelve steps alone, or in none."""
     text, found, *_ = run(
         tmp_path,
@@ -134,7 +134,7 @@ def test_a_hook_in_a_model_that_is_gone_when_the_script_ends(called: bool, tmp_p
     assert called or [s.site.line for s in found[0].sites] == [line_of(text, "# HOOK")]
 
 
-def test_a_part_that_is_frozen_as_another_ones_teacher() -> None:
+def test_a_part_that_is_frozen_as_the_teacher_of_another() -> None:
     """The same module in two places: what was to be frozen is to learn too. A part that is only frozen is meant."""
 
     def freeze(net):
@@ -153,7 +153,7 @@ def test_a_part_that_is_frozen_as_another_ones_teacher() -> None:
     assert train(freeze) == []
 
 
-def test_a_copy_is_trained_that_the_optimizer_does_not_hold() -> None:
+def test_a_trained_copy_that_the_optimizer_does_not_hold() -> None:
     """The same where it has an optimizer of its own is no finding."""
 
     def run(again: bool) -> list:
@@ -199,8 +199,8 @@ def test_statistics_that_change_between_an_eval_forward_and_its_backward(late: b
     assert site(found, "mutated").startswith("noisy = ") and site(found, "saved").startswith("clean = ")
 
 
-def test_an_array_that_is_filled_again_late() -> None:
-    """Memory is compared in steps that are looked at closely, which come now and then."""
+def test_an_array_that_is_refilled_from_a_late_step_on() -> None:
+    """The session compares memory only in steps that it inspects closely, which it chooses now and then."""
     array = np.ones((8, 4), dtype=np.float32)
 
     def step_of(net, step):
@@ -238,7 +238,7 @@ class Quantised(nn.Linear):
         return nn.functional.linear(x, weight, self.bias)
 
 
-def test_an_operation_without_slope_that_comes_late() -> None:
+def test_an_op_with_zero_derivative_from_a_late_step_on() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(Quantised(4, 8), nn.Tanh(), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
@@ -253,7 +253,7 @@ def test_an_operation_without_slope_that_comes_late() -> None:
     assert found.sites[0].site.text.endswith("# ROUNDED") and "though they did before" in found.title
 
 
-def test_gradients_that_the_script_puts_there_are_no_missing_ones() -> None:
+def test_gradients_that_the_script_assigns_are_not_missing() -> None:
     torch.manual_seed(0)
     net = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
@@ -298,7 +298,7 @@ def scaled(loss, before):
         ("defer", "pending", "self.pending.append(lambda: loss.item())"),
     ],
 )
-def test_who_keeps_graphs_is_called_what_the_script_calls_it(how: str, holder: str, line: str) -> None:
+def test_the_holder_of_retained_graphs_has_its_name_in_the_script(how: str, holder: str, line: str) -> None:
     keeper = Keeper()
     found = train(after=lambda net, step, loss: getattr(keeper, how)(loss) if step >= WHEN else None)
     assert [f.kind for f in found] == ["graph-retained"]
@@ -361,7 +361,7 @@ def nothing(model, x):
 """
 
 
-def test_the_line_before_that_can_have_made_it(tmp_path: Path) -> None:
+def test_earlier_lines_that_can_have_made_a_value(tmp_path: Path) -> None:
     file = tmp_path / "script.py"
     file.write_text(SOURCE)
     frames, lines = _Frames(file), SOURCE.splitlines()
@@ -398,7 +398,7 @@ def loop(h):
 """
 
 
-def test_lines_that_put_something_somewhere(tmp_path: Path) -> None:
+def test_lines_that_assign_or_mutate(tmp_path: Path) -> None:
     file = tmp_path / "puts.py"
     file.write_text(PUTS)
     frames, lines = _Frames(file), PUTS.splitlines()
@@ -414,8 +414,8 @@ def test_lines_that_put_something_somewhere(tmp_path: Path) -> None:
     assert not gives(act, "out")  # that is a variable, no attribute
 
 
-def test_a_custom_function_that_one_line_calls_is_known_by_its_name() -> None:
-    one, other = test_lines_that_put_something_somewhere.__code__, train.__code__
+def test_a_custom_function_called_by_one_line_is_identified_by_name() -> None:
+    one, other = test_lines_that_assign_or_mutate.__code__, train.__code__
     known = [("ShiftBackward", (one, 1, None, None, None)), ("ShiftBackward", (one, 1, None, None, None))]
     assert from_names({7: "ShiftBackward", 8: "MulBackward0"}, known) == {7: known[0][1]}  # type: ignore[arg-type]
     two = [*known, ("ShiftBackward", (other, 1, None, None, None)), ("MulBackward0", (one, 4, None, None, None))]
@@ -446,7 +446,7 @@ class Stepped(nn.Module):
 
 
 @pytest.mark.parametrize("when", [0, WHEN])
-def test_a_custom_function_that_gives_none_for_all_that_is_before_it(when: int) -> None:
+def test_a_custom_function_that_returns_none_for_its_inputs(when: int) -> None:
     def late(net):
         net.way = "stops"
 
@@ -462,8 +462,8 @@ def test_a_custom_function_that_gives_none_for_all_that_is_before_it(when: int) 
     assert site(one, "cut").startswith("return self.head(Rounded.apply")
 
 
-def test_what_is_made_between_nodes_of_one_line_is_made_by_it() -> None:
-    code, other = test_a_custom_function_that_gives_none_for_all_that_is_before_it.__code__, train.__code__
+def test_nodes_between_nodes_of_one_line_belong_to_it() -> None:
+    code, other = test_a_custom_function_that_returns_none_for_its_inputs.__code__, train.__code__
 
     class Lines:
         def site(self, spot):
@@ -476,7 +476,7 @@ def test_what_is_made_between_nodes_of_one_line_is_made_by_it() -> None:
     assert from_neighbours([0, 1, 2, 3], {1: add, 3: inside}, Lines()) == {2: (code, 13, "mul", None, None)}
 
 
-def test_a_state_that_is_carried_on_late_in_a_step_that_is_not_recorded() -> None:
+def test_a_state_carried_over_from_a_late_step_that_is_not_recorded() -> None:
     torch.manual_seed(0)
     net = nn.GRU(4, 6, batch_first=True)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)

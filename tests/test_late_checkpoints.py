@@ -1,4 +1,4 @@
-"""Checkpoints that are first used in a step that nobody looks at closely."""
+"""Checkpoints whose first use is in a step that the session does not inspect closely."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 import backprobe
 from backprobe.records import Finding
 
-LATE, STEPS = 8, 16
+FIRST_CHECKPOINTED_STEP, STEPS = 8, 16
 
 
 class Stage(nn.Module):
@@ -51,9 +51,9 @@ def trained(net: Net, keeps: bool = False) -> tuple[list[Finding], BaseException
     with backprobe.trace(net, budget=None) as trace:
         try:
             for step in range(STEPS):
-                net.checkpointed = step >= LATE
+                net.checkpointed = step >= FIRST_CHECKPOINTED_STEP
                 for stage in net.stages:
-                    stage.keeps, stage.seen = keeps and step >= LATE, []
+                    stage.keeps, stage.seen = keeps and step >= FIRST_CHECKPOINTED_STEP, []
                 optimizer.zero_grad()
                 net(torch.randn(16, 6)).square().mean().backward()
                 optimizer.step()
@@ -63,7 +63,7 @@ def trained(net: Net, keeps: bool = False) -> tuple[list[Finding], BaseException
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_state_that_is_changed_again_is_told_once_with_its_region(whole: bool) -> None:
+def test_state_changed_by_recomputation_is_reported_once_with_its_region(whole: bool) -> None:
     findings, raised = trained(Net(whole))
     assert raised is None
     (found,) = findings
@@ -73,11 +73,11 @@ def test_state_that_is_changed_again_is_told_once_with_its_region(whole: bool) -
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_what_a_region_puts_where_it_looks_for_it(whole: bool) -> None:
+def test_a_region_that_reads_what_it_stored_itself(whole: bool) -> None:
     findings, raised = trained(Net(whole), keeps=True)
     assert raised is not None
     found = next(f for f in findings if f.kind == "checkpoint-mismatch")
-    assert found.step == LATE and found.evidence["difference"] != "unknown"
+    assert found.step == FIRST_CHECKPOINTED_STEP and found.evidence["difference"] != "unknown"
     assert any("self.seen" in site.site.text for site in found.sites if site.role == "cause")
 
 
@@ -108,7 +108,11 @@ def test_another_mask_in_a_recomputation(kept: bool, p: str) -> None:
         for step in range(STEPS):
             x = torch.randn(8, 16)
             for layer in net:
-                x = checkpoint(layer, x, use_reentrant=False, preserve_rng_state=kept) if step >= LATE else layer(x)
+                x = (
+                    checkpoint(layer, x, use_reentrant=False, preserve_rng_state=kept)
+                    if step >= FIRST_CHECKPOINTED_STEP
+                    else layer(x)
+                )
             optimizer.zero_grad()
             x.square().mean().backward()
             optimizer.step()
@@ -116,5 +120,5 @@ def test_another_mask_in_a_recomputation(kept: bool, p: str) -> None:
         assert trace.findings == []
         return
     (found,) = trace.findings
-    assert (found.kind, found.step) == ("checkpoint-mismatch", LATE)
+    assert (found.kind, found.step) == ("checkpoint-mismatch", FIRST_CHECKPOINTED_STEP)
     assert found.sites[0].site.text.startswith("return nn.functional.dropout(")

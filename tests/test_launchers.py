@@ -37,7 +37,7 @@ def inside(folder: Path, *how: str) -> tuple[subprocess.CompletedProcess[str], d
 
 
 def inside_no_python(folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """The launcher is told the whole command line of a rank."""
+    """Pass the complete command line of a rank to the launcher, with ``--no-python``."""
     return run(folder, TORCHRUN, "--out", "kept", launcher=[*LAUNCH, "--no-python", sys.executable])
 
 

@@ -88,7 +88,7 @@ IDS = torch.arange(12).view(2, 6)
 
 
 class Naive(TorchFunctionMode):
-    """The slow equivalent of the recorder: the whole stack of each op that makes nodes, by sequence number."""
+    """A slow reference for the call recorder: the complete stack of each op that makes nodes, by sequence number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ def lines_of(trace, step: int) -> dict[int, list[str]]:
 
 @pytest.mark.parametrize("kind", ["library", "gpt"])
 def test_they_are_those_of_a_naive_walk_in_every_step(kind, request) -> None:
-    """In steps that are looked at closely and not; calls that differ only in the middle are told apart."""
+    """Both in steps that are inspected closely and in others; calls that differ only in the middle stay distinct."""
     model = request.getfixturevalue(kind)
     if kind == "library":
         net, x = model.Net(), torch.rand(2, 3) / 50
@@ -155,7 +155,7 @@ def test_they_are_those_of_a_naive_walk_in_every_step(kind, request) -> None:
     made = {seq: lines for seq, lines in naive.made.items() if seq in lines_of(trace, 0)}
     for step in range(6):
         found = lines_of(trace, step)
-        # A custom function's node is made by ``apply``, which no mode is told of.
+        # ``apply`` makes the node of a custom function, and no function mode gets that call.
         assert {seq: lines for seq, lines in found.items() if seq in made} == made
     assert len(made) > 10 and len({tuple(lines) for lines in made.values()}) > 8
     # Comparing graphs stays cheap: what comes back is the very object, but for what is made outside calls.
@@ -223,7 +223,7 @@ def test_the_graph_is_asked_by_lines_of_libraries(library) -> None:
 
 
 def talk(monkeypatch, capsys, lines, run) -> list[str]:
-    """What is said to each of these lines at the stops of a backward."""
+    """Type `lines` at the stops of a backward; return the answer to each."""
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join([*lines, "f"]) + "\n"))
     with backprobe.breakpoint_backward():
         run()

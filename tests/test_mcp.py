@@ -28,7 +28,7 @@ loss.backward()
 
 
 def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[str]:
-    """What the server answers, which runs in `folder`, and the names of its tools before."""
+    """Start the server in `folder`; return the names of its tools, and its answer to each call."""
 
     async def ask() -> list[str]:
         command = ["-m", "backprobe", "mcp"]

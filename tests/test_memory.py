@@ -91,7 +91,7 @@ main()
 
 
 def test_the_finding_says_what_the_ledger_says(tmp_path):
-    """One reader: a watched script and ``saved`` find the same in the same model."""
+    """A watched script and ``saved_tensors`` report the same for the same model, because both use one reader."""
     script = GPT_SCRIPT.replace("{bench!r}", repr(str(Path(__file__).parents[1] / "bench")))
     text, (finding,), _ = run(tmp_path, script, "memory")
     torch.manual_seed(0)
@@ -119,7 +119,7 @@ def test_the_finding_says_what_the_ledger_says(tmp_path):
 
 
 def test_sizes_worked_out_by_hand(tmp_path):
-    """Each storage once; what a variable holds is told apart."""
+    """Each storage counts once, and memory that a variable holds anyway is separate."""
     text, (finding,), _ = run(
         tmp_path,
         """

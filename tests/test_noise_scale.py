@@ -27,7 +27,7 @@ def seen(script: Callable[[], None], every: int = 1) -> Statistics:
 
 
 class Plain:
-    """What the running means are, from whole gradients of micro batches."""
+    """A reference for the running means, computed from complete gradients of micro-batches."""
 
     def __init__(self) -> None:
         self.looks, self.trace, self.square = 0, 0.0, 0.0
@@ -248,7 +248,7 @@ def test_not_of_gradients_in_half_precision() -> None:
 
 
 def test_an_expert_that_gets_no_gradient_at_first() -> None:
-    """It is made by the second call."""
+    """Only the second backward call creates the gradient of that expert."""
     net, plain = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)]), Plain()
     expected: dict[int, float] = {}
 

@@ -147,12 +147,12 @@ def test_sums_tell_what_is_not_finite_and_nothing_else(tensor):
         assert set(found.bad) == (set(range(1 if device else 1 + BATCH)) if bad else set())
 
 
-LONG = [torch.float32, torch.float64, torch.bfloat16, torch.complex64]
+LONG_SUM_DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.complex64]
 
 
 @pytest.mark.parametrize(
     ("dtype", "size"),
-    [(torch.float16, 1 / 64), *[(dtype, size) for dtype in LONG for size in (1 / 64, 1e-30, 1e30)]],
+    [(torch.float16, 1 / 64), *[(dtype, size) for dtype in LONG_SUM_DTYPES for size in (1 / 64, 1e-30, 1e30)]],
 )
 def test_long_sums_keep_their_digits(dtype, size):
     """Single precision loses a percent over 16 million elements added one by one; laid out in any way."""

@@ -68,7 +68,7 @@ def executed(folder: Path, cells: list[str]) -> list[list[dict[str, Any]]]:
 
 
 def text_of(outputs: list[dict[str, Any]], kind: str) -> str:
-    """What `outputs` show, as ``text/plain``, ``text/html``, ``stdout`` or ``error``."""
+    """Join what `outputs` have of one kind: ``text/plain``, ``text/html``, ``stdout`` or ``error``."""
     found = []
     for one in outputs:
         if one["output_type"] == "stream":

@@ -116,7 +116,7 @@ def text_of(trace, **more) -> str:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """What the hooks computed, the run, its document, and what the run said on the terminal."""
+    """Run the script; return the numbers from its hooks, the run, the document of its page, and its terminal output."""
     folder = tmp_path_factory.mktemp("numbers")
     (folder / "train.py").write_text(SCRIPT)
     env = {**os.environ, "PYTHONPATH": ROOT, "COLUMNS": "200"}

@@ -401,7 +401,7 @@ def test_scripted_parameters_are_edited_and_named() -> None:
 
 
 def test_what_always_fails_does_not_end_the_watching_of_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call in two fails inside us, for longer than watching goes on where all of them do."""
+    """Every other call fails inside backprobe, more often than the limit at which watching stops if all calls fail."""
     from backprobe.observe.backward import call_record_builder
 
     calls, mistaken = 0, Mistaken()

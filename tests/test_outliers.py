@@ -10,7 +10,7 @@ import pytest
 from backprobe.records import Facts, Finding, RankSeen, Replica, Replicas, ReplicaState, Site
 from backprobe.traces import Trace
 
-HERE, SLOW = Site("train.py", 10, "train"), Site("train.py", 20, "load")
+BACKWARD_SITE, SLOW_SITE = Site("train.py", 10, "train"), Site("train.py", 20, "load")
 STEPS = range(20)
 
 
@@ -19,16 +19,16 @@ def usual(number: int) -> list[float]:
 
 
 def rank(number: int, norms: Sequence[float] = (), how: str = "ddp", late: float = 0.0, **more) -> RankSeen:
-    """One that comes to a collective 0.2 s after the one before, some milliseconds sooner or later."""
+    """Make a rank that reaches a collective every 0.2 s, some milliseconds earlier or later; `late` delays all."""
     reduced = (5,) if how != "apart" else (5 + number,)
     how = "" if how == "apart" else how
-    states = tuple(ReplicaState(step, 0, (1,), reduced, (1,), HERE) for step in (0, 1))
+    states = tuple(ReplicaState(step, 0, (1,), reduced, (1,), BACKWARD_SITE) for step in (0, 1))
     begin = [100 + 0.2 * step + 0.004 * math.sin(9 * step + number) for step in STEPS]
     given = {
         "norms": tuple(enumerate(norms)),
         "replicas": (Replicas(number, 3, (Replica("weight", (2,), how),), states),),
         "arrivals": (("0 (default_pg)", 7, tuple(at + late for at in begin)),),
-        "trail": tuple((at + late / 2, SLOW) for at in begin) if late else (),
+        "trail": tuple((at + late / 2, SLOW_SITE) for at in begin) if late else (),
     }
     return RankSeen(number, 100 + number, **{**given, **more})
 
@@ -48,7 +48,7 @@ def test_gradients_of_another_size(count: int, how: str) -> None:
         0,
         "likely" if count > 2 else "possible",
     )
-    assert [(s.role, s.site) for s in one.sites] == [("backward", HERE)]
+    assert [(s.role, s.site) for s in one.sites] == [("backward", BACKWARD_SITE)]
     assert 10 < one.evidence["times"] < 90
 
 
@@ -77,7 +77,7 @@ def test_gradients_of_a_single_step() -> None:
 
 def test_a_rank_that_the_others_wait_for() -> None:
     (one,) = found(rank(0), rank(1, late=0.1), rank(2))
-    assert (one.rank, one.evidence["of"], [(s.role, s.site) for s in one.sites]) == (1, "time", [("late", SLOW)])
+    assert (one.rank, one.evidence["of"], [(s.role, s.site) for s in one.sites]) == (1, "time", [("late", SLOW_SITE)])
     assert 0.4 < one.evidence["share"] < 0.6 and "ranks 0 and 2 stood still for it" in one.title
 
 

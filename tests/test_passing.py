@@ -28,7 +28,7 @@ def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stretches(budget: Budget, steps: int, alone: float, heard: float, passing: float) -> None:
-    """So many steps, none of them recorded."""
+    """Advance `budget` to `steps` steps, none of them recorded."""
     while budget.steps < steps:
         budget.step_ended(alone + heard, heard, False, False)
         if count := budget.lets_pass():
@@ -44,7 +44,7 @@ def test_steps_that_are_not_recorded_leave_room_in_the_budget(alone: float) -> N
 
 
 @pytest.mark.parametrize(("alone", "most"), [(1e-4, 1500), (1e-2, 96)])
-def test_the_shorter_the_steps_the_more_of_them_pass(alone: float, most: int) -> None:
+def test_shorter_steps_take_the_fast_path_more_often(alone: float, most: int) -> None:
     """A tenth of a second of them, or 64, and half as much again at most."""
     budget = Budget(0.05)
     budget.step_ended(alone + 1e-2, 1e-2, False, False)
@@ -53,7 +53,7 @@ def test_the_shorter_the_steps_the_more_of_them_pass(alone: float, most: int) ->
     assert most / 3 <= min(counts) < max(counts) <= most
 
 
-def test_losses_are_looked_at_whatever_it_costs_and_some_steps_are_recorded_all_the_same() -> None:
+def test_losses_are_always_read_and_some_steps_recorded_whatever_the_cost() -> None:
     budget = Budget(0.05)
     recorded = 0
     for _ in range(500):
@@ -67,7 +67,7 @@ def test_losses_are_looked_at_whatever_it_costs_and_some_steps_are_recorded_all_
     assert budget.spent - passing <= 0.05 * budget.alone < passing
 
 
-def test_a_short_stretch_says_little_of_what_a_step_takes() -> None:
+def test_a_short_stretch_has_little_weight_in_the_estimate_of_a_step() -> None:
     """Each stretch has a price of its own, of steps that take 10 us."""
     budget = Budget(0.05)
     budget.step_ended(1e-3, 1e-4, False, False)
@@ -78,7 +78,7 @@ def test_a_short_stretch_says_little_of_what_a_step_takes() -> None:
 
 
 @pytest.mark.parametrize("rest", [0.5, float("inf")])  # whether steps pass
-def test_a_loss_that_stays_bad_is_explained_a_few_times(rest: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_stays_nonfinite_is_diagnosed_a_few_times(rest: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "REST", rest)
     model, steps, bad = Net(), 300, 50
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
@@ -104,7 +104,7 @@ def test_a_loss_that_stays_bad_is_explained_a_few_times(rest: float, monkeypatch
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_a_loss_that_was_good_again_is_explained_again(passes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_recovered_is_diagnosed_again(passes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten bad steps in a row, ten good ones, and ten bad ones: three are explained each time, the others counted."""
     monkeypatch.setattr(budgets, "REST", 0.5 if passes else float("inf"))
     model, bad = Net(), {*range(40, 50), *range(60, 70)}
@@ -125,7 +125,7 @@ def test_a_loss_that_was_good_again_is_explained_again(passes: bool, monkeypatch
     assert session.budget.only_counted == len(bad - told) == trace.coverage.observed.only_counted
 
 
-def test_a_scaler_that_looks_for_its_factor_is_explained_on() -> None:
+def test_a_scaler_that_searches_for_its_factor_is_still_diagnosed() -> None:
     budget = Budget(0.05)
     for _ in range(30):
         budget.bad_loss(scaled=True)
@@ -138,14 +138,14 @@ def test_a_scaler_that_looks_for_its_factor_is_explained_on() -> None:
     assert not budget.only_counts and budget.only_counted == 2
 
 
-def test_how_many_pass_fits_no_period() -> None:
+def test_the_number_of_fast_path_steps_has_no_period() -> None:
     budget = Budget(0.05)
     budget.step_ended(2e-4, 1e-4, False, False)
     counts = {budget.lets_pass() for _ in range(200)}
     assert len(counts) > 10 and max(counts) <= 1.5 * budgets.FAR
 
 
-def test_what_is_recorded_stays_within_the_budget() -> None:
+def test_recorded_steps_stay_within_the_budget() -> None:
     budgets.MOST = 1000
     budget = Budget(0.05)
     assert sum(spend(budget, 100, alone=0.01, recorded=0.02))
@@ -153,7 +153,7 @@ def test_what_is_recorded_stays_within_the_budget() -> None:
 
 
 @pytest.mark.parametrize("kind", [*(one for one in SPOILS if one != "nonfinite-backward"), "second-backward"])
-def test_what_goes_wrong_in_a_step_that_passes_is_told_as_in_any_other(kind: str) -> None:
+def test_errors_in_fast_path_steps_are_reported_like_in_other_steps(kind: str) -> None:
     every, _, alone = watched(None, lambda: train(Net(), kind))
     some, session, raised = watched(1e-9, lambda: train(Net(), kind))
     assert session.budget.passed > 20 and session.budget.recorded < 20
@@ -245,7 +245,7 @@ def test_steps_are_counted_in_loops_of_all_kinds(make: Callable[[nn.Module], Cal
     assert counts[0] == counts[1] and session.budget.passed > 20 and session.budget.steps == 60
 
 
-def test_a_pause_ends_what_passes() -> None:
+def test_a_pause_ends_a_stretch_of_fast_path_steps() -> None:
     step = in_two_parts(nn.Linear(4, 1))
     session = Session(Collector(), Settings(budget=1e-9))
     session.start()
@@ -264,7 +264,7 @@ def test_a_pause_ends_what_passes() -> None:
 
 
 @pytest.mark.parametrize("begin", range(20, 60, 5))
-def test_an_optimizer_that_writes_what_a_backward_needs_is_named_where_steps_pass(
+def test_an_optimizer_that_overwrites_a_saved_tensor_is_named_in_fast_path_steps(
     begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in the last of a row of steps that pass."""
@@ -299,7 +299,7 @@ def only_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "KEPT", 1.0)
 
 
-def test_what_is_kept_is_spent_on_what_is_asked_for(only_asked_for: None) -> None:
+def test_the_reserve_is_spent_on_requested_steps(only_asked_for: None) -> None:
     budget = Budget(1e-9)
     budget.step_ended(1.0, 0.5, True, False)
     assert not budget.wants() and budget.affords
@@ -308,7 +308,7 @@ def test_what_is_kept_is_spent_on_what_is_asked_for(only_asked_for: None) -> Non
     assert budget.left - budget._kept == pytest.approx(before)
 
 
-def test_steps_after_something_new_are_asked_for_as_soon_as_they_can_be_paid(only_asked_for: None) -> None:
+def test_steps_after_something_new_are_requested_as_soon_as_the_budget_allows(only_asked_for: None) -> None:
     session = Session(Collector(), Settings(budget=1e-9))
     attention, budget = session._attention, session.budget
     budget.step_ended(1.0, 0.5, True, False)
@@ -347,7 +347,7 @@ def late(steps: int, at: int, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["second-backward", "nonfinite-backward"])
-def test_what_begins_in_a_step_that_passes(how: str, only_asked_for: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_that_begin_in_a_fast_path_step(how: str, only_asked_for: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "PEEK", float("inf"))
     some, session, _ = watched(1e-9, lambda: late(170, 100, how))
     assert session.budget.passed > 40 and session.budget.recorded < 60
@@ -374,7 +374,7 @@ def keeps(log: list[torch.Tensor], penalty: bool, steps: int = 400, at: int = 80
 
 
 @pytest.mark.parametrize("penalty", [False, True])
-def test_graphs_kept_from_a_step_that_passes_on_are_found(penalty: bool) -> None:
+def test_graphs_retained_since_a_fast_path_step_are_found(penalty: bool) -> None:
     """Some of those that pass are marked; with calls of ``grad`` between them too."""
     log: list[torch.Tensor] = []
     trace, session, _ = watched(1e-9, lambda: keeps(log, penalty))
@@ -385,13 +385,13 @@ def test_graphs_kept_from_a_step_that_passes_on_are_found(penalty: bool) -> None
     assert held.text.startswith("log.append(")
 
 
-def test_graphs_that_are_let_go_are_not_taken_for_kept() -> None:
+def test_freed_graphs_are_not_reported_as_retained() -> None:
     latest: deque[torch.Tensor] = deque(maxlen=2)
     trace, session, _ = watched(1e-9, lambda: keeps(latest, True))  # type: ignore[arg-type]
     assert session.budget.passed > 300 and trace.findings == []
 
 
-def test_a_model_and_an_optimizer_that_take_over_while_steps_pass() -> None:
+def test_a_new_model_and_optimizer_during_fast_path_steps() -> None:
     trace, session, _ = watched(1e-9, lambda: [train(Net()) for _ in range(3)])
     assert session._steps.index == session.budget.steps == 3 * STEPS
     assert session.budget.passed > 60 and trace.findings == []

@@ -151,7 +151,7 @@ def asks(trace):
 
 
 def install(site: Path, module: str, text: str, entry_points: str) -> None:
-    """What an installer leaves of a package with one module."""
+    """Install a package with one module into `site`, as an installer would."""
     info = site / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
     (site / f"{module}.py").write_text(text)

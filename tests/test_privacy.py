@@ -1,4 +1,4 @@
-"""What a run and a page do not say: secrets, home folders, source that nobody needs."""
+"""Private data that runs and pages leave out: secrets, home folders, unneeded source."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_a_run_of_a_script_with_secrets(option: tuple[str, ...], tmp_path: Path)
     assert SECRET not in document and str(home) not in document
     files = {one["file"] for one in json.loads(document)["sources"] if not one["library"]}
     assert files == (set() if "--no-source" in option else {"train.py"})
-    # What the page has is said.
+    # The command says what the page contains.
     assert "This file contains" in said.stdout and "arguments" in said.stdout
     assert ("source lines" in said.stdout) == ("--no-source" not in option)
 

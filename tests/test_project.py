@@ -1,4 +1,4 @@
-"""What a contributor is told holds: targets of make that documents name, versions, limits of time."""
+"""Consistency of the repository: make targets, versions, time limits and licences agree with the documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process of multiprocessing raised, from the Python on that tells nobody at its end: on any Python."""
+"""Errors raised in a multiprocessing child, also on Python versions that do not report them when the child ends."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_ranks_that_are_missing_are_those_of_the_last_start() -> None:
     first = [RankSeen(rank, 100 + rank, world=3) for rank in range(3)]
     assert missing(first) == [] and missing(first[1:]) == [0]
     assert missing([*first, *(RankSeen(rank, 200 + rank, world=2, restart=1) for rank in range(2))]) == []
-    assert missing([RankSeen(rank, 100 + rank) for rank in (1, 2)]) == []  # nobody says how many there are
+    assert missing([RankSeen(rank, 100 + rank) for rank in (1, 2)]) == []  # no rank knows the world size
 
 
 def test_of_two_that_wait_for_each_other_the_one_with_a_way_around_is_waited_for() -> None:
@@ -133,7 +133,7 @@ def test_waits_that_returned_are_no_finding() -> None:
 
 @pytest.mark.parametrize("error", ["elsewhere", "there", "of a collective", "after one", "exit"])
 def test_a_wait_that_was_over_when_the_process_raised_elsewhere(error: str) -> None:
-    """What is raised a moment after a wait was raised in it only where something says so."""
+    """An ordinary error elsewhere, right after a failed wait, shows that the wait had returned."""
 
     class Seen:
         def records(self, failed: bool) -> tuple[RankWait, ...]:

@@ -23,14 +23,14 @@ from backprobe.records import (
 from backprobe.store.sharded import Whole, sharded
 from backprobe.traces import Trace, TracedStep
 
-HERE, WRITES = Site("train.py", 10, "train"), Site("train.py", 20, "train")
+BACKWARD_SITE, WRITE_SITE = Site("train.py", 10, "train"), Site("train.py", 20, "train")
 DDP = (Replica("up", (4, 4), "ddp"), Replica("down", (4, 4), "ddp"))
 
 
 def state(step: int, before=(1, 2), gradients=(3, 4), after=None) -> ReplicaState:
     """Values that go on from step to step, so that one step's ``after`` is the next one's ``before``."""
     begin = tuple(value + 10 * step for value in before)
-    return ReplicaState(step, 0, begin, tuple(gradients), after or tuple(value + 10 for value in begin), HERE)
+    return ReplicaState(step, 0, begin, tuple(gradients), after or tuple(value + 10 for value in begin), BACKWARD_SITE)
 
 
 def rank(
@@ -42,7 +42,7 @@ def rank(
 
 
 def job_findings(traces: list[Trace]) -> list[Finding]:
-    """What is found over all ranks, of what each says of itself at its end."""
+    """Return the findings of a job, from the record that each rank writes at its end."""
     seen = []
     for trace in traces:
         (one,) = trace.facts.of(RankSeen)
@@ -80,18 +80,20 @@ def test_why_replicas_drift(cause: str) -> None:
 
 def test_the_line_that_wrote_on_one_rank_is_told() -> None:
     states = DRIFTS["written"][0]
-    found = drift(rank(0, *SAME), rank(1, *states, written=((1, "down", "clamp_", WRITES), (0, "up", "mul_", HERE))))
-    assert [(s.role, s.site) for s in found.sites] == [("cause", WRITES)]
+    found = drift(
+        rank(0, *SAME), rank(1, *states, written=((1, "down", "clamp_", WRITE_SITE), (0, "up", "mul_", BACKWARD_SITE)))
+    )
+    assert [(s.role, s.site) for s in found.sites] == [("cause", WRITE_SITE)]
     assert "on rank 1 only" in found.title
 
 
 def test_the_line_that_wrote_on_every_rank_is_told() -> None:
     """With random numbers of its own on each."""
-    written = ((1, "down", "__setitem__", WRITES),)
+    written = ((1, "down", "__setitem__", WRITE_SITE),)
     states = [[SAME[0], SAME[1], *(state(n, (1, 6 + by)) for n in (2, 3))] for by in (0, 1)]
     found = drift(rank(0, *states[0], written=written), rank(1, *states[1], written=written))
     assert (found.evidence["cause"], found.rank) == ("written", None)
-    assert [(s.role, s.site) for s in found.sites] == [("cause", WRITES)]
+    assert [(s.role, s.site) for s in found.sites] == [("cause", WRITE_SITE)]
 
 
 @pytest.mark.parametrize("size", [32, 16])
@@ -101,7 +103,9 @@ def test_a_plain_model_that_reduces_its_gradients_too_early(size: int) -> None:
     calls = tuple(Collective("0", n, "all_reduce", f"float[{size}]", n, True) for n in range(1, 5))
     seen = []
     for number in (0, 1):
-        apart = [ReplicaState(n, 0, (1 + n * number,), (3 + number,), (2 + n * number,), HERE) for n in range(4)]
+        apart = [
+            ReplicaState(n, 0, (1 + n * number,), (3 + number,), (2 + n * number,), BACKWARD_SITE) for n in range(4)
+        ]
         replicas = Replicas(number, 2, (Replica("up", (4, 8)),), tuple(apart))
         seen.append(RankSeen(number, 100 + number, steps=4, collectives=calls, replicas=(replicas,)))
     found = list(Trace((), Facts(seen=tuple(seen))).findings)
@@ -109,7 +113,7 @@ def test_a_plain_model_that_reduces_its_gradients_too_early(size: int) -> None:
         assert found == []
         return
     assert [(f.evidence["cause"], f.confidence, f.step) for f in found] == [("not reduced", "likely", 0)]
-    assert found[0].sites[0].site == HERE
+    assert found[0].sites[0].site == BACKWARD_SITE
 
 
 def test_names_that_a_model_of_the_rank_alone_had_before_say_nothing_of_the_order() -> None:
@@ -133,27 +137,29 @@ def test_a_step_that_was_not_looked_at_may_hold_the_cause() -> None:
     found = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9))))
     assert (found.evidence["cause"], found.confidence) == ("", "likely")
     assert "between steps 0 and 8" in found.title
-    wrote = ((5, "down", "copy_", WRITES), (7, "down", "mul_", HERE))
+    wrote = ((5, "down", "copy_", WRITE_SITE), (7, "down", "mul_", BACKWARD_SITE))
     alone = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9)), written=wrote))
     assert (alone.evidence["cause"], alone.rank, alone.step) == ("written", 1, 5)
-    assert [(one.role, one.site) for one in alone.sites] == [("cause", WRITES)]
+    assert [(one.role, one.site) for one in alone.sites] == [("cause", WRITE_SITE)]
     both = drift(rank(0, SAME[0], state(8), written=wrote), rank(1, SAME[0], state(8, (1, 9)), written=wrote))
     assert both.evidence["cause"] == ""
 
 
 def test_a_write_that_nobody_saw_is_told_by_who_found_it_written_to() -> None:
     """In steps that are not recorded no mode sees who writes; an optimizer knows how often its weights were."""
-    changed = (("up", (3,), (HERE,)), ("down", (6, 8), (WRITES,)))
+    changed = (("up", (3,), (BACKWARD_SITE,)), ("down", (6, 8), (WRITE_SITE,)))
     own = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9)), changed=changed))
     assert (own.evidence["cause"], own.rank, own.step, own.confidence) == ("written", 1, 6, "likely")
-    assert [(one.role, one.site) for one in own.sites] == [("cause", WRITES)]
+    assert [(one.role, one.site) for one in own.sites] == [("cause", WRITE_SITE)]
     assert own.title == "down was written to between the updates of steps 5 and 6, on rank 1 only"
     both = drift(rank(0, SAME[0], state(8), changed=changed), rank(1, SAME[0], state(8, (1, 9)), changed=changed))
     assert (both.evidence["cause"], both.rank) == ("", None)
-    later = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9)), changed=(("down", (9,), (WRITES,)),)))
+    later = drift(
+        rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9)), changed=(("down", (9,), (WRITE_SITE,)),))
+    )
     assert later.evidence["cause"] == ""  # after they had gone apart
     near = drift(rank(0, *SAME), rank(1, *DRIFTS["written"][0], changed=changed))
-    assert (near.rank, [one.site for one in near.sites]) == (1, [WRITES])
+    assert (near.rank, [one.site for one in near.sites]) == (1, [WRITE_SITE])
 
 
 def test_the_loop_that_gives_the_lines_which_reduce_their_parameters() -> None:
@@ -179,18 +185,18 @@ def test_a_setting_of_the_optimizer_that_is_not_the_same() -> None:
         seen, replicas = trace.facts.of(RankSeen)[0], trace.facts.of(Replicas)[0]
         return Trace((), Facts(seen=(seen, dataclasses.replace(replicas, setters=setters))))
 
-    found = drift(one(0, 0.1), one(1, 0.05, ("eps", HERE), ("lr", WRITES)))
+    found = drift(one(0, 0.1), one(1, 0.05, ("eps", BACKWARD_SITE), ("lr", WRITE_SITE)))
     assert (found.evidence["cause"], found.rank, found.step) == ("optimizer", 1, 1)
     assert found.title.endswith(": its lr is 0.1 on rank 0, 0.05 on rank 1")
-    assert [(s.role, s.site) for s in found.sites] == [("cause", WRITES)]
+    assert [(s.role, s.site) for s in found.sites] == [("cause", WRITE_SITE)]
 
 
 def test_a_last_backward_that_was_not_to_be_reduced() -> None:
-    states = [dataclasses.replace(state(0, gradients=(3, 4 + n)), unsynced=(WRITES,)) for n in range(2)]
+    states = [dataclasses.replace(state(0, gradients=(3, 4 + n)), unsynced=(WRITE_SITE,)) for n in range(2)]
     found = drift(rank(0, states[0], state(1)), rank(1, states[1], state(1, (7, 8))))
     assert (found.evidence["cause"], found.step) == ("not reduced", 0)
     assert "under no_sync()" in found.title
-    assert [(s.role, s.site) for s in found.sites] == [("backward", HERE), ("cause", WRITES)]
+    assert [(s.role, s.site) for s in found.sites] == [("backward", BACKWARD_SITE), ("cause", WRITE_SITE)]
 
 
 def plain(*states: ReplicaState, number: int) -> Trace:
@@ -227,13 +233,21 @@ UNREDUCED = [[state(0, gradients=(3, 4 + n)), state(1, (1 + n, 2 + n))] for n in
 @pytest.mark.parametrize(
     ("lines", "says", "sites"),
     [
-        ({"put": (("down", WRITES),)}, "dtype was changed after", [("cause", WRITES), ("backward", HERE)]),
-        ({"put": (("other", WRITES),)}, "when the optimizer steps", [("backward", HERE)]),
-        ({"hooks": (("quantize", (WRITES,)),)}, "hook makes it (quantize)", [("hook", WRITES), ("backward", HERE)]),
         (
-            {"hooks": (("quantize", (WRITES, HERE)),)},
+            {"put": (("down", WRITE_SITE),)},
+            "dtype was changed after",
+            [("cause", WRITE_SITE), ("backward", BACKWARD_SITE)],
+        ),
+        ({"put": (("other", WRITE_SITE),)}, "when the optimizer steps", [("backward", BACKWARD_SITE)]),
+        (
+            {"hooks": (("quantize", (WRITE_SITE,)),)},
+            "hook makes it (quantize)",
+            [("hook", WRITE_SITE), ("backward", BACKWARD_SITE)],
+        ),
+        (
+            {"hooks": (("quantize", (WRITE_SITE, BACKWARD_SITE)),)},
             "(quantize), which draws random numbers",
-            [("hook", WRITES), ("cause", HERE), ("backward", HERE)],
+            [("hook", WRITE_SITE), ("cause", BACKWARD_SITE), ("backward", BACKWARD_SITE)],
         ),
     ],
 )
@@ -247,16 +261,16 @@ def test_why_gradients_are_not_the_same(lines: dict, says: str, sites: list) -> 
 
 
 def test_lines_that_used_gradients_since_the_backward() -> None:
-    states = [[dataclasses.replace(one[0], touched=(WRITES,)), one[1]] for one in UNREDUCED]
+    states = [[dataclasses.replace(one[0], touched=(WRITE_SITE,)), one[1]] for one in UNREDUCED]
     found = drift(*(rank(number, *states[number]) for number in range(2)))
-    assert [(s.role, s.site) for s in found.sites] == [("backward", HERE), ("touched", WRITES)]
+    assert [(s.role, s.site) for s in found.sites] == [("backward", BACKWARD_SITE), ("touched", WRITE_SITE)]
 
 
 def test_where_weights_that_began_apart_were_drawn() -> None:
     apart = DRIFTS["start"][0]
-    lines = {"drawn": (("up", HERE), ("down", WRITES))}
+    lines = {"drawn": (("up", BACKWARD_SITE), ("down", WRITE_SITE))}
     found = drift(with_lines(0, SAME, **lines), with_lines(1, apart, **lines))
-    assert [(s.role, s.site) for s in found.sites] == [("drawn", WRITES)]
+    assert [(s.role, s.site) for s in found.sites] == [("drawn", WRITE_SITE)]
 
 
 def test_a_rank_that_is_given_other_inputs_under_tensor_parallelism() -> None:
@@ -275,18 +289,18 @@ def test_a_rank_that_is_given_other_inputs_under_tensor_parallelism() -> None:
                 (None, None, 5 + apart),
                 (None, None, 41 + n + 5 * apart),
             )
-            states += [ReplicaState(n, 0, *ones, after, HERE), ReplicaState(n, 1, *plain, HERE)]
+            states += [ReplicaState(n, 0, *ones, after, BACKWARD_SITE), ReplicaState(n, 1, *plain, BACKWARD_SITE)]
         one = rank(place, *states, tensors=tensors)
         (replicas,) = one.facts.of(Replicas)
         kept = [seen for seen in one.facts.seen if seen is not replicas]
         here.append(Trace((), Facts(seen=(*kept, dataclasses.replace(replicas, seeded=(seeds,))))))
     found = drift(*here)
     assert (found.evidence["cause"], found.parameters, found.step) == ("inputs", ("bias",), 3)
-    assert [(s.role, s.site) for s in found.sites] == [("backward", HERE), ("seeded", seeds)]
+    assert [(s.role, s.site) for s in found.sites] == [("backward", BACKWARD_SITE), ("seeded", seeds)]
 
 
 def test_plain_weights_of_a_second_optimizer_are_compared() -> None:
-    """What the first one holds is another on each rank."""
+    """The weights of the first optimizer are sharded, and differ on each rank."""
     ranks = []
     for place in range(2):
         states = []
@@ -294,8 +308,8 @@ def test_plain_weights_of_a_second_optimizer_are_compared() -> None:
             apart = place * (n >= 3)
             own, stem = 7 + n + place, 40 + n + 5 * place * (n > 3)
             states += [
-                ReplicaState(n, 0, (own, None), (8 + place, None), (own + 1, None), HERE),
-                ReplicaState(n, 1, (None, stem), (None, 5 + apart), (None, 41 + n + 5 * apart), HERE),
+                ReplicaState(n, 0, (own, None), (8 + place, None), (own + 1, None), BACKWARD_SITE),
+                ReplicaState(n, 1, (None, stem), (None, 5 + apart), (None, 41 + n + 5 * apart), BACKWARD_SITE),
             ]
         ranks.append(rank(place, *states, tensors=(Replica("own", (4, 4)), Replica("stem", (4, 4)))))
     found = drift(*ranks)
@@ -322,10 +336,10 @@ def test_parameters_in_another_order() -> None:
 def test_a_buffer_is_a_warning() -> None:
     tensors = (DDP[0], Replica("scale", (), "buffer"))
     apart = [state(n, (1, 5)) for n in range(4)]
-    wrote = ((0, "scale", "mul_", WRITES),)
+    wrote = ((0, "scale", "mul_", WRITE_SITE),)
     found = drift(rank(0, *SAME, tensors=tensors, written=wrote), rank(1, *apart, tensors=tensors, written=wrote))
     assert (found.severity, found.confidence, found.parameters) == ("warning", "possible", ("scale",))
-    assert [(one.role, one.site) for one in found.sites] == [("cause", WRITES)]
+    assert [(one.role, one.site) for one in found.sites] == [("cause", WRITE_SITE)]
 
 
 def test_what_data_parallel_training_did_not_finish_is_not_compared() -> None:
@@ -367,9 +381,11 @@ def test_ranks_that_are_bad_alike_share_a_finding() -> None:
 
 def test_the_rank_that_raised_comes_before_those_that_lost_it() -> None:
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5527"
-    (found,) = job_findings([rank(0, error=lost), rank(1, error="IndexError: Target 3 is out of bounds.", site=HERE)])
+    (found,) = job_findings(
+        [rank(0, error=lost), rank(1, error="IndexError: Target 3 is out of bounds.", site=BACKWARD_SITE)]
+    )
     assert (found.kind, found.rank) == ("rank-failed", 1)
-    assert [(s.role, s.site) for s in found.sites] == [("raised", HERE)]
+    assert [(s.role, s.site) for s in found.sites] == [("raised", BACKWARD_SITE)]
 
 
 # Norms
