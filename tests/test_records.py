@@ -59,15 +59,19 @@ def test_facts_are_asked_for_by_kind() -> None:
     assert (facts.one(Cut), facts.one(Retained)) == (CUT, None)
 
 
-#: Records that are kept in files or tables of their own.
-APART = ("backprobe.records.compared", "backprobe.records.statistics")
+#: Modules whose records are stored in files or tables of their own.
+MODULES_WITH_OWN_TABLES = ("backprobe.records.compared", "backprobe.records.statistics")
 
 
 def test_every_record_of_ours_is_known_by_name() -> None:
     from backprobe import records
 
     known = {name: getattr(records, name) for name in records.__all__}
-    found = {name for name, one in known.items() if dataclasses.is_dataclass(one) and one.__module__ not in APART}
+    found = {
+        name
+        for name, one in known.items()
+        if dataclasses.is_dataclass(one) and one.__module__ not in MODULES_WITH_OWN_TABLES
+    }
     assert found - {"Aside", "BriefSteps", "Facts"} == set(KINDS) - {"Spectrum"}
     with pytest.raises(TypeError):
         KINDS["other"] = Peak  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""How findings register, what follows from what they state, and the order in which they are told."""
+"""Registration of findings, the effects of their declarations, and the order in which they are reported."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_findings_are_tested_without_torch() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_a_file_in_the_folder_is_all_that_a_finding_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_folder_is_enough_for_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_steps.py").write_text(
         "from backprobe.findings.rules import MEANT, Kind, rule\n"
         "from backprobe.records import Finding\n"
@@ -108,19 +108,19 @@ def said(*rules, trace: Trace | None = None) -> list[str]:
         ),
     ],
 )
-def test_what_does_not_hold_is_said(rules: list, why: str) -> None:
+def test_invalid_declarations_raise(rules: list, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         register(rules)
 
 
-def test_a_question_may_give_findings_of_a_kind_that_another_states() -> None:
+def test_a_rule_may_give_findings_of_a_kind_that_another_declares() -> None:
     other = rule(also=("a",))(lambda trace: [Finding("a", "info", "elsewhere", "certain")])
     assert said(plain("a"), other) == ["a"]  # one finding: both are of no module and line
     with pytest.raises(ValueError, match="states no kind"):
         register([plain("a"), rule()(list)])
 
 
-def test_a_kind_states_a_severity_and_one_place() -> None:
+def test_a_kind_declares_a_severity_and_one_position() -> None:
     with pytest.raises(ValueError, match="the severity 'bad' is not one of error, warning, info"):
         Kind("a", "bad", "", rank=1)
     for places in ({}, {"rank": 1, "after": "b"}):
@@ -134,7 +134,7 @@ def test_kinds_that_come_after_another_follow_it() -> None:
     assert [kind.name for kind in known.kinds] == ["a", "b", "c", "e", "d", "z"]
 
 
-def test_topics_are_asked_for() -> None:
+def test_topics_run_on_request() -> None:
     topic = Topic("looks", "what it looks for")
     rules = [plain("a", topic=topic, rank=2), plain("b", topic=topic, rank=1), plain("c", rank=3)]
     assert said(*rules) == ["c"]
@@ -142,21 +142,21 @@ def test_topics_are_asked_for() -> None:
     assert register(rules).topics == [topic]
 
 
-def test_a_question_can_silence_and_be_silenced() -> None:
+def test_a_rule_can_suppress_and_be_suppressed() -> None:
     a, b = plain("a"), plain("b")
     assert said(b, a) == ["a", "b"]
     assert said(plain("a", silences=("b",)), b) == said(a, plain("b", silenced_by=("a",))) == ["a"]
-    # An error found in another process spoils gradients too.
-    spoiled = plain("c", silenced_by=(GRADIENTS_INVALID,))
-    assert said(spoiled) == ["c"]
-    assert said(plain("a", "error", invalidates_gradients=True), spoiled) == ["a"]
-    assert said(plain("a", "warning", invalidates_gradients=True), spoiled) == ["a", "c"]
-    assert said(plain("a", "error"), spoiled) == ["a", "c"]
+    # An error found in another process invalidates gradients too.
+    dependent = plain("c", silenced_by=(GRADIENTS_INVALID,))
+    assert said(dependent) == ["c"]
+    assert said(plain("a", "error", invalidates_gradients=True), dependent) == ["a"]
+    assert said(plain("a", "warning", invalidates_gradients=True), dependent) == ["a", "c"]
+    assert said(plain("a", "error"), dependent) == ["a", "c"]
     child = RankSeen(1, 2, findings=(Finding("x", "error", "x", "certain"),))
-    assert said(spoiled, trace=traced(STEP, seen=[child])) == ["x"]
+    assert said(dependent, trace=traced(STEP, seen=[child])) == ["x"]
 
 
-def test_questions_of_each_call_silence_within_it() -> None:
+def test_rules_of_each_call_suppress_within_the_call() -> None:
     def each(name: str, rank: int, only_call: int, **more):
         @rule(Kind(name, "info", name, rank=rank), each_call=True, **more)
         def answer(call: BackwardCall, facts: Facts) -> list[Finding]:
@@ -172,7 +172,7 @@ def test_questions_of_each_call_silence_within_it() -> None:
     assert said(plain("c", silences=("b",)), each("b", 2, 0), trace=trace) == ["c"]
 
 
-def test_a_question_of_ours_that_fails_is_said_and_costs_no_other() -> None:
+def test_a_rule_that_fails_is_reported_and_the_others_run() -> None:
     @rule(Kind("bad", "info", "", rank=1))
     def fails(trace: Trace) -> list[Finding]:
         raise IndexError("list index out of range")
@@ -183,7 +183,7 @@ def test_a_question_of_ours_that_fails_is_said_and_costs_no_other() -> None:
     assert unseen.note.endswith("fails failed: IndexError: list index out of range")
 
 
-# The order, and what is said once
+# The order of findings, and their deduplication
 
 FINDINGS = st.builds(
     Finding,
@@ -211,7 +211,7 @@ def test_the_most_important_first_and_each_once(given: list[Finding]) -> None:
     assert found == sorted(first.values(), key=lambda one: (SEVERITIES.index(one.severity), names.index(one.kind)))
 
 
-def test_the_kinds_are_told_in_this_order() -> None:
+def test_the_order_of_kinds() -> None:
     """From one process each, in the opposite order."""
     names = [kind.name for kind in own_rules().kinds]
     assert (names[0], names[-1]) == ("nonfinite-forward", "vanishing-gradient")
@@ -222,7 +222,7 @@ def test_the_kinds_are_told_in_this_order() -> None:
 
 
 def test_of_the_same_kind_ours_comes_after_those_of_other_processes() -> None:
-    """But for what spoils gradients, of which ours comes first."""
+    """Exception: of findings that invalidate gradients, ours comes first."""
     child = Finding("graph-retained", "warning", "of a child", "certain")
     seen = test_findings_facts.FIRES["graph-retained"][0]
     found = traced(STEP, seen=[*seen, RankSeen(1, 2, findings=(child,))]).findings

@@ -26,7 +26,7 @@ from backprobe.source.new_lines import SHOWS
 
 
 def spend(budget: Budget, steps: int, alone: float, whole: float, backward: float) -> list[str]:
-    """How so many steps were recorded, where all may repeat."""
+    """Return how each of `steps` steps was recorded, if any of them may repeat."""
     budget.may_repeat = True
     kinds = []
     for _ in range(steps):
@@ -37,7 +37,7 @@ def spend(budget: Budget, steps: int, alone: float, whole: float, backward: floa
     return kinds
 
 
-def test_as_much_is_spent_on_the_backward_alone_as_on_whole_steps() -> None:
+def test_the_budget_is_split_between_backward_only_and_complete_records() -> None:
     budget = Budget(0.05)
     kinds = spend(budget, 20_000, alone=0.01, whole=0.014, backward=0.006)
     whole, backward = 0.014 * kinds.count("whole"), 0.006 * kinds.count("backward")
@@ -50,17 +50,17 @@ def test_as_much_is_spent_on_the_backward_alone_as_on_whole_steps() -> None:
         assert min(counts) > 0.5 * len(late) / phases, (phases, counts)
 
 
-def test_where_all_can_be_recorded_whole_all_are() -> None:
+def test_all_steps_are_recorded_completely_if_the_budget_allows() -> None:
     assert set(spend(Budget(0.05), 2000, alone=0.01, whole=0.0004, backward=0.0002)) == {"whole"}
     assert set(spend(Budget(None), 2000, alone=0.01, whole=1.0, backward=0.1)) == {"whole"}
 
 
-def test_one_step_in_a_thousand_is_recorded_whole_whatever_it_costs() -> None:
+def test_one_step_in_a_thousand_is_recorded_completely_whatever_the_cost() -> None:
     kinds = spend(Budget(1e-9), 10_000, alone=0.001, whole=10.0, backward=0.0)
     assert kinds.count("whole") >= 9
 
 
-def test_steps_like_none_before_make_it_wait_longer_and_longer() -> None:
+def test_new_graphs_increase_the_wait_until_the_next_attempt() -> None:
     budget = Budget(0.05)
     budget.may_repeat = True
     tries: list[int] = []
@@ -199,7 +199,9 @@ def same_gradient(a: GradStat | None, b: GradStat | None) -> bool:
 
 
 @pytest.mark.parametrize("make", MAKE)
-def test_what_is_recorded_is_what_a_whole_step_gives(make: Callable[[], Callable[[], Any]], repeats: None) -> None:
+def test_a_backward_only_record_equals_that_of_a_complete_step(
+    make: Callable[[], Callable[[], Any]], repeats: None
+) -> None:
     sinks = []
     for budget in (None, 1e9):
         torch.manual_seed(0)
@@ -220,7 +222,7 @@ def test_what_is_recorded_is_what_a_whole_step_gives(make: Callable[[], Callable
 
 
 @pytest.mark.parametrize("make", MAKE)
-def test_bits_are_the_same_and_nothing_stays(make: Callable[[], Callable[[], Any]], repeats: None) -> None:
+def test_bits_are_the_same_and_nothing_remains(make: Callable[[], Callable[[], Any]], repeats: None) -> None:
     weights = []
 
     for watch in (False, True):
@@ -249,7 +251,7 @@ def _tensors(held: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", [*SPOILS, "second-backward"])
-def test_what_goes_wrong_is_told_as_where_all_is_recorded_whole(kind: str, repeats: None) -> None:
+def test_failures_are_reported_like_with_complete_records(kind: str, repeats: None) -> None:
     every, _, alone = watched(None, lambda: train(Net(), kind))
     some, session, raised = watched(1e9, lambda: train(Net(), kind))
     assert session.budget.repeated > 20
@@ -262,14 +264,14 @@ def test_what_goes_wrong_is_told_as_where_all_is_recorded_whole(kind: str, repea
         assert found.module == best.module and best.node in (None, found.node)
 
 
-def test_a_healthy_run_is_silent_and_says_how_many_steps_repeat(repeats: None) -> None:
+def test_a_healthy_run_has_no_findings_and_counts_its_repeating_steps(repeats: None) -> None:
     trace, session, raised = watched(1e9, lambda: train(Net()))
     assert raised is None and trace.findings == [] and not trace.coverage.gaps
     known = trace.coverage.observed
     assert known.recorded == known.steps == STEPS and known.repeated == session.budget.repeated > 20
 
 
-def test_a_gradient_that_turns_bad_with_the_same_graph_is_told_at_its_line(repeats: None) -> None:
+def test_a_gradient_that_turns_nonfinite_with_the_same_graph_has_its_line(repeats: None) -> None:
     def loop() -> None:
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
@@ -308,7 +310,7 @@ def other_line_of_the_same_graph() -> Callable[[], Any]:
     return loop
 
 
-def test_a_graph_that_several_lines_make_is_recorded_whole_or_not_at_all(repeats: None) -> None:
+def test_a_graph_that_several_lines_can_make_has_no_backward_only_record(repeats: None) -> None:
     sink, session = recorded(other_line_of_the_same_graph(), 1e9)
     whole, _ = recorded(other_line_of_the_same_graph(), None)
     assert session.budget.repeated <= 3  # before the second line was seen there was one
@@ -356,13 +358,15 @@ def by_hand() -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("make", [with_a_checkpoint, with_a_second_derivative, with_a_hook_on_a_tensor, by_hand])
-def test_what_needs_the_forward_has_whole_steps(make: Callable[[], Callable[[], Any]], repeats: None) -> None:
+def test_loops_that_need_the_forward_have_complete_records(
+    make: Callable[[], Callable[[], Any]], repeats: None
+) -> None:
     sink, session = recorded(make(), 1e9)
     assert session.budget.repeated == 0 and session.budget.recorded == session.budget.steps
     assert len(sink.calls) == session.calls
 
 
-def test_a_graph_that_is_never_the_same_is_tried_more_and_more_seldom(repeats: None) -> None:
+def test_a_graph_that_always_changes_is_tried_less_and_less_often(repeats: None) -> None:
     lengths = iter(range(3, 200))
     model = Recurrent()
     loop = loop_of(model, lambda m: m(torch.randn(next(lengths), 4, 3)).square().mean(), steps=100)
@@ -371,7 +375,7 @@ def test_a_graph_that_is_never_the_same_is_tried_more_and_more_seldom(repeats: N
     assert session.budget.recorded > 60 and len(sink.calls) == session.budget.recorded
 
 
-def test_what_asks_for_the_forward_has_whole_steps(repeats: None) -> None:
+def test_settings_that_need_the_forward_have_complete_records(repeats: None) -> None:
     sink = All()
     session = Session(sink, Settings(budget=1e9, checks=frozenset({"memory"})))
     session.start()
@@ -380,7 +384,7 @@ def test_what_asks_for_the_forward_has_whole_steps(repeats: None) -> None:
     assert session.error is None and session.budget.repeated == 0
 
 
-def test_no_step_repeats_under_a_mode_of_the_users(repeats: None) -> None:
+def test_no_step_repeats_under_a_mode_of_the_script(repeats: None) -> None:
     seen = []
     for budget in (0.0, 1e9):
         torch.manual_seed(0)
@@ -404,7 +408,7 @@ def test_no_step_repeats_under_a_mode_of_the_users(repeats: None) -> None:
     assert seen[0] and seen[0] == seen[1]
 
 
-def test_a_start_that_fails_leaves_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_fails_leaves_nothing_attached(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(All(), Settings())
 
     def fails(*_: Any) -> bool:

@@ -37,7 +37,7 @@ CODES = {"f32": "f", "f64": "d", "i32": "i", "u8": "B"}
 
 
 def numbers(column):
-    """What the page reads from a column."""
+    """Decode a column as the page does."""
     assert set(column) == {"t", "b"}
     return list(array(CODES[column["t"]], base64.b64decode(column["b"])))
 

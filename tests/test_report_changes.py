@@ -1,4 +1,4 @@
-"""What a served page is sent while a run goes on, put into what it has, is the whole document."""
+"""Incremental updates of a served page: applied to the old document they give the new one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sent(value):
 
 leaves = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", "0.5", -0.0, 0.0, 1.0, 1.5])
 columns = st.builds(column, st.sampled_from("fdiB"), st.lists(st.sampled_from([0, 1, 2, 200]), max_size=6))
-#: What looks like a column and is somebody's own.
+#: Evidence of third parties that looks like a column.
 evidence = st.fixed_dictionaries({"t": st.sampled_from(["f32", "f64"]), "b": st.sampled_from(["", "AACAPw=="])})
 documents = st.recursive(
     leaves | columns | evidence,
@@ -195,7 +195,7 @@ def test_a_page_that_was_away_for_long_gets_all(tmp_path):
 
 
 def test_most_calls_that_are_shown_stay_while_a_run_grows():
-    """Those between the first and the last ones: one at a time is new; where their distance doubles, others go."""
+    """A longer run adds at most one call between the first and last ones; if their distance doubles, some go."""
     before = set(chosen([TracedStep(Step(i, 0.1, None, ()), ()) for i in range(6)], []))
     for count in range(7, 400):
         shown = chosen([TracedStep(Step(i, 0.1, None, ()), ()) for i in range(count)], [])

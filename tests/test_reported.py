@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import backprobe
 
-STEPS, LATE = 60, 40
+STEPS, FAULT_STEP = 60, 40
 
 
 class Net(nn.Module):
@@ -39,7 +39,7 @@ class ByHand(torch.optim.Optimizer):
 def train(
     loss_of, optimizer=torch.optim.SGD, steps=STEPS, after=lambda net, step: None, backward=torch.Tensor.backward
 ):
-    """What is found where ``loss_of(net, x, step)`` is trained."""
+    """Train on ``loss_of(net, x, step)``; return the findings."""
     torch.manual_seed(0)
     net = Net()
     optimizer = optimizer(net.parameters(), lr=0.01) if optimizer is not ByHand else ByHand(net.parameters())
@@ -67,27 +67,27 @@ def only(findings, kind, line):
 
 def test_weights_of_a_loss_that_is_several_nodes() -> None:
     def weighted(net, x, step):
-        counts = torch.bincount(x[:, :3].argmax(1) * (step < LATE), minlength=3)
+        counts = torch.bincount(x[:, :3].argmax(1) * (step < FAULT_STEP), minlength=3)
         weight = 16 / (3 * counts)
         return F.cross_entropy(net(x), x[:, :3].argmax(1), weight=weight, label_smoothing=0.1)
 
     found = only(train(weighted), "nonfinite-forward", "16 / (3 * counts)")
-    assert found.step == LATE
+    assert found.step == FAULT_STEP
 
 
 def test_a_result_that_is_gone_when_it_is_looked_at() -> None:
     def normalised(net, x, step):
-        ring = torch.eye(16).roll(1, 0) * (step < LATE)
+        ring = torch.eye(16).roll(1, 0) * (step < FAULT_STEP)
         scale = ring.sum(1).pow(-0.5)
         h = ((scale[:, None] * ring) @ net.body(x)).relu()
-        return (h * 2).add_(1).mean()  # a write: what waits is looked at before it
+        return (h * 2).add_(1).mean()  # an in-place write: pending values are inspected before it
 
     only(train(normalised)[:1], "nonfinite-forward", ".pow(-0.5)")  # what follows is of parts that are left out
 
 
 def test_weights_that_are_moved_between_two_backward_calls() -> None:
     def loss(net, x, step):
-        return (net(x) - x[:, :3]).abs().clamp(min=100.0 * (step == LATE)).mean()
+        return (net(x) - x[:, :3]).abs().clamp(min=100.0 * (step == FAULT_STEP)).mean()
 
     def climb(net, step, eps=0.0):
         with torch.no_grad():
@@ -107,10 +107,10 @@ def test_weights_that_are_moved_between_two_backward_calls() -> None:
 
 def test_the_line_inside_an_optimizer_of_ones_own() -> None:
     def met(net, x, step):
-        return fit(net, x, step) * (step != LATE)
+        return fit(net, x, step) * (step != FAULT_STEP)
 
     found = only(train(met, ByHand), "nonfinite-forward", "p.add_(p.grad * ratio")
-    assert found.step == LATE
+    assert found.step == FAULT_STEP
 
 
 @pytest.mark.parametrize(("keep", "line"), [(0.99, "noise = u.log()"), (0.2, "y.log()")])
@@ -120,7 +120,7 @@ def test_noise_that_softmax_hides_and_a_mask(keep, line) -> None:
     def sampled(net, x, step):
         torch.manual_seed(step)
         scores = net(x).repeat(1, 20)
-        u = (torch.rand(scores.shape) < (1.0 if step < LATE else keep)).float()
+        u = (torch.rand(scores.shape) < (1.0 if step < FAULT_STEP else keep)).float()
         noise = u.log()
         y = (scores + noise).softmax(1)
         return (y * y.log()).sum()
@@ -146,11 +146,11 @@ def test_a_second_derivative_that_torch_does_not_have() -> None:
 
 def test_a_step_whose_gradients_are_beyond_all_others() -> None:
     def depth(net, x, step, big=1e-8):
-        visible = torch.where(torch.arange(16) == 3, big, 1.0)[:, None] if step == LATE else 1.0
+        visible = torch.where(torch.arange(16) == 3, big, 1.0)[:, None] if step == FAULT_STEP else 1.0
         return (0.5 / (net(x).sigmoid() * visible)).mean()
 
     found = only(train(depth, torch.optim.Adam), "exploding-gradient", "0.5 / (")
-    assert (found.step, found.confidence) == (LATE, "certain")
+    assert (found.step, found.confidence) == (FAULT_STEP, "certain")
     assert not train(lambda net, x, step: depth(net, x, step, 0.1), torch.optim.Adam)
 
 
@@ -163,7 +163,7 @@ def freeze(net):
 
 
 def evaluate(change):
-    return train(fit, after=lambda net, step: change(net) if step == LATE else None)
+    return train(fit, after=lambda net, step: change(net) if step == FAULT_STEP else None)
 
 
 def test_evaluation_that_is_left_on() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from test_reported import LATE, STEPS, train
+from test_reported import FAULT_STEP, STEPS, train
 from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
 from torch.nn import functional as F
@@ -37,12 +37,12 @@ def energy(net, params, p):
 
 def slope_at_zero(net, x, step):
     force = vmap(grad(energy, 2), in_dims=(None, None, 0))
-    points = x[:, :5] * (1.0 if step != LATE else (torch.arange(16) != 3).float()[:, None])
+    points = x[:, :5] * (1.0 if step != FAULT_STEP else (torch.arange(16) != 3).float()[:, None])
     return force(net, dict(net.named_parameters()), points).abs().mean()
 
 
 def slope_of_one(net, x, step):
-    p = x[0, :5] * (step != LATE)
+    p = x[0, :5] * (step != FAULT_STEP)
     return grad(energy, 2)(net, dict(net.named_parameters()), p).abs().mean()
 
 
@@ -50,12 +50,12 @@ def jacobian_of_a_root(net, x, step):
     def stretched(v):
         return net(v).tanh() * v.prod().abs().pow(0.5)
 
-    return jacrev(stretched)(x[0] * (step != LATE)).square().mean()
+    return jacrev(stretched)(x[0] * (step != FAULT_STEP)).square().mean()
 
 
 def logarithm_of_each(net, x, step):
     def one(v):
-        return (net(v) - net(v).detach() + (step != LATE)).log().sum()
+        return (net(v) - net(v).detach() + (step != FAULT_STEP)).log().sum()
 
     return vmap(one)(x).mean()
 
@@ -63,7 +63,7 @@ def logarithm_of_each(net, x, step):
 def ratio_of_each(net, x, step):
     def one(v):
         h = net(v)
-        return (h / (v.sum() * (step != LATE))).tanh().sum()
+        return (h / (v.sum() * (step != FAULT_STEP))).tanh().sum()
 
     return vmap(one)(x).mean()
 
@@ -82,7 +82,7 @@ UNSEEN = pytest.mark.xfail(strict=True, reason="what is computed for many at onc
     ],
 )
 def test_inside_a_transform(loss, kind, line) -> None:
-    assert first(train(loss), kind, line).step == LATE
+    assert first(train(loss), kind, line).step == FAULT_STEP
 
 
 # Inside what is compiled to be run as it is --------------------------------------------------------------------------
@@ -132,14 +132,14 @@ def test_inside_what_is_compiled_and_run_as_it_is(name) -> None:
 
     def loss(net, x, step):
         h = net(x)
-        bad = step == LATE
+        bad = step == FAULT_STEP
         return (
             compiled(h * 0 + (torch.eye(16, 3) if name == "module" else 1.0) if bad else h)
             if bad or name == ("helper")
             else h.square().mean()
         )
 
-    assert first(train(loss), kind, line).step == LATE
+    assert first(train(loss), kind, line).step == FAULT_STEP
 
 
 # What carries a state on ---------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_what_evaluation_mode_cuts(way) -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with backprobe.trace(net, budget=None) as trace:
         for step in range(STEPS):
-            if step == LATE - 20:
+            if step == FAULT_STEP - 20:
                 net.eval()
             x = torch.randn(16, 6)
             loss = F.cross_entropy(net(x), x[:, :3].argmax(1))
@@ -243,7 +243,7 @@ def test_what_evaluation_mode_cuts(way) -> None:
             loss.backward()
             optimizer.step()
     found = first(trace.findings, "none-grad", "# CUT")
-    assert found.step == LATE - 20
+    assert found.step == FAULT_STEP - 20
     assert any("net.eval()" in site.site.text for site in found.sites)
 
 
@@ -261,15 +261,15 @@ def both_named(loss, *lines):
 
 def two_terms(net, x, step):
     h = net(x)
-    a = (h.square().mean(1) - 1e9 * (step == LATE)).log()
-    b = (h[:, 0].square() - 1e9 * (step == LATE)).sqrt()
+    a = (h.square().mean(1) - 1e9 * (step == FAULT_STEP)).log()
+    b = (h[:, 0].square() - 1e9 * (step == FAULT_STEP)).sqrt()
     return a.mean() + b.mean()
 
 
 def a_value_and_a_slope(net, x, step):
     h = net(x)
-    a = (h.square().mean(1) - 1e9 * (step == LATE)).log()
-    b = (h[:, 0] * (step != LATE)).square().sqrt()
+    a = (h.square().mean(1) - 1e9 * (step == FAULT_STEP)).log()
+    b = (h[:, 0] * (step != FAULT_STEP)).square().sqrt()
     return a.mean() + b.mean()
 
 
@@ -280,14 +280,14 @@ def two_targets(net, x, step):
         return q / q.sum(1, keepdim=True)
 
     with torch.no_grad():
-        one, other = target(x[:, :3], 1e-3 if step == LATE else 1.0), target(x[:, 3:].abs() + 2, 1.0)
-        other = other / (other.sum(1, keepdim=True) * (step != LATE))
+        one, other = target(x[:, :3], 1e-3 if step == FAULT_STEP else 1.0), target(x[:, 3:].abs() + 2, 1.0)
+        other = other / (other.sum(1, keepdim=True) * (step != FAULT_STEP))
     h = net(x).log_softmax(-1)
     return -(other * h).sum(-1).mean() - (one * h).sum(-1).mean()
 
 
 def slopes_of_two_roots(net, x, step):
-    h = net(x) * (step != LATE)
+    h = net(x) * (step != FAULT_STEP)
     a = h[:, 0].square().sqrt()
     b = h[:, 1:].square().sum(1).pow(0.5)
     return a.mean() + b.mean()
@@ -310,14 +310,14 @@ def test_two_targets_outside_the_graph() -> None:
 
 
 def test_what_follows_is_not_told() -> None:
-    """One value that two terms take in, and one line that is run twice."""
+    """Two terms share one non-finite value, or one line runs twice: the finding names only the origin."""
 
     def shared(net, x, step):
-        h = (net(x).square() - 1e9 * (step == LATE)).log()
+        h = (net(x).square() - 1e9 * (step == FAULT_STEP)).log()
         return h.mean() + h.exp().sqrt().mean() + h.square().mean().sqrt()
 
     def twice(net, x, step):
-        parts = [net(x + i).square() - 1e9 * (step == LATE) for i in range(2)]
+        parts = [net(x + i).square() - 1e9 * (step == FAULT_STEP) for i in range(2)]
         return sum(part.log().mean() for part in parts)
 
     both_named(shared, ".log()")
@@ -355,7 +355,7 @@ def test_what_died_before_all_did(gate) -> None:
             with torch.no_grad():
                 if step == 20:
                     net.shift.bias.fill_(-1000.0)
-                if step == LATE:
+                if step == FAULT_STEP:
                     net.body.bias.fill_(-1e6)
             x = torch.randn(16, 6)
             loss = F.cross_entropy(net(x), x[:, :3].argmax(1))
@@ -365,7 +365,7 @@ def test_what_died_before_all_did(gate) -> None:
     found = first(trace.findings, "zero-grad", "# first")
     assert found.step == 20 and set(found.parameters) == {"shift.bias", "shift.weight"}
     other = first(trace.findings[1:], "zero-grad", "# second")
-    assert other.step >= LATE and set(other.parameters) == {"body.bias", "body.weight"}
+    assert other.step >= FAULT_STEP and set(other.parameters) == {"body.bias", "body.weight"}
 
 
 def test_all_that_died_at_once() -> None:
@@ -374,7 +374,7 @@ def test_all_that_died_at_once() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     with backprobe.trace(net, budget=None) as trace:
         for step in range(STEPS):
-            if step == LATE:
+            if step == FAULT_STEP:
                 with torch.no_grad():
                     net.body.bias.fill_(-1e6)
             x = torch.randn(16, 6)
@@ -403,7 +403,7 @@ def test_a_run_that_goes_on_exploded() -> None:
 
 
 def around_numpy(p):
-    """What two functions give, the second of which learns nothing from it."""
+    """Pass a gradient-free value through NumPy: the parameters learn nothing from the result."""
     heights = torch.from_numpy(np.sort(p.detach().numpy()))  # CUT
     return (heights - heights.mean()).square().mean()
 
@@ -414,7 +414,7 @@ def scored(p):
 
 @pytest.mark.parametrize("told", [True, False])
 def test_what_only_numpy_leads_to_any_more(told):
-    """From a step on the loss depends on one part through NumPy only; or not at all, where it is looked at."""
+    """From step 30 on, the loss depends on one part only through NumPy, or the script merely logs that part."""
     torch.manual_seed(0)
     body, head = nn.Linear(4, 4), nn.Linear(4, 1)
     net = nn.ModuleList([body, head])

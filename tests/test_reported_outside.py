@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from test_reported import LATE, STEPS, Net, fit, only, train
+from test_reported import FAULT_STEP, STEPS, Net, fit, only, train
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -20,8 +20,8 @@ EARLIER = 30
 FORWARD = "nonfinite-forward"
 
 
-def few(x, step, at=LATE):
-    """One number in the step `at`, several in others."""
+def few(x, step, at=FAULT_STEP):
+    """Return a single number in step `at`, and eight numbers in other steps."""
     return x[: 1 if step == at else 8, 0]
 
 
@@ -31,7 +31,7 @@ def test_a_number_of_python_in_the_loss() -> None:
         return net(x).square().mean() * scale
 
     found = only(train(weighted), FORWARD, ".std().item()")
-    assert (found.step, found.confidence) == (LATE, "likely")
+    assert (found.step, found.confidence) == (FAULT_STEP, "likely")
 
 
 @pytest.mark.parametrize("enters", ["product", "sum", "tensor", "average"])
@@ -41,22 +41,22 @@ def test_a_number_that_python_keeps_over_steps(enters) -> None:
     def weighted(net, x, step):
         loss = net(x).square().mean()
         kept.append(0.9 * kept[-1] + 0.1 * float(few(x, step, EARLIER).std()))
-        if step < LATE:
+        if step < FAULT_STEP:
             return loss
         if enters == "tensor":
             return (loss * torch.tensor(kept[-4:])).sum()
         mean = sum(kept) / len(kept)
         return loss * mean if enters == "product" else loss + mean if enters == "sum" else loss / mean
 
-    assert only(train(weighted), FORWARD, "float(few(x, step, EARLIER).std())").step == LATE
+    assert only(train(weighted), FORWARD, "float(few(x, step, EARLIER).std())").step == FAULT_STEP
 
 
 def test_a_number_that_is_only_looked_at() -> None:
-    """What is read and not used explains nothing: the loss goes bad by itself."""
+    """A NaN that the script reads and does not use is not the cause: the loss has its own."""
 
     def looked(net, x, step):
         float(few(x, step, EARLIER).std())
-        return (net(x).square().mean() - 1e9 * (step == LATE)).sqrt()
+        return (net(x).square().mean() - 1e9 * (step == FAULT_STEP)).sqrt()
 
     only(train(looked), FORWARD, ").sqrt()")
 
@@ -77,7 +77,7 @@ def test_state_that_an_empty_mean_got_into(kind) -> None:
             else:
                 state["mean"] = 0.9 * state["mean"] + 0.1 * mean
         used = state["rows"][EARLIER - 5 :].mean(0) if kind == "rows" else state["mean"]
-        return (h - used if step >= LATE else h).square().mean()
+        return (h - used if step >= FAULT_STEP else h).square().mean()
 
     only(train(centred), FORWARD, "h[keep].mean(0)")
 
@@ -93,11 +93,11 @@ def test_running_statistics_of_a_batch_that_was_skipped() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     with backprobe.trace(net, budget=None) as trace:
         for step in range(STEPS):
-            net[1].train(step < LATE)
+            net[1].train(step < FAULT_STEP)
             x = torch.randn(16, 6)
             x[3] = 2.5 if step == EARLIER else x[3]
             loss = net(torch.stack([normalised(row) for row in x])).square().mean()
-            if math.isfinite(loss.item()) or step >= LATE:
+            if math.isfinite(loss.item()) or step >= FAULT_STEP:
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -114,13 +114,13 @@ def test_nothing_times_what_a_mask_left_out() -> None:
     def learned(net, x, step, over=True):
         done, legal = torch.zeros(16, dtype=torch.bool), torch.ones(16, 3, dtype=torch.bool)
         legal[:, 1] = False
-        done[3] = step >= LATE
+        done[3] = step >= FAULT_STEP
         legal[3] = legal[3] & ~(done[3] & over)
         with torch.no_grad():
             target = x[:, 0] + bootstrap(x, done, legal)
         return F.smooth_l1_loss(net(x)[:, 0], target)
 
-    assert only(train(learned), FORWARD, "0.9 * (~done).float() * best").step == LATE
+    assert only(train(learned), FORWARD, "0.9 * (~done).float() * best").step == FAULT_STEP
     assert not train(lambda net, x, step: learned(net, x, step, over=False))
 
 
@@ -131,7 +131,7 @@ def test_what_numpy_made(way) -> None:
         return (a - a.mean(1, keepdims=True)) / a.std(1, keepdims=True)
 
     def loss(net, x, step):
-        if step == LATE:
+        if step == FAULT_STEP:
             x[4] = 1.0
         rows = standardised(x.numpy())
         x = torch.from_numpy(rows) if way == "array" else torch.tensor(rows.tolist())
@@ -147,7 +147,7 @@ def test_targets_of_inference_mode() -> None:
     @torch.inference_mode()
     def targets(x, step):
         t = teacher(x)
-        return t / (t.abs().sum(1, keepdim=True) * (step != LATE))
+        return t / (t.abs().sum(1, keepdim=True) * (step != FAULT_STEP))
 
     only(train(lambda net, x, step: F.mse_loss(net(x), targets(x, step).clone())), FORWARD, "t.abs().sum(1")
 
@@ -160,9 +160,9 @@ def test_a_setting_of_the_optimizer() -> None:
         return optimizers[-1]
 
     def scheduled(net, step):
-        optimizers[-1].param_groups[0]["lr"] = 0.01 * torch.tensor(float(LATE - step)).sqrt().item()
+        optimizers[-1].param_groups[0]["lr"] = 0.01 * torch.tensor(float(FAULT_STEP - step)).sqrt().item()
 
-    only(train(fit, optimizer=kept, after=scheduled), FORWARD, "torch.tensor(float(LATE - step)).sqrt().item()")
+    only(train(fit, optimizer=kept, after=scheduled), FORWARD, "torch.tensor(float(FAULT_STEP - step)).sqrt().item()")
 
 
 def centred_head(width):
@@ -193,7 +193,7 @@ def test_what_is_written_over_before_anybody_looks() -> None:
 
     def sharpened(net, x, step):
         with torch.no_grad():
-            q = (net(x) * (1e4 if step == LATE else 1.0)).exp().t()
+            q = (net(x) * (1e4 if step == FAULT_STEP else 1.0)).exp().t()
             q /= q.sum()
             for _ in range(2):
                 q /= q.sum(1, keepdim=True)
@@ -202,23 +202,23 @@ def test_what_is_written_over_before_anybody_looks() -> None:
         return -(q.t() * net(x).log_softmax(-1)).sum(-1).mean()
 
     found = only(train(sharpened), FORWARD, ".exp().t()")
-    assert (found.step, found.confidence) == (LATE, "likely") and found.title.startswith("exp gave Inf outside")
+    assert (found.step, found.confidence) == (FAULT_STEP, "likely") and found.title.startswith("exp gave Inf outside")
 
 
 def test_what_is_not_a_number_on_purpose_is_not_to_blame() -> None:
     def parsed(net, x, step):
         with torch.no_grad():
-            rewards = torch.where(x[:8, :1] > (10 if step == LATE else 0), x[:8, :1], torch.nan).view(2, 4)
+            rewards = torch.where(x[:8, :1] > (10 if step == FAULT_STEP else 0), x[:8, :1], torch.nan).view(2, 4)
             rewards[0, 0] = 1.0
             valid = ~rewards.isnan()
             spread = (rewards - rewards.nanmean(1, keepdim=True)).square().nansum(1, keepdim=True) / (
-                (valid.sum(1, keepdim=True) - 1).clamp(min=0 if step == LATE else 1)
+                (valid.sum(1, keepdim=True) - 1).clamp(min=0 if step == FAULT_STEP else 1)
             )
             advantage = torch.where(valid, rewards / (spread.sqrt() + 1e-4), torch.zeros_like(rewards)).flatten()
         return (net(x[:8])[:, 0] * advantage).mean()
 
     found = only(train(parsed), FORWARD, "spread = ")
-    assert found.step == LATE and found.title.startswith("div gave")
+    assert found.step == FAULT_STEP and found.title.startswith("div gave")
 
 
 def hooked(frozen, off=False, everywhere=False):
@@ -294,19 +294,19 @@ def test_a_write_by_numpy_in_any_step(look, line) -> None:
     with backprobe.trace(net, budget=None) as trace:
         for step in range(STEPS):
             loss = net(torch.randn(16, 6)).square().mean()
-            if step == LATE + 3:
+            if step == FAULT_STEP + 3:
                 look(net)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
     if line:
-        assert only(trace.findings, "silent-mutation", line).step == LATE + 3
+        assert only(trace.findings, "silent-mutation", line).step == FAULT_STEP + 3
     else:
         assert not trace.findings
 
 
 def frozen_but_biases(net, step):
-    if step not in (LATE, LATE + 10):
+    if step not in (FAULT_STEP, FAULT_STEP + 10):
         return
     for p in net.parameters():
         p.requires_grad_(False)
@@ -317,7 +317,7 @@ def frozen_but_biases(net, step):
 
 def test_a_model_that_is_frozen_and_thawed_in_part_time_and_again() -> None:
     found = only(train(fit, after=frozen_but_biases), "none-grad", "p.requires_grad_(False)")
-    assert found.step == LATE + 1
+    assert found.step == FAULT_STEP + 1
     assert set(found.parameters) == {"body.bias", "head.bias", "aux.bias"}
 
 
@@ -364,14 +364,14 @@ class Scaled(nn.Module):
 @pytest.mark.parametrize("wide", [4, 9])
 @pytest.mark.parametrize("how", ["plain", "autocast", "checkpoint", "both"])
 def test_what_a_layer_prepares_where_its_operation_keeps_nothing_or_a_copy(wide, how) -> None:
-    """What is kept of it is a copy in another dtype, or nothing before the region runs again."""
+    """The graph saves a copy in another dtype, or nothing until the checkpoint is recomputed."""
     torch.manual_seed(0)
     model = Scaled(wide)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with backprobe.trace(model, budget=None) as trace:
-        for step in range(LATE + 2):
+        for step in range(FAULT_STEP + 2):
             x = torch.randn(6, 4)
-            if step == LATE:
+            if step == FAULT_STEP:
                 x[2] = 3.0
             with torch.autocast("cpu", torch.bfloat16, enabled=how in ("autocast", "both")):
                 run = how in ("checkpoint", "both")
@@ -380,7 +380,7 @@ def test_what_a_layer_prepares_where_its_operation_keeps_nothing_or_a_copy(wide,
             y.float().square().mean().backward()
             optimizer.step()
     found = only(trace.findings, FORWARD, "/ x.std(-1, keepdim=True)")
-    assert (found.step, found.confidence) == (LATE, "certain" if how == "plain" else "likely")
+    assert (found.step, found.confidence) == (FAULT_STEP, "certain" if how == "plain" else "likely")
     assert "it entered the graph in linear" in found.title
 
 

@@ -13,8 +13,8 @@ import pytest
 from forked import found_in
 from test_cases import expectation, lines_of
 
-HERE = Path(__file__).parent
-REPORTS = {path.stem: path for path in sorted((HERE / "reports").glob("*/*.py"))}
+TESTS_FOLDER = Path(__file__).parent
+REPORTS = {path.stem: path for path in sorted((TESTS_FOLDER / "reports").glob("*/*.py"))}
 
 # kind in EXPECT -> kind of the finding, the marker of its main line, the role of its main site
 MAIN = {

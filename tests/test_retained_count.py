@@ -1,4 +1,4 @@
-"""How many graphs of earlier steps are said to be alive: as many as there are, or at least as many as were counted."""
+"""The reported number of retained graphs: exact, or a lower bound if not all were counted."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def retained_by(history: Any, steps: int, budget: float | None = None) -> Any:
     return next(one for one in collector.trace(session).findings if one.kind == "graph-retained")
 
 
-def test_all_are_counted_if_each_step_is_recorded() -> None:
+def test_the_count_is_exact_if_every_step_is_recorded() -> None:
     found = retained_by([], 20)
     assert "alive: 19 when we looked, and one more with each step" in found.title
     assert found.evidence["graphs_alive"] == found.evidence["steps_since"] == 19
 
 
 @pytest.mark.parametrize("rest", [0.5, float("inf")], ids=["passing", "unrecorded"])
-def test_what_was_not_counted_is_said(rest: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lower_bound_is_reported_as_such(rest: float, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("FREE", 0.0), ("MOST", 10**9), ("REST", rest)):
         monkeypatch.setattr(budgets, name, value)
     found = retained_by([], STEPS, 1e-9)
@@ -58,7 +58,7 @@ def test_a_bounded_history_does_not_grow() -> None:
     assert "one more with each step" not in found.title or found.evidence["graphs_alive"] < 6
 
 
-def test_what_is_said() -> None:
+def test_the_wording() -> None:
     def title(**more: Any) -> str:
         return only(traced(seen=[Retained("losses", "a list", at(70), "", 7, **more)])).title
 

@@ -203,7 +203,7 @@ def test_a_choice_that_is_no_routers_is_not_told_as_one(kind: str) -> None:
     assert of(found) == {}
 
 
-SMALL: dict[str, Any] = {
+SMALL_CONFIG: dict[str, Any] = {
     **{"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2},
     **{"num_attention_heads": 2, "num_key_value_heads": 2, "num_experts_per_tok": 2, "eos_token_id": None},
 }
@@ -220,7 +220,7 @@ SMALL: dict[str, Any] = {
 def test_models_of_transformers(kind: str, more: Any) -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**SMALL, **more)
+    config = getattr(transformers, f"{kind}Config")(**SMALL_CONFIG, **more)
     net = getattr(transformers, f"{kind}ForCausalLM")(config)
     chosen: dict[str, torch.Tensor] = {}
     experts = next(iter(more.values()))

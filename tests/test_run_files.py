@@ -244,7 +244,7 @@ def killed(folder: Path) -> None:
 
 @pytest.fixture
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite can make no shared file beside a run, as if nobody might write there; root may write anywhere."""
+    """Make SQLite fail to create a shared file beside a run, as in a read-only folder; root can write anywhere."""
     before = reader.connect
 
     def connect(file: Path, unchanging: bool = False) -> sqlite3.Connection:
@@ -336,7 +336,7 @@ print("to its end")
 
 
 def watched(folder: Path, stub: str, *options: str, args: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """``backprobe run`` of ``TRAIN``, where `stub` has spoilt something before."""
+    """Run ``backprobe run`` on ``TRAIN`` after the code in `stub`, which breaks something."""
     (folder / "train.py").write_text(TRAIN)
     command = ["run", "--budget", "none", *options, "train.py", *args]
     code = f"import sys\n{stub}\nfrom backprobe.commands import main\nsys.exit(main({command!r}))"

@@ -29,8 +29,10 @@ torch.set_num_threads(1)
 
 
 def allocated(run):
-    """What ``run`` gives, and the bytes that torch's allocator gave out in it and has not had back. An oracle that
-    knows nothing of graphs: the profiler's memory events."""
+    """Call `run`; return its result, the bytes that it allocated and did not free, and its peak.
+
+    The numbers come from the profiler's memory events, so they do not depend on graphs.
+    """
     gc.collect()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -123,7 +125,7 @@ def test_adds_up_for_a_sentence_encoder(encoder):
     loss, count, _ = allocated(run)
     ledger = bp.saved_tensors(loss)
     assert ledger.unknown == []
-    # The weights that are saved are not counted twice, and nothing but the loss is alive besides.
+    # Saved weights are not counted twice, and the loss is the only other live tensor.
     assert ledger.bytes + nbytes(loss) == count
     assert ledger.held_bytes("parameter") > 4 * 6 * 384 * 384
     with bp.saved_tensors(model) as block:

@@ -1,4 +1,4 @@
-"""What begins in a second phase of a script: another optimizer, a part that is thawed, a draw in a checkpoint."""
+"""Changes in a second phase of a script: another optimizer, an unfrozen part, random numbers in a checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def steps(net: nn.Module, parameters: Any, count: int) -> None:
 
 @pytest.mark.parametrize("settings", MODES)
 @pytest.mark.parametrize("clears", [False, True])
-def test_a_closure_of_an_optimizer_that_begins_late(settings: Settings, clears: bool) -> None:
+def test_a_closure_of_an_optimizer_that_starts_late(settings: Settings, clears: bool) -> None:
     def script() -> None:
         net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
         steps(net, net.parameters(), 100)
@@ -64,7 +64,7 @@ def test_a_closure_of_an_optimizer_that_begins_late(settings: Settings, clears: 
 
 @pytest.mark.parametrize("settings", MODES)
 @pytest.mark.parametrize("added", [False, True])
-def test_a_part_that_an_earlier_optimizer_trained_is_thawed(settings: Settings, added: bool) -> None:
+def test_unfreezing_a_part_that_an_earlier_optimizer_trained(settings: Settings, added: bool) -> None:
     def script() -> None:
         body, head = nn.Linear(4, 4), nn.Linear(4, 1)
         before = nn.Sequential(body, nn.Linear(4, 2))
@@ -86,7 +86,7 @@ def test_a_part_that_an_earlier_optimizer_trained_is_thawed(settings: Settings, 
 
 
 @pytest.mark.parametrize("settings", MODES)
-def test_parts_that_are_frozen_and_thawed_in_turn_are_trained(settings: Settings) -> None:
+def test_parts_that_are_frozen_in_turn_are_trained(settings: Settings) -> None:
     """Each is thawed when it has been trained, as at the end of the last step."""
 
     def script() -> None:
@@ -117,7 +117,7 @@ class Drops(nn.Module):
 
 
 @pytest.mark.parametrize("settings", MODES)
-def test_a_number_that_is_drawn_in_a_checkpoint(settings: Settings) -> None:
+def test_a_random_number_in_a_checkpoint(settings: Settings) -> None:
     """In a step that is not recorded too its line is named, and no operation that was not seen."""
 
     def script() -> None:

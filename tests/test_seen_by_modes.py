@@ -78,7 +78,7 @@ class Various(nn.Module):
 
 
 def seen_of(model: Callable[[], nn.Module], make: Callable[[], Any], part: str, bad: bool) -> list[str]:
-    """What a mode sees that is on in one part of each step. `bad`: one loss is NaN."""
+    """Train with a mode around one part of each step; return its calls. `bad`: one loss is NaN."""
     torch.manual_seed(0)
     net, mode = model(), make()
     optimizer = torch.optim.AdamW(net.parameters(), 1e-3)

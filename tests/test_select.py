@@ -1,4 +1,4 @@
-"""One way to choose, wherever something is chosen."""
+"""Selectors: one syntax for every option and function that selects nodes, modules or parameters."""
 
 import re
 
@@ -31,18 +31,18 @@ def test_forms(select, expected):
     assert chosen(NAMES, select, "module") == expected
 
 
-def test_the_thing_reaches_a_predicate():
+def test_a_predicate_gets_the_item():
     assert selector(lambda name, thing: thing == 3)("x", 3)
 
 
-def test_nothing_chosen_names_what_is_alike():
+def test_an_empty_selection_names_similar_names():
     with pytest.raises(BackprobeError, match=r"no module fits 'encoder.layers.0'; names are like 'encoder.layer.0'"):
         chosen(NAMES, "encoder.layers.0", "module")
     with pytest.raises(BackprobeError, match="no module fits 'x'; there is none at all"):
         chosen([], "x", "module")
 
 
-def test_what_cannot_select():
+def test_invalid_selectors():
     with pytest.raises(BackprobeError, match="cannot select by int"):
         selector(3)
 
@@ -52,7 +52,7 @@ def test_described():
     assert described(None) == "everything"
 
 
-def test_each_part_that_chooses_nothing_is_told():
+def test_each_part_that_selects_nothing_is_reported():
     with pytest.raises(BackprobeError) as error:
         chosen(NAMES, ["head", "encodr", [re.compile("zz")]], "module")
     assert str(error.value) == (
@@ -66,7 +66,7 @@ def test_each_part_that_chooses_nothing_is_told():
     assert chosen(NAMES, ["*", "head"], "module") == NAMES  # one that chooses nothing new chose something
 
 
-def test_names_that_look_alike():
+def test_similar_names():
     assert near("outptu", NAMES) == ["encoder.layer.0.output"]
     assert near("haed", NAMES) == ["head"]
     assert near("qqq", NAMES) == NAMES[:3]

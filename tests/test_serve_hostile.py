@@ -1,4 +1,4 @@
-"""What is sent to the page's server by whoever can: each is answered in one line, and nothing is printed."""
+"""Hostile requests to the page's server: it answers each in one line, and prints nothing."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def get(path: str, *more: str, host: str | None = "127.0.0.1:1", method: str = "
     return "\r\n".join(lines).encode()
 
 
-def test_what_is_no_request_is_answered_in_a_line_and_not_printed(
-    server: Server, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_malformed_requests_get_one_line_and_print_nothing(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     token = f"?token={server.token}"
     wrong = [
         *(
@@ -86,7 +84,7 @@ def test_what_is_no_request_is_answered_in_a_line_and_not_printed(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_client_that_goes_away_is_not_printed(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_disconnects_prints_nothing(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         to = socket.create_connection(("127.0.0.1", server.server_port), timeout=600)
         to.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, not a close
@@ -96,7 +94,7 @@ def test_a_client_that_goes_away_is_not_printed(server: Server, capfd: pytest.Ca
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_run_that_goes_bad_is_said_in_a_line(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_becomes_damaged_gets_one_line(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     data = bytearray((server.source.folder / "run.sqlite").read_bytes())
     data[4096:] = bytes(len(data) - 4096)
     (server.source.folder / "run.sqlite").write_bytes(data)

@@ -73,7 +73,7 @@ def test_lines_that_write_to_a_parameter(tmp_path: Path, path: str, lines: list[
 
 
 def test_an_optimizer_finds_what_was_written_to_since_its_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether anybody looks while that is done or not: here in steps that a budget does not pay for too."""
+    """The optimizer tracker finds the write in recorded steps and in steps that the budget leaves out."""
     monkeypatch.setattr("backprobe.observe.trackers.replicas.in_use", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)

@@ -1,5 +1,4 @@
-"""Handlers of signals run in the midst of our work too: what they raise is the script's, and of a step that one stopped
-nothing wrong is told."""
+"""Signal handlers that run during our code: their errors reach the script, an interrupted step has no findings."""
 
 from __future__ import annotations
 
@@ -88,14 +87,14 @@ def comes_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, armed: l
 
 
 @pytest.mark.parametrize("how", [Limit(), Limit().over, rebinds, functools.partial(lambda _, *args: 1 / 0, 0)])
-def test_what_a_handler_raised_is_told_from_what_we_raised(how: Any) -> None:
+def test_errors_of_a_handler_are_distinguished_from_ours(how: Any) -> None:
     signal.signal(signal.SIGUSR1, how)
     with pytest.raises((TimeUp, ZeroDivisionError)) as raised:
         signal.raise_signal(signal.SIGUSR1)
     assert of_handler(raised.value)
 
 
-def test_a_frame_that_is_passed_on_is_no_signal() -> None:
+def test_a_frame_passed_as_an_argument_is_no_signal() -> None:
     def looks(frame: Any, number: int) -> None:
         raise KeyError(number)
 
@@ -116,7 +115,7 @@ def test_a_frame_that_is_passed_on_is_no_signal() -> None:
         (Collector, "backward", None),
     ],
 )
-def test_what_a_handler_raises_in_the_midst_of_our_work_reaches_the_script(
+def test_an_error_of_a_handler_during_our_code_reaches_the_script(
     owner: type, method: str, budget: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name, value in ((sessions, "SCAN_INTERVAL_RATIO", 0), (budgets, "FREE", 0.0), (budgets, "MOST", 10**9)):
@@ -141,7 +140,7 @@ def test_what_a_handler_raises_in_the_midst_of_our_work_reaches_the_script(
     assert session._steps.index >= 10
 
 
-def test_a_note_that_was_cut_in_two_shifts_no_other() -> None:
+def test_an_interrupted_log_entry_does_not_shift_others() -> None:
     log = OpLog()
     entry: Any = ("code", 1, "op", None, None)
     log.ends += [3, 5]
@@ -158,7 +157,7 @@ def test_a_note_that_was_cut_in_two_shifts_no_other() -> None:
 
 
 class Stops(torch.autograd.Function):
-    """Its backward runs while somebody stops the script."""
+    """A function whose backward raises the signal `number`."""
 
     number = 0
 
@@ -174,7 +173,7 @@ class Stops(torch.autograd.Function):
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), ("SIGUSR1", TimeUp)])
 @pytest.mark.parametrize("before", [0, 6])
-def test_a_backward_that_somebody_stopped_is_no_error_of_a_node(number: Any, error: Any, before: int) -> None:
+def test_an_interrupted_backward_is_no_error_of_a_node(number: Any, error: Any, before: int) -> None:
     Stops.number = getattr(signal, number) if isinstance(number, str) else number
     step, first, last = training(), nn.Linear(4, 4), nn.Linear(4, 1)
     with trace() as seen:
@@ -199,7 +198,7 @@ class Part(nn.Module):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), ValueError()])
-def test_a_module_that_somebody_stopped_runs_no_longer(error: BaseException) -> None:
+def test_an_interrupted_module_call_has_ended(error: BaseException) -> None:
     """Of an error that is no ``Exception`` torch tells its hooks nothing."""
     part, limit = Part(), sys.getrecursionlimit()
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), part), nn.Linear(4, 1))
@@ -250,7 +249,7 @@ for _ in range(40):
 """
 
 
-def test_a_run_that_is_interrupted_says_that_and_nothing_else(tmp_path: Path) -> None:
+def test_an_interrupted_run_reports_only_the_interruption(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "backprobe", "run", "--out", str(tmp_path / "run"), str(script)]

@@ -1,4 +1,4 @@
-"""Gradients and weights that something besides the backward made bad: by what line, in which step."""
+"""Gradients and weights that the script made non-finite outside the backward: the line and the step."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def weights(net, optimizer, bad):
 
 
 @pytest.mark.parametrize("after", [in_place, assigned, behind_autograd, together])
-def test_a_line_that_spoils_gradients(after) -> None:
+def test_a_line_that_makes_gradients_nonfinite(after) -> None:
     (found,) = train(after=after)
     assert (found.kind, found.step, found.confidence) == ("nonfinite-backward", WHEN, "certain")
     assert [(s.role, s.site.line) for s in found.sites] == [("cause", after.line)]
     assert "first.weight" in found.parameters
 
 
-def test_a_line_that_spoils_weights_and_an_optimizer_that_does() -> None:
+def test_a_line_or_an_optimizer_that_makes_weights_nonfinite() -> None:
     (found,) = train(after=weights)
     assert (found.kind, found.step, found.parameters) == ("nonfinite-forward", WHEN, ("last.weight",))
     assert found.sites[0].site.line == weights.line
@@ -107,7 +107,7 @@ def test_a_line_that_spoils_weights_and_an_optimizer_that_does() -> None:
     assert found.sites[0].site.text == "optimizer.step()"
 
 
-def test_hooks_that_spoil_gradients() -> None:
+def test_hooks_that_make_gradients_nonfinite() -> None:
     def spoil(bad):
         def hook(g):
             spoil.line = here()
@@ -148,7 +148,7 @@ def test_hooks_that_spoil_gradients() -> None:
     assert (found.kind, found.step, found.sites[0].site.line) == ("nonfinite-backward", WHEN, after_accumulation.line)
 
 
-def test_gradients_that_are_touched_and_stay_finite_are_nobodys_business() -> None:
+def test_edited_gradients_that_stay_finite_have_no_finding() -> None:
     def noise(net, optimizer, bad):
         for p in net.parameters():
             p.grad.add_(1e-3 * torch.randn_like(p.grad))
@@ -157,7 +157,7 @@ def test_gradients_that_are_touched_and_stay_finite_are_nobodys_business() -> No
     assert train(after=noise) == []
 
 
-def test_a_script_that_leaves_out_the_bad_step_is_right() -> None:
+def test_a_script_that_skips_the_nonfinite_step_has_no_finding() -> None:
     def guarded(net, optimizer, bad):
         in_place(net, optimizer, bad)
         if not all(p.grad.isfinite().all() for p in net.parameters()):
@@ -169,8 +169,8 @@ def test_a_script_that_leaves_out_the_bad_step_is_right() -> None:
 NODES = (run("SumBackward0", 1, op="sum", line=13), run("MulBackward0", 2, op="mul", line=12), leaf("weight"))
 
 
-def test_records_say_the_same() -> None:
-    """The step before the first bad one is told, and nothing of what comes after."""
+def test_findings_of_hand_written_records() -> None:
+    """The finding names the step before the first non-finite one; later effects have no finding."""
     spoilt = Spoilt(0, "gradient", ("weight",), "div_", at(50))
     first, bad = call(*NODES, index=0), call(*NODES, index=1, roots=bad_root())
     found = only(traced(first, bad, seen=[spoilt]))

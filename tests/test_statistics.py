@@ -128,7 +128,7 @@ def test_accumulated_and_clipped_gradients_are_those_that_the_optimizer_meets(ho
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_updates_of_half_precision_weights_are_not_rounded(dtype: Any) -> None:
-    """Of weights of 1 and a rate of 1e-3 most stay as they are; what moved is told as it did."""
+    """With weights of 1 and a rate of 1e-3 most weights do not change; those that do have their true update."""
     net = nn.Linear(4, 8).to(dtype)
     nn.init.constant_(net.weight, 1.0)
     found, plain = trained(net, lambda p: torch.optim.SGD(p, 1e-3), dtype=dtype)
@@ -201,7 +201,7 @@ def test_optimizers_of_one_step_are_measured_in_one_record() -> None:
 
 
 def test_shared_frozen_and_hooked_parameters() -> None:
-    """A shared one is told once, a frozen one not at all, one that steps in its hook by its own optimizer."""
+    """A shared parameter is reported once, a frozen one never, one that its hook steps by its own optimizer."""
     net = model()
     net[4].weight.requires_grad_(False)
     net.again = net[2]
@@ -436,7 +436,7 @@ def test_the_steps_after_an_alarm_are_recorded() -> None:
     session.stop()
     assert session.error is None
     (step,) = begun
-    assert {step + 2, step + 3} <= set(recorded)  # the one after it has begun when a look is told
+    assert {step + 2, step + 3} <= set(recorded)  # the next step has begun when the measurement is emitted
 
 
 def test_the_script_is_as_alone() -> None:

@@ -84,7 +84,7 @@ def test_each_parameter_has_its_own(make: Any) -> None:
 
 
 class Writes(nn.Module):
-    """Writes into what a layer put out, when it is told to."""
+    """Multiplies the output of a layer in place if `on`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ def test_units_of_layers_of_different_widths() -> None:
 
 
 def test_what_is_read_a_look_later_holds_no_layer() -> None:
-    """On an accelerator numbers are read when the next step is looked at: until then nothing else is kept."""
+    """An accelerator's numbers are read at the next measured step; until then no layer stays referenced."""
     p = nn.Parameter(torch.randn(40, 40))
     optimizer = torch.optim.AdamW([p], 0.1)
     p.grad = torch.randn(40, 40)

@@ -332,7 +332,7 @@ def test_what_a_scaler_multiplied_by_is_divided_out(level: str) -> None:
 
 
 def test_a_factor_of_the_scripts_own_stays() -> None:
-    """It cannot be told from a part of the loss: loss and gradients are shown with it alike."""
+    """The factor is indistinguishable from a part of the loss: loss and gradients include it."""
 
     def loop() -> None:
         w = torch.ones(3, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Alarms in processes that a script or a launcher starts: heeded there, and by all of them."""
+"""Alarms in processes that a script or a launcher starts: every process reacts to them."""
 
 from __future__ import annotations
 

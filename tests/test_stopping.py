@@ -1,4 +1,4 @@
-"""A run that is stopped is interrupted once: what it has found is told all the same."""
+"""Stopping a run on an alarm: it is interrupted once, and still reports its findings."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ def test_only_the_process_that_is_meant_is_interrupted(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of folders")
-def test_a_folder_for_ranks_that_somebody_else_has_made_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     me = Identity(rank=0, world=2, job="a job")
     made = rendezvous.temporary(me)

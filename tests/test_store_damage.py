@@ -40,7 +40,7 @@ def put(folder: Path, data: bytes) -> Path:
 
 
 def read(folder: Path) -> dict[int, str] | None:
-    """What is read of a run; ``None`` where it was said in one line that it is damaged."""
+    """Read a run completely; return ``None`` if it raised a one-line error about the damage."""
     try:
         trace = open_run(folder)
         try:

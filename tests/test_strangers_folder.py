@@ -1,4 +1,4 @@
-"""Somebody else's folder: reading what is in it executes nothing that lies there."""
+"""Untrusted folders: reading a run in one executes no file of the folder."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_installed_command_executes_nothing(stranger: Path) -> None:
 
 
 def test_the_command_gives_a_script_its_own_import_path(tmp_path: Path) -> None:
-    """What reading leaves out, running keeps."""
+    """The working directory is not on the import path of reading commands, but a script run there has it."""
     (tmp_path / "helper.py").write_text("print('helped')\n")
     (tmp_path / "train.py").write_text("import helper\n")
     done = subprocess.run(

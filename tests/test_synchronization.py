@@ -168,7 +168,7 @@ class Sink:
 
 
 def watched(make: Callable[[], Train], settings: Settings, raises: bool = True) -> tuple[Waits, Sink, Sink]:
-    """What waited in the steps after the first ones, what was handed on meanwhile, and what in the whole run."""
+    """Return the waits after the warm-up steps, and what sinks got in those steps and in the whole run."""
     train, whole = make(), Sink()
     session = Session(whole, settings)
     session.start()

@@ -1,4 +1,4 @@
-"""How numbers, sizes and tables are said."""
+"""Formatting of numbers, sizes and tables."""
 
 from __future__ import annotations
 

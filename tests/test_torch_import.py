@@ -110,11 +110,13 @@ def found(folder: Path) -> dict:
 
 
 def test_a_script_without_torch(tmp_path: Path) -> None:
-    """It does not wait for torch, the report says so, and there is a file of findings."""
+    """The run does not wait for torch, reports that it was not imported, and writes a file of findings."""
     (tmp_path / "plain.py").write_text("import os, sys\nos.chdir('/')\nprint('torch' in sys.modules)\nsys.exit(4)\n")
     done = run(tmp_path, "plain.py")
     assert (done.returncode, done.stdout) == (4, "False\n")
-    assert "The script did not import torch: there was nothing to watch." not in done.stderr  # it failed: that is said
+    assert (
+        "The script did not import torch: there was nothing to watch." not in done.stderr
+    )  # it failed, and the report says that instead
     assert "the script exited with 4" in done.stderr.replace("\n", " ")
     (tmp_path / "plain.py").write_text("print('over')\n")
     done = run(tmp_path, "--fail-on", "warning", "plain.py")

@@ -1,4 +1,4 @@
-"""What backprobe relies on and torch does not promise: in one room, each with a check, and each check can fail."""
+"""Undocumented facts about torch that backprobe relies on: all in one package, each with a check that can fail."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from backprobe.torch_internals.facts import registry
 from backprobe.torch_internals.private_allowlist import DIRECT
 
 ROOT = Path(backprobe.__file__).parent
-ROOM = ROOT / "torch_internals"
+TORCH_INTERNALS = ROOT / "torch_internals"
 FILES = [path for path in ROOT.rglob("*.py") if not path.is_relative_to(ROOT / "examples")]
 TREES = {path: ast.parse(path.read_text()) for path in FILES}
 FACTS = {one.name: one for one in facts.all_facts()}
-GONE = object()
-HELD: list = []
+DELETED = object()
+HELD_NODES: list = []
 
 
 def outcome(fact):
@@ -80,13 +80,13 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("name", "word", "module"), WORDS, ids=[f"{name}-{word}" for name, word, _ in WORDS])
-def test_a_text_or_place_that_is_another_is_noticed(name: str, word: str, module, monkeypatch) -> None:
+def test_a_changed_text_or_code_location_is_detected(name: str, word: str, module, monkeypatch) -> None:
     monkeypatch.setattr(module, word, other(getattr(module, word)))
     assert outcome(FACTS[name]).problem
 
 
 def no_dict(self, hooks, *, extra_dict=None) -> None:
-    """What a handle of a hook begins with, where it does not lead to the others."""
+    """Replace ``RemovableHandle.__init__`` with one whose handle has no reference to the other hooks."""
     self.id, self.hooks_dict_ref, self.extra_dict_ref = len(hooks), dict, ()
 
 
@@ -113,7 +113,7 @@ BROKEN = {
     "hooks without handles": [("backprobe.torch_internals.node_hooks._home", None)],
     "notes on nodes": [("torch.Tensor.grad_fn", property(lambda self: types.SimpleNamespace(metadata={})))],
     "freeing of deep graphs": [
-        ("backprobe.torch_internals.facts.graphs.protect", lambda nodes, borders: HELD.extend(nodes))
+        ("backprobe.torch_internals.facts.graphs.protect", lambda nodes, borders: HELD_NODES.extend(nodes))
     ],
     "versions of tensors": [("torch.Tensor._version", property(lambda self: 0))],
     "views": [("torch.Tensor._base", property(lambda self: None))],
@@ -161,8 +161,8 @@ BROKEN = {
     ],
     "what modules hold": [("torch.nn.Module.named_parameters", lambda self: [])],
     "hooks of modules": [("torch.nn.Module.register_backward_hook", torch.nn.Module.register_full_backward_hook)],
-    "compiled modules": [("torch.nn.Module._compiled_call_impl", GONE)],
-    "the timeout of the store": [("torch.distributed.distributed_c10d._get_default_store", GONE)],
+    "compiled modules": [("torch.nn.Module._compiled_call_impl", DELETED)],
+    "the timeout of the store": [("torch.distributed.distributed_c10d._get_default_store", DELETED)],
     "the flight recorder": [("torch._C._distributed_c10d._dump_fr_trace", lambda *_: pickle.dumps({}))],
     "parameters that FSDP swaps": [("backprobe.torch_internals.facts.others._sources", lambda folder: "")],
     "norms that clipping finds": [("backprobe.torch_internals.gradient_clipping.SCALES", "nobody_calls_this")],
@@ -176,16 +176,16 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_torch_on_which_it_does_not_hold_is_noticed(name: str, monkeypatch) -> None:
+def test_a_torch_that_breaks_a_fact_is_detected(name: str, monkeypatch) -> None:
     for what, value in BROKEN[name]:
-        if value is GONE:
+        if value is DELETED:
             monkeypatch.delattr(what)
         else:
             monkeypatch.setattr(what, value)
     assert outcome(FACTS[name]).problem
 
 
-def test_every_check_is_tried_on_a_torch_where_it_fails() -> None:
+def test_every_check_has_a_test_in_which_it_fails() -> None:
     assert set(FACTS) == set(BROKEN) | {name for name, _, _ in WORDS}
     assert set(BROKEN) <= set(FACTS)
 
@@ -199,7 +199,7 @@ def test_a_torch_without_the_names_that_checks_are_about(monkeypatch) -> None:
 # The checks leave no trace
 
 
-def test_checks_leave_no_trace_and_hold_whatever_is_on() -> None:
+def test_checks_leave_no_trace_and_hold_under_any_mode() -> None:
     trouble = []
 
     class Mode(torch.overrides.TorchFunctionMode):
@@ -254,18 +254,18 @@ def test_checks_leave_no_trace_and_hold_whatever_is_on() -> None:
 
 @pytest.fixture
 def strange(monkeypatch):
-    """A version of torch that nobody knows."""
+    """An unknown version of torch."""
     monkeypatch.setattr(torch, "__version__", f"99.{random.random()}+cpu")
 
 
-def test_nothing_is_checked_where_all_is_known(monkeypatch) -> None:
+def test_a_known_version_is_not_checked(monkeypatch) -> None:
     monkeypatch.setattr(facts, "check", None)
     for version in facts.VERIFIED_VERSIONS:
         monkeypatch.setattr(torch, "__version__", f"{version}+cu999")
         assert facts.missing() == []
 
 
-def test_a_run_says_what_it_will_miss(strange, monkeypatch) -> None:
+def test_a_run_reports_what_it_cannot_observe(strange, monkeypatch) -> None:
     monkeypatch.setattr(torch_texts, "NO_GRAPH", "nobody says this")
     (unseen,) = facts.missing()
     assert (unseen.what, unseen.count) == (f"fact about torch {torch.__version__} that does not hold", 1)
@@ -276,7 +276,7 @@ def test_a_run_says_what_it_will_miss(strange, monkeypatch) -> None:
     assert facts.missing() == [unseen]
 
 
-def test_no_backward_runs_before_the_scripts_own_where_it_would_start_threads(strange, monkeypatch) -> None:
+def test_no_check_starts_engine_threads_before_the_script_does(strange, monkeypatch) -> None:
     monkeypatch.setattr(facts, "_has_accelerators", lambda: True)
     monkeypatch.setattr(torch_texts, "WRONG_SHAPE", "nobody says this")
     ran = []
@@ -288,7 +288,7 @@ def test_no_backward_runs_before_the_scripts_own_where_it_would_start_threads(st
     assert not any(registry.OWN_PROCESS in one.needs for one in ran[1])
 
 
-def test_what_a_run_checks_loads_nothing_that_is_slow() -> None:
+def test_checks_of_a_run_import_no_slow_module() -> None:
     code = (
         "import sys, torch\n"
         "from backprobe.torch_internals import facts\n"
@@ -312,7 +312,7 @@ def test_the_doctor_says_that_all_holds(capsys) -> None:
     assert str(Path.home()) not in said and sys.prefix not in said
 
 
-def test_the_doctor_says_what_is_missed(capsys, monkeypatch) -> None:
+def test_the_doctor_reports_what_is_not_observed(capsys, monkeypatch) -> None:
     monkeypatch.setattr(torch_texts, "INFERENCE", "nobody says this")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert main(["doctor"]) == 1
@@ -329,7 +329,7 @@ def test_the_doctor_says_what_is_missed(capsys, monkeypatch) -> None:
     assert bad["name"] == "errors of inference mode" and bad["missed"] in said
 
 
-def test_the_doctor_tells_what_cannot_be_told(capsys, monkeypatch) -> None:
+def test_the_doctor_reports_unknown_facts(capsys, monkeypatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
     assert main(["doctor"]) == 0
     assert "unknown errors of collectives: this torch was built without torch.distributed\n" in capsys.readouterr().out
@@ -355,7 +355,7 @@ ESSENTIAL = ("torch._C._set_grad_enabled", "torch.utils._python_dispatch._disabl
 
 @pytest.mark.parametrize("name", ESSENTIAL)
 def test_a_torch_without_an_essential_name(name: str, tmp_path: Path) -> None:
-    """It is said in one line; what does not watch works."""
+    """Commands that watch fail with one line; everything else works."""
     (tmp_path / "train.py").write_text("print('ran')")
     code = (
         "import sys, torch.utils._python_dispatch\n"
@@ -377,7 +377,7 @@ def test_a_torch_without_an_essential_name(name: str, tmp_path: Path) -> None:
     assert f"'{name.rpartition('.')[2]}'" in lines[0] and "doctor" in lines[0]
 
 
-def test_watching_without_torch_is_said_in_one_line(tmp_path: Path) -> None:
+def test_watching_without_torch_fails_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('ran')")
     code = "import sys\nsys.modules['torch'] = None\nfrom backprobe.commands import main\nmain(['run', 'train.py'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
@@ -406,7 +406,7 @@ PYTHONS |= {"_filename_map"}
 PYTHONS |= {"_actions", "_SubParsersAction", "_option_string_actions"}
 #: And of what starts a script, and says when an import is over: tests/test_as_python.py and test_torch_import.py.
 PYTHONS |= {"_run_module_as_main", "_register_code", "_initializing"}
-#: And of trackers, where a script's open run is looked for: tests/test_trackers.py runs them.
+#: And of trackers, to find a script's open run: tests/test_trackers.py runs them.
 PYTHONS |= {"_record_writer", "_file_name", "_stop_flag", "_config_logged", "_is_finished"}
 #: Where ``subprocess`` and ``multiprocessing`` start a process.
 PYTHONS |= {"_fork_exec"}
@@ -478,8 +478,8 @@ def torchs_private(path: Path) -> Iterator[tuple[str, int]]:
 OWN, TORCHS = own_names(), torchs_names()
 
 
-def test_private_torch_is_in_one_room_but_for_what_a_table_lists() -> None:
-    outside = [path for path in FILES if not path.is_relative_to(ROOM)]
+def test_private_names_of_torch_are_used_only_in_torch_internals_or_the_allowlist() -> None:
+    outside = [path for path in FILES if not path.is_relative_to(TORCH_INTERNALS)]
     used = [(name, f"{path.relative_to(ROOT)}:{line}") for path in outside for name, line in torchs_private(path)]
     assert [(name, at) for name, at in used if name not in DIRECT] == []
     assert sorted(set(DIRECT) - {name for name, _ in used}) == []
@@ -488,7 +488,7 @@ def test_private_torch_is_in_one_room_but_for_what_a_table_lists() -> None:
 
 def test_every_private_name_has_a_fact() -> None:
     covered = {word for one in FACTS.values() for word in one.uses}
-    inside = [path for path in FILES if not path.is_relative_to(ROOM / "facts")]
+    inside = [path for path in FILES if not path.is_relative_to(TORCH_INTERNALS / "facts")]
     used = {name: f"{path.relative_to(ROOT)}:{line}" for path in inside for name, line in torchs_private(path)}
     assert {name: at for name, at in used.items() if name not in covered} == {}
     words = {
@@ -534,11 +534,11 @@ def test_texts_of_torch_are_in_one_place() -> None:
     assert found == []
 
 
-def test_places_in_torchs_source_are_in_one_room() -> None:
+def test_code_locations_in_torch_are_in_one_package() -> None:
     """Code objects and files of torch's, and what its variables are called, as far as that can be seen."""
     found = []
     for path, tree in TREES.items():
-        if path.is_relative_to(ROOM):
+        if path.is_relative_to(TORCH_INTERNALS):
             continue
         local = frame_variables(tree)
         for node in ast.walk(tree):
@@ -589,7 +589,7 @@ def named(node: ast.expr) -> bool:
 # The checks of this file find what they look for
 
 
-def test_what_the_room_is_closed_to() -> None:
+def test_the_search_for_private_names_finds_every_form() -> None:
     source = (
         "import torch, torch._dynamo\n"
         "from torch.utils._thing import one\n"

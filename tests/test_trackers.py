@@ -71,7 +71,7 @@ Read = dict[str, dict[int, float]]
 
 
 def of_event_files(folder: Path) -> tuple[Read, list[str]]:
-    """What TensorBoard reads in a folder: curves by tag, and texts."""
+    """Read a folder with TensorBoard's own reader; return the curves by tag, and the texts."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     read = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
@@ -162,7 +162,7 @@ READERS = {
     "mlflow": of_mlflow,
     "trackio": of_trackio,
 }
-#: What each needs besides itself, to keep runs on this machine.
+#: Packages that each tracker needs to store runs locally.
 NEEDS = {"mlflow": ("mlflow", "sqlalchemy", "alembic")}
 TRACKERS = [*READERS]
 
@@ -174,7 +174,7 @@ def needs(tracker: str) -> None:
 
 
 def stored(folder: Path) -> Iterator[tuple[str, int, float]]:
-    """What a tracker is to have of a run, by its store."""
+    """Yield the name, step and value of each number that a tracker should have, from the stored run."""
     with closing(backprobe.load_run(folder / "kept")) as trace:
         for look in trace.statistics:
             by_quantity: dict[str, list[float]] = {}
@@ -423,7 +423,7 @@ def test_a_full_disk_of_which_a_package_says_nothing(tmp_path: Path, monkeypatch
 
 
 def test_a_tracker_that_takes_nothing_is_never_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes is kept up to a bound, and counted beyond it."""
+    """Numbers are buffered up to a limit, and dropped ones are counted."""
     (tmp_path / "wandb.py").write_text(FAKE.format(init="time.sleep(1e6)", log="pass", finish="pass"))
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.path.insert(0, "")  # the first is that of a script

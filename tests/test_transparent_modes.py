@@ -99,7 +99,7 @@ def test_what_a_module_computes_without_a_graph_is_as_alone(calls: Any, how: str
             with off():
                 alone = call()
             with WATCHED[how]():
-                for _ in range(7):  # the first steps are looked at more closely
+                for _ in range(7):  # the first steps are inspected more closely
                     with off():
                         assert same(call(), alone), off
                     if how != "recording":

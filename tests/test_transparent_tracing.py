@@ -1,4 +1,4 @@
-"""What PyTorch traces is the same under backprobe: graphs, gradients, warnings and errors, for every kind of tracing.
+"""Every kind of tracing in PyTorch gives the same graphs, gradients, warnings and errors under backprobe.
 
 Each case gives a plain result, which is compared with the result under a trace and under a debugger that steps."""
 
@@ -267,7 +267,7 @@ def gradients_of_torch_func() -> Any:
 
 @case
 def functional_tensors() -> Any:
-    """Those of C++, which a functionalization of the script's own makes."""
+    """Run the model on C++ functional tensors, which the script functionalizes itself."""
     x = torch._to_functional_tensor(inputs())
     torch._enable_functionalization(reapply_views=True)
     try:

@@ -66,7 +66,7 @@ def gradients_only() -> Callable[[], None]:
 
 
 class Compares(unittest.TestCase):
-    """Compares the length as torch's own ``TestCase`` does, and at each step besides."""
+    """Compare the stack length as torch's ``TestCase`` does, and also at each step."""
 
     make = staticmethod(by_hand)
     at_start: int

@@ -1,4 +1,4 @@
-"""Promises 1 and 2 where somebody looks on: what is dropped goes at once, and nobody sees what we compute."""
+"""Promises 1 and 2 under observation: dropped objects are freed at once, and modes and profilers see no op of ours."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Mark:
 
 
 def under(level: str, step: Callable[[], Any]) -> Any:
-    """What `step` returns under a session, the third time where that is used to the script."""
+    """Return the result of `step` under a session; at level ``used``, after the close inspection of the first steps."""
     session, _ = watched(Settings("full" if level == "explain" else "nodes"))
     session.start()
     try:
@@ -140,7 +140,7 @@ def test_a_profiler_sees_the_scripts_own_ops(level: str) -> None:
 
 
 def test_gradients_are_measured_under_a_mode_and_a_profiler() -> None:
-    """They are hidden, and not left out."""
+    """The measurements are hidden from modes and profilers, but they do run."""
     norms = []
     for around in (None, Ops, profile):
         step = trainer()
@@ -191,7 +191,7 @@ class Pass(torch.autograd.Function):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_accumulator_takes_the_gradient_that_it_would_take(level: str) -> None:
-    """Torch copies a gradient that somebody else holds."""
+    """Torch copies a gradient that another object holds, so a session must not hold it."""
 
     def taken() -> bool:
         a, b = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
@@ -279,7 +279,7 @@ print("alive")
 
 
 def test_a_deep_graph_without_a_backward_goes_without_a_crash() -> None:
-    """Torch frees a graph recursively once Python has looked at its nodes, so nobody may look at each (N21)."""
+    """Torch frees a graph recursively if Python holds its nodes, so a session must not read every node (N21)."""
     command = [sys.executable, "-c", DROPPED]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

@@ -1,4 +1,4 @@
-"""Steps that are not recorded: nobody sees what we do in them, and nothing of ours fails or grows there."""
+"""Steps that are not recorded: the script cannot observe our code in them, and nothing of ours fails or grows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def by_hand(model: nn.Module) -> Callable[[], None]:
 
 
 def seen_by(look: Any, make: Callable[[nn.Module], Callable[[], None]], recorded: bool, budget: float | None) -> Any:
-    """What `look` sees of a step, the tenth of a watched run; alone where there is no budget."""
+    """Return what `look` observes in the tenth step of a run: watched under `budget`, or alone if it is None."""
     torch.manual_seed(0)
     step = make(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)))
     session = Session(Collector(), Settings(budget=budget))
@@ -122,7 +122,7 @@ def test_a_loss_inside_a_transform_or_a_trace_is_not_read() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_child_computes_nothing_when_it_is_left() -> None:
-    """What waits to be looked at is the parent's: torch may hang where it computes after a fork."""
+    """Pending values belong to the parent: torch may hang if the child computes with them."""
     session = Session(Collector(), Settings(budget=1e-9))
     told: list[str] = []
     session.events.about_to_write.add(lambda: told.append("flush"))

@@ -1,4 +1,4 @@
-"""What data-parallel training waits for when its next forward fails, and nodes that torch gives no number."""
+"""Parameters without a gradient in data-parallel training, whose next forward raises, and unnumbered nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal shows: gradient flow as bars, findings with the lines around, at any width, in ASCII where needed."""
+"""Terminal output: gradient flow as bars, findings with the lines around, at any width, in ASCII if needed."""
 
 from __future__ import annotations
 

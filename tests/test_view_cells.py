@@ -1,4 +1,4 @@
-"""What a prompt and a notebook show of parts of a trace."""
+"""Display of parts of a trace at a prompt and in a notebook."""
 
 from __future__ import annotations
 
