@@ -49,7 +49,7 @@ test-slow: setup  ## The slow tests: about 30 minutes
 
 corpus: setup
 	$(SAY) 'scripts with known findings, and what is read of torch inside, on torch $(TORCH)'
-	$(PYTEST) tests/test_cases.py tests/test_findings.py tests/test_private*.py tests/test_torch_internals.py
+	$(PYTEST) tests/test_examples.py tests/test_findings.py tests/test_private*.py tests/test_torch_internals.py
 
 test-oldest:  ## The scripts with known findings on the oldest torch, in .venv-oldest (some gigabytes)
 	@$(MAKE) --no-print-directory VENV=.venv-oldest TORCH=$(OLDEST) corpus

@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from test_cases import expectation, lines_of  # noqa: E402
+from test_examples import expectation, lines_of  # noqa: E402
 from test_reports import MAIN  # noqa: E402
 
 SECONDS = 300

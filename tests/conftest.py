@@ -15,7 +15,7 @@ settings.register_profile("any speed", deadline=None, suppress_health_check=[Hea
 settings.load_profile("any speed")
 
 # pytest explains failed assertions in these helpers as fully as those in tests.
-pytest.register_assert_rewrite("departing", "learning", "replaying")
+pytest.register_assert_rewrite("divergence", "learning", "replaying")
 
 # Scripts that are run, not collected, whatever they are called.
 collect_ignore_glob = ["reports/*"]

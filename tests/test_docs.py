@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from case_sampling import sample_cases
 from forked import found_in
-from some import some
 
 from backprobe.findings import own_rules
 
@@ -128,7 +128,7 @@ SLOW_PAGES = {"compare.md", "capture.md", "first-hour.md", "frameworks.md"}
 @pytest.mark.parametrize(
     "name",
     [
-        *some((name for name, script in DOCUMENTS.items() if script and name not in SLOW_PAGES), 2),
+        *sample_cases((name for name, script in DOCUMENTS.items() if script and name not in SLOW_PAGES), 2),
         *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(SLOW_PAGES)),
     ],
 )

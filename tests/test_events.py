@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from some import some
+from case_sampling import sample_cases
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from watching import same, watched
@@ -253,7 +253,7 @@ def is_compiler_wrapped() -> bool:
 
 
 @pytest.mark.parametrize("which", names())
-@pytest.mark.parametrize("at", some([1, 4], 2))
+@pytest.mark.parametrize("at", sample_cases([1, 4], 2))
 def test_a_fault_in_any_listener_stays_contained(which: str, at: int) -> None:
     """A listener raises in its call number `at`: the script is unaffected, and the session reports the fault."""
     if not ALONE:

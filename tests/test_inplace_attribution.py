@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_sampling import sample_cases
 from inplace_cases import STEPS, script
-from some import some
 
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.session import Session, Settings
@@ -49,7 +49,7 @@ def mutated_line(found: Any) -> int:
     return next(site.site.line for site in found.sites if site.role == "mutated")
 
 
-@pytest.mark.parametrize("name", some(STEPS))
+@pytest.mark.parametrize("name", sample_cases(STEPS))
 def test_a_write_that_was_noted_is_certain(tmp_path: Path, name: str) -> None:
     found, line = found_in(tmp_path, name, 0, None)
     assert (mutated_line(found), found.confidence) == (line, "certain")
@@ -70,7 +70,7 @@ def test_a_write_in_a_step_that_was_not_recorded(tmp_path: Path, name: str, monk
         assert "nobody saw" in found.evidence["inferred"]
 
 
-@pytest.mark.parametrize("name", some(STEPS, 2))
+@pytest.mark.parametrize("name", sample_cases(STEPS, 2))
 def test_a_write_in_a_step_that_passed(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fast-path step records no ops, so the line is never certain."""
     monkeypatch.setattr(budgets, "FREE", 0.0)

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from some import some
+from case_sampling import sample_cases
 from torch.autograd import forward_ad
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -126,7 +126,7 @@ def compare(op, sample) -> str:
     return "forward mode"
 
 
-@pytest.mark.parametrize("op", some(OPS), ids=name_of)
+@pytest.mark.parametrize("op", sample_cases(OPS), ids=name_of)
 def test_operator(op) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from forked import found_in
-from test_cases import expectation, lines_of
+from test_examples import expectation, lines_of
 
 TESTS_FOLDER = Path(__file__).parent
 REPORTS = {path.stem: path for path in sorted((TESTS_FOLDER / "reports").glob("*/*.py"))}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from some import some
+from case_sampling import sample_cases
 
 import backprobe
 from backprobe.commands import main
@@ -209,7 +209,7 @@ def equal(read: Read, folder: Path) -> None:
             assert read[name][step] == pytest.approx(value, rel=1e-7, abs=1e-38), (name, step)
 
 
-@pytest.mark.parametrize("tracker", some(TRACKERS, 2))
+@pytest.mark.parametrize("tracker", sample_cases(TRACKERS, 2))
 def test_a_tracker_has_what_the_store_has(tracker: str, tmp_path: Path) -> None:
     needs(tracker)
     (tmp_path / "alone.py").write_text(BAD)
@@ -376,7 +376,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("how", some(FAILURES))
+@pytest.mark.parametrize("how", sample_cases(FAILURES))
 def test_a_tracker_that_fails_costs_nothing_and_is_said_once(how: str, tmp_path: Path) -> None:
     code, why = FAILURES[how]
     (tmp_path / "site").mkdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from departing import FUNCTION, named_at_its_line
+from divergence import FUNCTION, named_at_its_line
 
 #: Name -> a script, the module that is to be named and a word of the title. ``# HERE`` is on the line.
 FAULTS = {

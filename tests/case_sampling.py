@@ -8,6 +8,6 @@ from typing import Any
 import pytest
 
 
-def some(cases: Iterable[Any], every: int = 3) -> list[Any]:
+def sample_cases(cases: Iterable[Any], every: int = 3) -> list[Any]:
     """Mark all cases but one in `every` as slow."""
     return [case if n % every == 0 else pytest.param(case, marks=pytest.mark.slow) for n, case in enumerate(cases)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from test_reported import FAULT_STEP, STEPS, train
+from test_reported_mistakes import FAULT_STEP, STEPS, train
 from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
 from torch.nn import functional as F

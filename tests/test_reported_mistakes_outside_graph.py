@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from test_reported import FAULT_STEP, STEPS, Net, fit, only, train
+from test_reported_mistakes import FAULT_STEP, STEPS, Net, fit, only, train
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint

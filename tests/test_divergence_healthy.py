@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from departing import FUNCTION, departures
+from divergence import FUNCTION, departures
 
 #: Name -> a script.
 HEALTHY = {
