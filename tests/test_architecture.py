@@ -240,7 +240,7 @@ def test_imports_follow_the_picture() -> None:
     assert wrong == []
 
 
-def test_every_room_has_a_line_that_says_its_one_job() -> None:
+def test_every_package_has_a_line_that_states_its_one_job() -> None:
     rooms = {path.parent for path in ROOT.rglob("*.py") if not path.is_relative_to(ROOT / "examples")}
     told = {room: ast.get_docstring(ast.parse((room / "__init__.py").read_text())) for room in rooms}
     assert [str(room) for room, words in told.items() if not words] == []

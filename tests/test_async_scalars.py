@@ -95,7 +95,7 @@ def run(budget: float | None, steps: int, patched: Any = None, spoil_at: int = -
     return kept, session, read
 
 
-def test_what_an_accelerator_has_is_not_waited_for_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_does_not_wait_for_values_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 300
     every, _, _ = run(None, steps)
     kept, session, read = run(1e-9, steps, monkeypatch)
@@ -106,7 +106,9 @@ def test_what_an_accelerator_has_is_not_waited_for_in_a_step(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("spoil_at", [-1, 40])
-def test_losses_of_steps_that_pass_on_an_accelerator_come_later(monkeypatch: pytest.MonkeyPatch, spoil_at: int) -> None:
+def test_losses_of_fast_path_steps_on_an_accelerator_arrive_later(
+    monkeypatch: pytest.MonkeyPatch, spoil_at: int
+) -> None:
     steps = 300
     every, _, _ = run(None, steps, spoil_at=spoil_at)
     for name, value in (("REST", 0.0), ("BRIEF", 0.0), ("WHILE", 0.02)):
@@ -119,7 +121,7 @@ def test_losses_of_steps_that_pass_on_an_accelerator_come_later(monkeypatch: pyt
         assert len(read) <= 2 * steps // async_scalars.MAX_PENDING_NUMBERS + 1 and set(read) <= {"tolist"}
 
 
-def test_a_loss_that_comes_later_and_is_bad_makes_the_next_steps_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nonfinite_loss_that_arrives_later_makes_the_next_steps_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
     _, fine, _ = run(1e-9, 300, monkeypatch)
     kept, session, _ = run(1e-9, 300, monkeypatch, spoil_at=40)
     assert not math.isfinite(dict(kept.losses)[40] or 0.0)

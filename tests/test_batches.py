@@ -81,7 +81,7 @@ def only(trace: Any) -> KeptBatch:
 
 
 @pytest.mark.parametrize("budget", [None, "5%", "1000%"])
-def test_the_batch_of_an_alarm_is_what_the_model_and_the_loss_were_given(budget: Any, tmp_path: Path) -> None:
+def test_the_batch_of_an_alarm_has_the_arguments_of_the_model_and_the_loss(budget: Any, tmp_path: Path) -> None:
     trace, given = trained(plain, budget=budget)
     one = only(trace)
     (alarm,) = [found for found in trace.findings if found.kind == "update-too-large"]
@@ -98,7 +98,7 @@ def test_the_batch_of_an_alarm_is_what_the_model_and_the_loss_were_given(budget:
         assert torch.equal(batch.args[0], x) and torch.equal(batch.targets[0], y)
 
 
-def test_what_is_given_by_keyword_and_is_no_tensor_comes_back(tmp_path: Path) -> None:
+def test_keyword_and_non_tensor_arguments_are_restored(tmp_path: Path) -> None:
     class Pair(NamedTuple):
         a: Any
         b: float
@@ -148,14 +148,14 @@ def test_numbers_that_come_a_look_later_as_those_of_an_accelerator(budget: Any, 
         assert torch.equal(trace.batch(step).targets[0], given[step][1])
 
 
-def test_a_change_in_place_after_the_call_is_said() -> None:
+def test_an_in_place_change_after_the_call_is_reported() -> None:
     trace, _ = trained(plain, after=lambda x, y: x.zero_())
     said = "argument 0 of model was changed in place after the call: these are the values after that"
     assert only(trace).notes == (said,)
     assert not trace.batch().args[0].any()
 
 
-def test_what_is_beyond_the_space_is_left_out_and_said() -> None:
+def test_tensors_beyond_the_size_limit_are_left_out_and_reported() -> None:
     large = torch.zeros(1 << 19)
     trace, given = trained(lambda model, x, y: plain(model, x, y) + 0 * model(x, how=large).sum(), max_batch_mb=1)
     one, batch = only(trace), trace.batch()
@@ -329,7 +329,7 @@ def test_training_is_bit_for_bit_as_alone() -> None:
     assert [list(one) for one in hooks] == before
 
 
-def test_what_was_not_kept_is_told_by_an_error(tmp_path: Path) -> None:
+def test_loading_a_batch_that_was_not_saved_raises(tmp_path: Path) -> None:
     trace, _ = trained(plain, save_batch=False)
     with pytest.raises(BackprobeError, match="no batch was kept: --save-batch and save_batch=True keep that of"):
         trace.batch()
@@ -381,7 +381,7 @@ def test_a_callback_of_a_framework_takes_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("budget", [None, "1000%"])
-def test_a_function_is_told_as_the_script_itself_would_run_it(budget: Any) -> None:
+def test_an_alarm_function_runs_as_if_the_script_called_it(budget: Any) -> None:
     model, optimizer = made()
     told: list[tuple[Finding, int]] = []
     now = [0]
@@ -408,7 +408,7 @@ def test_a_function_is_told_as_the_script_itself_would_run_it(budget: Any) -> No
     assert not trace.facts.of(KeptBatch)
 
 
-def test_what_is_noticed_last_is_told_at_the_end() -> None:
+def test_the_last_alarms_are_passed_on_at_the_end() -> None:
     noticed = only(trained(plain)[0]).step
     model, optimizer = made()
     told: list[str] = []
@@ -421,7 +421,7 @@ def test_what_is_noticed_last_is_told_at_the_end() -> None:
     assert told == ["update-too-large"] == [one.kind for one in trace.findings]
 
 
-def test_a_function_that_fails_is_said_once(capsys: Any) -> None:
+def test_an_alarm_function_that_fails_is_reported_once(capsys: Any) -> None:
     model, optimizer = made()
     calls = []
 

@@ -38,7 +38,7 @@ from backprobe.torch_internals import engine_calls
 # What decides
 
 
-def test_what_is_spent_stays_within_the_share_and_the_first_second() -> None:
+def test_overhead_stays_within_the_share_and_the_first_second() -> None:
     budget = Budget(0.05)
     which = spend(budget, 20_000, alone=0.01, recorded=0.02, passing=0.0001)
     assert budget.spent <= budgets.FREE + 0.05 * budget.alone + 0.04
@@ -46,7 +46,7 @@ def test_what_is_spent_stays_within_the_share_and_the_first_second() -> None:
     assert all(which[:25]) and not all(which[:60])
 
 
-def test_every_step_is_recorded_where_that_costs_less_or_nothing_is_said() -> None:
+def test_every_step_is_recorded_if_that_fits_or_there_is_no_budget() -> None:
     assert all(spend(Budget(0.05), 5000, alone=0.01, recorded=0.0004))
     assert all(spend(Budget(None), 5000, alone=0.01, recorded=1.0))
 
@@ -79,7 +79,7 @@ def test_what_a_person_says(said: Any, share: float | None) -> None:
 
 
 @pytest.mark.parametrize("said", ["0", "-5%", "much", "nan", "inf", 0.0, -1.0])
-def test_what_is_no_share_is_refused(said: Any) -> None:
+def test_an_invalid_share_is_rejected(said: Any) -> None:
     with pytest.raises(BackprobeError, match=r"such as 5% or 0\.05"):
         budget_of(said, Settings())
 
@@ -140,7 +140,7 @@ def test_what_is_alike_in_two_lists(one: list[str], other: list[str]) -> None:
 
 
 @pytest.mark.skipif(not SHOWS, reason="this Python does not show what it has adapted")
-def test_lines_that_run_for_the_first_time_are_told_by_the_code_itself(tmp_path: Path) -> None:
+def test_lines_that_run_for_the_first_time_are_known_from_the_code_object(tmp_path: Path) -> None:
     text = """
         def helper(h):
             h.mul_(2)
@@ -238,7 +238,7 @@ def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [*SPOILS, "second-backward"])
-def test_what_goes_wrong_is_told_as_where_every_step_is_recorded(kind: str, nothing_to_spend: None) -> None:
+def test_failures_are_reported_like_with_every_step_recorded(kind: str, nothing_to_spend: None) -> None:
     every, _, alone = watched(None, lambda: train(Net(), kind))
     some, session, raised = watched(1e-9, lambda: train(Net(), kind))
     assert session.budget.recorded < 20
@@ -431,7 +431,7 @@ def test_a_second_listener_of_the_engines_calls_hears_them_too() -> None:
     assert heard == ["other", "one", "other"]
 
 
-def test_somebody_elses_function_in_that_place_is_left_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_tools_replacement_function_stays_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     own = engine_calls.own
     assert own is not None
 

@@ -83,7 +83,7 @@ def test_a_module_with_two_names_goes_by_the_first_chosen_one() -> None:
     assert list(bp.capture(model, torch.ones(1, 2), select="tied")) == ["tied", "tied:2"]
 
 
-def test_what_is_captured_is_the_tensor_that_flows() -> None:
+def test_a_captured_value_is_the_tensor_of_the_forward() -> None:
     model, x = model_of("mlp")
     seen = []
     with model[1].register_forward_hook(lambda m, a, out: seen.append(out)):

@@ -31,7 +31,7 @@ class Odd(nn.Module):
         return self.mixed(self.outer.forward(self.direct.forward(quiet)))[0]
 
 
-def test_what_was_not_seen_is_said() -> None:
+def test_unobserved_values_are_reported() -> None:
     acts = bp.capture(Odd(), torch.ones(1, 2))
     assert acts.unseen == {
         "none": "returned None",
@@ -50,7 +50,7 @@ def test_what_was_not_seen_is_said() -> None:
     assert "note: fine: called under no_grad: no gradient will come" in said
 
 
-def test_a_compiled_region_is_said() -> None:
+def test_a_compiled_region_is_reported() -> None:
     inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     model = nn.Sequential(torch.compile(inner, backend="eager"), nn.Linear(2, 1))
     x = torch.ones(1, 2)
@@ -81,7 +81,7 @@ def test_recomputation_is_not_a_second_call() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")
-def test_torchscript_is_said() -> None:
+def test_torchscript_is_reported() -> None:
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
     traced = torch.jit.trace(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))
     model = nn.Sequential(scripted, traced)

@@ -77,7 +77,7 @@ def test_acts_do_not_keep_the_model() -> None:
     assert ref() is None and len(acts) == 4 and acts.unseen == {}
 
 
-def test_a_graph_that_lives_on_does_not_keep_what_was_captured() -> None:
+def test_a_live_graph_does_not_keep_captured_values() -> None:
     model, x = model_of("mlp")
     acts = bp.capture(model, x, dtype=torch.float16)
     loss = acts.output.sum()

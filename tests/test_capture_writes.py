@@ -123,7 +123,7 @@ def test_what_is_made_of_values_is_true_too(case: str, options: dict) -> None:
         assert torch.equal(quiet[name], acts[name]), name
 
 
-def test_a_write_that_python_does_not_see_is_said() -> None:
+def test_a_write_invisible_to_python_is_reported() -> None:
     model, x = model_of("mlp")
     with bp.capture(model) as acts:
         y = model[0](x)

@@ -40,7 +40,7 @@ def train(model, rounds=5):
 
 
 @pytest.mark.parametrize("level", ["minimal", "nodes", "full"])
-def test_nothing_is_left_attached(level: str) -> None:
+def test_nothing_remains_attached(level: str) -> None:
     before = attached()
     session, _ = watched(Settings(level))
     session.start()
@@ -51,7 +51,7 @@ def test_nothing_is_left_attached(level: str) -> None:
     session.stop()  # a second time is harmless
 
 
-def test_nothing_is_left_when_the_block_raises() -> None:
+def test_nothing_remains_when_the_block_raises() -> None:
     before = attached()
     model = nn.Linear(3, 2)
     with pytest.raises(ZeroDivisionError), backprobe.trace(model):
@@ -60,7 +60,7 @@ def test_nothing_is_left_when_the_block_raises() -> None:
     assert attached() == before
 
 
-def test_nothing_is_left_when_a_backward_raises() -> None:
+def test_nothing_remains_when_a_backward_raises() -> None:
     class Raises(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -96,7 +96,7 @@ def test_nodes_keep_no_hooks_when_the_graph_lives_on() -> None:
         node = node.next_functions[0][0] if node.next_functions else None
 
 
-def test_models_tensors_and_graphs_are_let_go() -> None:
+def test_models_tensors_and_graphs_are_freed() -> None:
     session, _ = watched()
     session.start()
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))

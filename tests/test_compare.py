@@ -240,7 +240,7 @@ def test_the_folder_may_stand_before_the_script_and_torch_is_not_needed_to_compa
         (["run", "--record-ops", "--no-keep", "train.py"], "leave out --no-keep"),
     ],
 )
-def test_wrong_use_is_told(args, said, capsys, monkeypatch, tmp_path) -> None:
+def test_wrong_use_is_reported(args, said, capsys, monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(args) == 2
     assert said in capsys.readouterr().err
@@ -250,7 +250,7 @@ def test_wrong_use_is_told(args, said, capsys, monkeypatch, tmp_path) -> None:
     ("given", "said"),
     [("dtype=int8", "no dtype of floats"), ("seed=x", "whole number"), ("wat=1", "no change 'wat'")],
 )
-def test_a_change_that_is_none_is_told(given, said) -> None:
+def test_a_change_without_effect_is_reported(given, said) -> None:
     from backprobe.observe.overrides import change
 
     with pytest.raises(backprobe.BackprobeError, match=said):

@@ -133,7 +133,7 @@ def test_a_tape_is_read_as_it_was_written(tmp_path) -> None:
     assert compare(made, read).verdict == "identical"
 
 
-def test_what_cannot_be_compared_is_said(tmp_path) -> None:
+def test_incomparable_runs_are_reported(tmp_path) -> None:
     with pytest.raises(BackprobeError, match="has nothing to compare: record it with"):
         read_tape(tmp_path)
     writer = TapeWriter(tmp_path)

@@ -63,7 +63,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_kernels_that_are_right_are_explained_and_those_that_are_rough_are_not(name, dtype) -> None:
+def test_correct_kernels_are_explained_and_inaccurate_ones_are_not(name, dtype) -> None:
     args = [one.to(dtype) if isinstance(one, torch.Tensor) else one for one in CALLS[name]()]
     base, _, overload = name.partition(".")
     out = getattr(getattr(torch.ops.aten, base), overload or "default")(*args)
@@ -78,7 +78,7 @@ def test_kernels_that_are_right_are_explained_and_those_that_are_rough_are_not(n
     assert off(name, args, wrong) > WRONG * max(1.0, right)
 
 
-def test_sums_that_cancel_may_be_off_by_all_that_they_are() -> None:
+def test_cancelling_sums_may_have_any_relative_error() -> None:
     x = drawn(50_000)
     x = torch.cat((x, -x))
     assert float(x.double().sum()) == 0.0
@@ -96,20 +96,20 @@ def test_gradients_of_a_convolution_are_explained_where_that_of_the_input_is_not
     assert off("convolution_backward", args, bias, k=1) < 1.0
 
 
-def test_what_precision_was_asked_for_is_granted() -> None:
+def test_the_requested_precision_is_tolerated() -> None:
     args = [drawn(64, 64), drawn(64, 64, seed=1)]
     rough = (args[0].bfloat16().float()) @ args[1].bfloat16().float()
     assert off("mm", args, rough) > WRONG
     assert off("mm", args, rough, flags={"float32 matmul precision": "medium"}) < 1.0
 
 
-def test_what_is_lost_in_half_precision_is_not_explained() -> None:
+def test_losses_of_half_precision_are_not_explained_as_rounding() -> None:
     assert off("_to_copy", [torch.tensor(1e-8)], torch.tensor(0.0, dtype=torch.float16)) > WRONG
     assert off("_to_copy", [torch.tensor(1e5)], torch.tensor(inf, dtype=torch.float16)) == inf
     assert off("_to_copy", [torch.tensor(inf)], torch.tensor(inf, dtype=torch.float16)) is None
 
 
-def test_what_cannot_be_called_or_was_not_kept_is_told_apart() -> None:
+def test_ops_that_cannot_run_again_or_were_not_stored_are_distinguished() -> None:
     assert off("tanh", [drawn(3)], drawn(3), keep=False) is None
     assert isnan(off("nobody::has", [drawn(3)], drawn(3), keep=False))
     assert isnan(off("nobody::has", [drawn(3)], drawn(3)))
@@ -130,7 +130,7 @@ def test_what_cannot_be_called_or_was_not_kept_is_told_apart() -> None:
         "_print",
     ],
 )
-def test_a_strangers_tape_calls_nothing_but_what_calculates(name) -> None:
+def test_an_untrusted_recording_calls_only_pure_computations(name) -> None:
     with pytest.raises(Opaque):
         function(name)
 

@@ -105,7 +105,7 @@ def test_modules_have_the_last_of_their_results() -> None:
     assert named(one, 1, "a", "module") == "layer"
 
 
-def test_a_page_is_bounded_and_keeps_what_differs(monkeypatch) -> None:
+def test_a_page_is_bounded_and_keeps_the_differences(monkeypatch) -> None:
     a, b = tape(*["relu"] * 40, "mul@2", "exp"), tape(*["relu"] * 40, "mul@3", "exp")
     found = compare(a, b)
     sites = paired.Sites(None), paired.Sites(None)
@@ -306,7 +306,7 @@ def test_many_runs_list_which_agree(runs, capsys) -> None:
     assert [one["b"] for one in found["comparisons"]] == names[1:]
 
 
-def test_a_page_that_cannot_be_written_is_said(runs, capsys) -> None:
+def test_a_page_that_cannot_be_written_is_reported(runs, capsys) -> None:
     assert main(["compare", str(runs / "a"), str(runs / "d"), "--html", str(runs / "no" / "x.html")]) != 0
     assert "cannot write" in capsys.readouterr().err
 
@@ -400,7 +400,7 @@ def test_what_a_step_does_otherwise_is_named(tmp_path, capsys) -> None:
         (["--step", "0", "--with-step", "1", "--estimate"], "only calculating them again"),
     ],
 )
-def test_steps_that_cannot_be_compared_are_said(tmp_path, capsys, given, said) -> None:
+def test_steps_that_cannot_be_compared_are_reported(tmp_path, capsys, given, said) -> None:
     recorded(tmp_path / "a")
     assert main(["compare", str(tmp_path / "a"), *given]) != 0
     assert said in capsys.readouterr().err

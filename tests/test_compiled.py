@@ -61,7 +61,7 @@ def compiled_frames() -> int:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("where", ["parameter", "output", "node"])
-def test_edits_of_what_runs_in_python(where: str, backend: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_edits_of_the_parts_that_run_in_python(where: str, backend: str, caplog: pytest.LogCaptureFixture) -> None:
     """Each time, more often than the recompile limit allows to compile anew."""
     model = made()
     step = compiled_step(model, backend)
@@ -104,7 +104,7 @@ def test_a_backward_inside_compiled_code_is_watched() -> None:
 
 
 @pytest.mark.parametrize("where", ["output", "node"])
-def test_an_edit_that_compiled_code_leaves_out_is_said(where: str) -> None:
+def test_an_edit_that_compiled_code_skips_is_reported(where: str) -> None:
     """Never applied, or applied in some calls and not in those that ran compiled code."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
     compiled, x = torch.compile(lambda: model(x), backend="aot_eager"), torch.ones(3, 4)
@@ -128,7 +128,7 @@ def test_an_edit_that_compiled_code_leaves_out_is_said(where: str) -> None:
     assert len(said) == 1 and "an edit was left out" in said[0] and "in 2 backward calls: they ran code" in said[0]
 
 
-def test_what_capture_does_not_see_in_compiled_code() -> None:
+def test_capture_gaps_in_compiled_code() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     step = torch.compile(lambda x: model(x).sum(), backend="aot_eager")
     with backprobe.capture(model) as acts:
@@ -285,7 +285,7 @@ def put_there() -> set[str]:
     }
 
 
-def test_nothing_stays_of_what_was_put_there() -> None:
+def test_nothing_remains_in_dynamo_after_a_session() -> None:
     compiles, graph = torch.compile, sys.modules["torch._dynamo.output_graph"].OutputGraph
     methods = graph.call_user_compiler, graph.install_global_unsafe
     net = nn.Linear(3, 3)

@@ -52,7 +52,7 @@ def train(net: Net, forward: Callable[..., Any], how: str, steps: int, bad: int)
 @pytest.mark.parametrize("budget", [None, "5%"])
 @pytest.mark.parametrize("how", ["backward", "forward"])
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
-def test_what_goes_wrong_has_its_line(backend: str | None, how: str, budget: str | None) -> None:
+def test_failures_have_their_line(backend: str | None, how: str, budget: str | None) -> None:
     net = Net()
     forward = net if backend is None else torch.compile(net, backend=backend)
     with backprobe.trace(net, budget=budget) as trace:
@@ -63,7 +63,7 @@ def test_what_goes_wrong_has_its_line(backend: str | None, how: str, budget: str
     assert found.step == (3 if budget is None else 25)
 
 
-def test_a_healthy_one_is_silent_and_no_more_is_compiled() -> None:
+def test_a_healthy_run_has_no_findings_and_no_extra_compilations() -> None:
     def bits(net: Net) -> list[bytes]:
         return [p.detach().numpy().tobytes() for p in net.parameters()]
 

@@ -131,7 +131,7 @@ def test_a_compiler_that_is_right_is_silent(double: bool) -> None:
     assert trace.findings == [] and not [one for one in trace.coverage.unseen if "not checked" in one.what]
 
 
-def test_a_region_that_draws_random_numbers_is_not_checked_and_said_to_be() -> None:
+def test_a_region_with_random_numbers_is_reported_as_unchecked() -> None:
     trace = asked(with_one("tanh", scaled), Net(drop=0.5))
     assert trace.findings == []
     (said,) = [one for one in trace.coverage.unseen if "not checked" in one.what]
@@ -173,7 +173,7 @@ def of_halves() -> Any:
     return session, collector.trace(session, {"ask": ["compiled"]})
 
 
-def test_each_region_that_is_wrong_is_told() -> None:
+def test_each_wrong_region_is_reported() -> None:
     session, trace = of_halves()
     assert session.error is None
     assert [f.evidence["op"] for f in trace.findings] == ["tanh", "tanh"] and not not_checked(trace)

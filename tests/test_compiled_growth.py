@@ -138,7 +138,7 @@ def test_the_same_is_found_as_without_compiling(factor: float, kind: str | None,
     assert told[0] == told[1] and [one[0] for one in told[1]] == ([kind] if kind else [])
 
 
-def test_what_draws_random_numbers_is_likely() -> None:
+def test_a_region_with_random_numbers_gives_a_likely_finding() -> None:
     (found,) = trained(Net(0.1, 0.5), whole).findings
     assert (found.kind, found.confidence) == ("vanishing-gradient", "likely")
 
@@ -171,7 +171,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("limit", ["memory", "nodes"])
-def test_a_region_that_is_too_large_is_said_to_be(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_that_is_too_large_is_reported(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if limit == "memory":
         monkeypatch.setattr(compiled_norms, "free_memory", lambda args: 10_000.0)
     else:
@@ -216,7 +216,7 @@ def test_a_region_in_place_of_its_node() -> None:
     assert outer.nodes[1].node.edges == ((2, 0), (3, 0))
 
 
-def test_what_a_tensor_of_a_transform_takes() -> None:
+def test_the_size_of_a_tensor_inside_a_transform() -> None:
     """A tensor inside vmap has no accessible storage; its size is computed, so the region can still run again."""
     taken = []
 

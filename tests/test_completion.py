@@ -51,7 +51,7 @@ def test_bash_completes_commands_options_values_kinds_and_files(tmp_path, capsys
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_are_told_all_commands(shell, capsys) -> None:
+def test_other_shells_get_all_commands(shell, capsys) -> None:
     text = script(shell, capsys)
     assert all(name in text for name in ("doctor", "explain", "--findings", "none-grad"))
 

@@ -58,7 +58,7 @@ def generate(t):
 """
 
 
-def test_what_ends_a_loop_after_the_line_is_a_way_around_it(tmp_path: Path) -> None:
+def test_a_loop_exit_after_the_line_is_a_branch_condition(tmp_path: Path) -> None:
     """A rank that breaks after the first round does not come to the line in the second. What only goes on does."""
     file = tmp_path / "train.py"
     file.write_text(LOOP)
@@ -71,7 +71,7 @@ def test_what_ends_a_loop_after_the_line_is_a_way_around_it(tmp_path: Path) -> N
     assert [head.line for way in ways if (head := condition_of(way)) is not None] == [10]
 
 
-def test_those_of_the_loops_around_a_place(tmp_path: Path) -> None:
+def test_branch_conditions_of_enclosing_loops(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(CODE)
 
@@ -135,7 +135,7 @@ def run(batches, mean, rank):
 """
 
 
-def test_ways_around_a_line(tmp_path: Path) -> None:
+def test_branch_conditions_of_a_line(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(WAYS)
 

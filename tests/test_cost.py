@@ -47,7 +47,7 @@ def steps(cost: Cost, own: OwnTime, now: list[float], *times: tuple[float, float
         cost.step_ended(script + mine)
 
 
-def test_first_steps_are_told_apart(now: list[float]) -> None:
+def test_first_steps_are_counted_separately(now: list[float]) -> None:
     own = OwnTime()
     cost = Cost(own, inspected_steps=3)
     steps(cost, own, now, *[(1.0, 5.0)] * 3, *[(2.0, 0.5)] * 10)
@@ -55,7 +55,7 @@ def test_first_steps_are_told_apart(now: list[float]) -> None:
     assert cost.took.share == 0.25
 
 
-def test_the_seconds_that_any_run_has_are_told_with_the_first_steps(now: list[float]) -> None:
+def test_the_free_seconds_of_every_run_count_with_the_first_steps(now: list[float]) -> None:
     own = OwnTime()
     cost = Cost(own, inspected_steps=2, free=1.0)
     steps(cost, own, now, *[(1.0, 5.0)] * 2, *[(1.0, 0.25)] * 4)
@@ -64,7 +64,7 @@ def test_the_seconds_that_any_run_has_are_told_with_the_first_steps(now: list[fl
     assert of_steps(cost.took) == (6, 11.0, 10, 12.5, 2.5) and cost.took.share == 0.25
 
 
-def test_what_recorded_steps_slow_down_is_counted(now: list[float]) -> None:
+def test_slowdown_by_recorded_steps_is_counted(now: list[float]) -> None:
     """Beside ten steps of 1 s, one that is recorded takes the script 1.5 s, and us 0.5 s."""
     own = OwnTime()
     cost = Cost(own, inspected_steps=0)
@@ -119,7 +119,7 @@ def test_a_script_without_a_step(now: list[float]) -> None:
     assert cost.took.added == 0.25
 
 
-def test_what_is_not_known_is_not_said() -> None:
+def test_unknown_costs_are_not_reported() -> None:
     assert overhead({}) == ""
     assert overhead({"cost": 71858862392.42}) == ""  # of a version that had no first steps: its share was wrong
     of_steps_alone = {
@@ -161,7 +161,7 @@ def test_the_parts_of_the_overhead_add_up_to_it_and_the_rest_is_the_scripts(now:
     assert took.info()["overhead"]["alone"] == 15.0
 
 
-def test_a_run_says_one_number_and_what_it_is_made_of(now: list[float]) -> None:
+def test_a_run_reports_one_number_and_its_parts(now: list[float]) -> None:
     info = whole_run(now).took.info()
     whole = "watching added 7.9 s to 15 s (52%)"
     waiting = ", besides 4.0 s of waiting for a processor"
@@ -234,7 +234,7 @@ def test_waiting_for_other_processes_is_no_overhead(now: list[float]) -> None:
     assert cost.took.end == 0.75 and cost.took.elapsed == 30.75
 
 
-def test_what_was_clocked_before_the_script_is_the_starts_alone(now: list[float]) -> None:
+def test_time_before_the_script_belongs_to_the_start_alone(now: list[float]) -> None:
     own = OwnTime()
     cost = Cost(own, inspected_steps=3)
     begin = own.begin()
@@ -257,7 +257,7 @@ def test_clocked_work_inside_clocked_work_counts_once(now: list[float]) -> None:
     assert own.clocked == 4.0
 
 
-def test_what_is_clocked_inside_something_frequent_is_taken_off(now: list[float]) -> None:
+def test_time_measured_inside_a_frequent_section_is_subtracted(now: list[float]) -> None:
     own = OwnTime()
     own.ops.left -= 1
     mark = own.mark()
@@ -322,7 +322,7 @@ def test_waiting_for_a_processor_is_not_ours(now: list[float], waiting: float, s
     assert cost.took.share == pytest.approx(said)
 
 
-def test_waiting_in_what_happens_often_is_not_taken_off_later_steps(now: list[float]) -> None:
+def test_waiting_in_a_frequent_section_is_not_subtracted_from_later_steps(now: list[float]) -> None:
     """In the first step nine of ten seconds were ours, told by measured calls, and four of five were waited."""
     own = OwnTime()
     cost = Cost(own, inspected_steps=1)
@@ -347,7 +347,7 @@ def test_waiting_of_some_short_steps_is_taken_off_those_that_follow_but_no_more(
     assert sum(seconds[:1000]) == pytest.approx(0.5, abs=0.05) and sum(seconds[1050:]) == pytest.approx(1.9)
 
 
-def test_waiting_in_hooks_is_told_from_waiting_in_nodes(now: list[float]) -> None:
+def test_waiting_in_hooks_is_distinguished_from_waiting_in_nodes(now: list[float]) -> None:
     """Both are among what took long."""
     times = [0.0, 0.00001, 0.00002, 0.00003, 0.30003, 0.30004, 0.30005, 0.40005, 0.40006]
     own = OwnTime()
@@ -416,7 +416,7 @@ def test_overheads_leave_no_trace() -> None:
     assert torch.equal(before, torch.get_rng_state()) and torch._C._len_torch_function_stack() == modes
 
 
-def test_overheads_are_not_measured_under_a_mode_of_somebody_elses() -> None:
+def test_overheads_are_not_measured_under_a_mode_of_the_script() -> None:
     seen = []
 
     class Mode(torch.overrides.TorchFunctionMode):

@@ -61,7 +61,7 @@ def test_not_all_was_watched(incomplete: Callable[[], Trace], why: str) -> None:
     assert "Nothing wrong" not in verdict(made).text
 
 
-def test_which_steps_were_looked_at_is_said() -> None:
+def test_inspected_steps_are_reported() -> None:
     some = Trace((), Facts(seen=(Watched(0, 99, begin=10, end=50, every=4),)), ENDED, ())
     assert some.coverage.gaps == ("nodes were looked at in one step in 4 from step 10 on up to step 49",)
     assert some.as_dict()["watched"] == {
@@ -83,7 +83,7 @@ def test_a_run_that_goes_on_and_one_of_a_process_that_is_gone() -> None:
     assert Trace((), Facts(), {**here, "pid": gone.pid}, ()).processes[0].ended == "killed"
 
 
-def test_where_watching_stopped_is_said_first() -> None:
+def test_the_place_where_watching_stopped_comes_first() -> None:
     stopped = Trace((), Facts(seen=(Watched(0, 1, stopped=Stopped(2, "it failed")),)), ENDED, ())
     assert headline(stopped).startswith("backprobe: watching stopped at step 2: it failed; ")
     assert verdict(stopped).text == "Nothing was found before watching stopped."
@@ -201,7 +201,7 @@ def test_how_children_end(tmp_path: Path) -> None:
     assert "Nothing wrong found" not in told
 
 
-def test_a_thread_that_trains_is_said(tmp_path: Path) -> None:
+def test_a_training_thread_is_reported(tmp_path: Path) -> None:
     text = "import threading\none = threading.Thread(target=train, args=(3,))\none.start()\none.join()\ntrain(2)\n"
     done, found = run(tmp_path, text, "--no-keep")
     assert [(one["what"], one["hides"]) for one in found["unseen"]] == [("module calls in other threads", True)]

@@ -132,7 +132,7 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=[one.__name__ for one in FUNCTIONS])
-def test_who_calls_a_function_and_with_what(function) -> None:
+def test_the_caller_and_arguments_of_a_function(function) -> None:
     def calls(x):
         return function.apply(x, 3.0)
 
@@ -144,7 +144,7 @@ def test_who_calls_a_function_and_with_what(function) -> None:
     assert inner[1][0] is outer[1][0] is x and inner[1][1:] == outer[1][1:] == [3.0]
 
 
-def test_a_call_inside_a_forward_is_told_from_the_one_around_it() -> None:
+def test_a_call_inside_a_forward_is_distinguished_from_the_outer_one() -> None:
     x = torch.ones(2, requires_grad=True)
     NOTED.clear()
     Trains.apply(x)
@@ -153,7 +153,7 @@ def test_a_call_inside_a_forward_is_told_from_the_one_around_it() -> None:
     assert outer[1][0] is x and outer[0].startswith("test_")
 
 
-def test_what_shares_the_code_of_a_forward_is_no_call_of_it() -> None:
+def test_a_function_that_shares_the_code_of_a_forward_is_no_call() -> None:
     x = torch.ones(2, requires_grad=True)
     Decorated.apply(x, 3.0)
     DecoratedWithoutContext.apply(x, 3.0)
@@ -177,7 +177,7 @@ def test_a_class_of_a_function_that_was_called_before() -> None:
     assert NOTED[0] == [None, None] and all(found is not None and found[1][0] is x for found in NOTED[1])
 
 
-def test_nothing_is_kept_of_what_a_function_is_given() -> None:
+def test_arguments_of_a_function_are_not_kept_alive() -> None:
     x = torch.ones(2, requires_grad=True)
     count = sys.getrefcount(x)
     for function in FUNCTIONS:

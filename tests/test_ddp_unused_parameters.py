@@ -17,7 +17,7 @@ from backprobe.torch_texts import UNREDUCED
 NODES = (run("SumBackward0", 1, op="sum", line=13), leaf("weight"))
 
 
-def test_what_was_waited_for_is_an_error_and_the_wait_of_others_its_consequence() -> None:
+def test_an_unreduced_parameter_is_an_error_and_the_wait_of_other_ranks_its_consequence() -> None:
     seen = Unreduced(("experts.2.weight",), 3, None, (at(20), at(19)), at(90), True)
     found = only(traced(call(*NODES), seen=[seen], parameters=[parameter("experts.2.weight", reached=0)]))
     assert (found.kind, found.severity, found.module, found.step) == ("none-grad", "error", "experts.2", 3)

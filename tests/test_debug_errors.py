@@ -10,7 +10,7 @@ import backprobe
 from backprobe import BackprobeError
 
 
-def test_what_torch_finds_wrong_is_raised_at_once() -> None:
+def test_errors_of_torch_are_raised_at_once() -> None:
     with pytest.raises(RuntimeError, match="does not require grad"):
         backprobe.debug(torch.ones(()))
     with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):

@@ -259,7 +259,7 @@ def test_why_names_a_leaf_that_was_not_finite(monkeypatch, capsys) -> None:
     assert "belongs to a leaf that is not finite itself" in said
 
 
-def test_typos_are_told(capsys) -> None:
+def test_typos_are_reported(capsys) -> None:
     with pytest.raises(TypeError, match="no argument 'modul'; did you mean 'module'"):
         backprobe.breakpoint_backward(modul="a")
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))

@@ -130,7 +130,7 @@ def test_calls_of_every_form_go_back() -> None:
     assert x.grad is None
 
 
-def test_what_cannot_be_gone_back_from_is_refused_and_stays() -> None:
+def test_an_impossible_step_back_raises_and_keeps_the_position() -> None:
     x = torch.randn(3, requires_grad=True)
     dbg = backprobe.debug(x.sin().sum())
     dbg.step()

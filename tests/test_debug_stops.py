@@ -91,7 +91,7 @@ def test_an_action_changes_gradients_and_ends_the_backward() -> None:
     assert torch.equal(x.grad, x.detach().exp())
 
 
-def test_what_the_action_raises_comes_out_once() -> None:
+def test_an_error_of_the_action_is_raised_once() -> None:
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     calls = []
 

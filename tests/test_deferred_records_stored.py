@@ -46,7 +46,7 @@ def plain(steps: BriefSteps) -> list[str]:
 
 
 @given(stretches())
-def test_what_is_written_is_read(steps: BriefSteps) -> None:
+def test_reading_returns_what_was_written(steps: BriefSteps) -> None:
     assert plain(brief_from(steps.first, len(steps), brief_data(steps))) == plain(steps)
 
 

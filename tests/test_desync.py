@@ -56,7 +56,7 @@ def test_the_awaited_rank_is_the_one_that_has_not_arrived() -> None:
 
 
 @pytest.mark.parametrize(("busy", "doing"), [(0.9, "computes"), (0.0, "stands still"), (None, "is")])
-def test_what_an_absent_rank_does_while_the_run_goes_on(busy: float | None, doing: str) -> None:
+def test_the_activity_of_an_absent_rank_during_the_run(busy: float | None, doing: str) -> None:
     here = {"machine": platform.node(), "said": time.time(), "busy": busy}
     late = RankSeen(1, os.getpid(), (), ((90.0, OTHER),), over=False, collectives=(called(7),), **here)
     found = held([waits(0, 8), late], live=True)

@@ -95,7 +95,7 @@ def test_every_kind_has_a_page_and_every_page_is_of_a_kind() -> None:
     assert sorted(PAGES) == sorted(KINDS)
 
 
-def test_the_table_of_kinds_is_what_the_findings_state() -> None:
+def test_the_table_of_kinds_matches_the_findings() -> None:
     assert runpy.run_path(str(DOCS / "kinds.py"))["made"](INDEX) == INDEX, "make docs"
 
 

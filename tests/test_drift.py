@@ -166,7 +166,7 @@ for model in (one, two):
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_loses_digits_is_named(tmp_path: Path, name: str) -> None:
+def test_the_op_that_loses_digits_is_named(tmp_path: Path, name: str) -> None:
     script, module = FAULTS[name]
     text, found, _ = run(tmp_path, script, "divergence")
     (finding,) = [one for one in found if one.kind == "first-divergence"]
@@ -215,7 +215,7 @@ def test_the_op_by_which_a_third_is_lost() -> None:
     assert found is not None and found.b is None and found.a.module == "m2"
 
 
-def test_what_is_no_drift() -> None:
+def test_differences_that_are_no_drift() -> None:
     little, much = EPS / 2, 20 * EPS
     assert named([little], [STEPS * EPS]) is None  # few steps
     assert named([much / 2], [much]) is None  # both lose
@@ -227,13 +227,13 @@ def test_what_is_no_drift() -> None:
     assert loses(one, two, [(one.ops[0], two.ops[0])], other) is None  # another dtype
 
 
-def test_an_op_of_one_run_alone_is_said_to_be_one() -> None:
+def test_an_op_in_only_one_run_is_reported() -> None:
     op = tape(1).ops[0]
     assert what(Blame("kernel", op, None)).startswith("an op that the other run does not have")
     assert what(Blame("kernel", op, op)).startswith("the same op of the same tensors")
 
 
-def test_it_is_said_with_how_far_modules_are_apart() -> None:
+def test_the_report_shows_lost_digits_beside_module_drift() -> None:
     one, two = tape(2), tape(2)
     pairs = list(zip(one.ops, two.ops, strict=True))
     found = loses(one, two, pairs, judged([EPS / 2] * 2, [EPS / 2, 0.25]))

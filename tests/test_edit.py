@@ -369,7 +369,7 @@ def test_lazy_parameters():
     assert log.unused == []
 
 
-def test_a_parameter_without_gradient_is_said():
+def test_a_parameter_without_gradient_is_reported():
     model = mlp()
     with bp.edit_gradients(model, "*.bias", ops.zero) as log:
         model[0](torch.ones(1, 4)).sum().backward()
@@ -461,7 +461,7 @@ def test_checkpoints(reentrant):
         (ops.replace(torch.zeros(2)), r"replace\(tensor of \[2\]\) on parameter '4.bias'.* gave shape \(2,\)"),
     ],
 )
-def test_what_cannot_take_the_gradients_place_is_refused(function, text):
+def test_an_invalid_replacement_gradient_is_rejected(function, text):
     model = mlp()
     with pytest.raises(BackprobeError, match=text) as error, bp.edit_gradients(model, "4.bias", function):
         loss_of(model).backward()

@@ -285,7 +285,7 @@ def test_gradient_reversal():
         torch.testing.assert_close(p.grad, a + (-0.5 * b if any(p is q for q in features.parameters()) else b))
 
 
-def test_repeated_calls_are_told_apart():
+def test_repeated_calls_are_distinguished():
     cell = nn.Linear(2, 2, bias=False)
     model = nn.ModuleDict({"cell": cell})
     x = torch.randn(1, 2)
@@ -669,7 +669,7 @@ def test_a_real_training_loop_with_edits_on_everything_else_as_without():
     assert torch.equal(state, plain[2])
 
 
-def test_what_is_held_does_not_grow_with_the_run():
+def test_memory_does_not_grow_with_the_run():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 1))
     x = torch.ones(1, 1, 2)
     with bp.edit_gradients(model, "*", triple, where="output", keep=10) as log:

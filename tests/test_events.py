@@ -85,24 +85,8 @@ def test_a_listener_may_remove_itself_during_an_event() -> None:
     assert once.heard == [1] and after.heard == [1, 2]
 
 
-def test_a_method_with_other_parameters_than_its_event_is_refused() -> None:
-    class Short(Tracker):
-        def __init__(self) -> None: ...
-
-        def step_begins(self, step: int) -> None: ...  # type: ignore[override]
-
-    events = Events()
-    with pytest.raises(
-        TypeError, match=r"Short.step_begins takes 1 arguments, but the event has 2: \(step, inspecting\)"
-    ):
-        events.attach(Short())
-    assert not events.step_begins.listeners
-
-
-def test_every_event_has_a_description_and_every_method_of_a_tracker_is_an_event() -> None:
-    methods = {name for name in vars(Tracker) if not name.startswith("_")}
-    assert set(EVENTS) == methods - {"wanted", "records", "unseen"}
-    assert len(EVENTS) > 50
+def test_every_event_has_a_description() -> None:
+    assert len(EVENTS) > 30
     for name in EVENTS:
         assert (getattr(Tracker, name).__doc__ or "").strip().endswith((".", "?")), name
 

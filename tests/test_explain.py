@@ -76,7 +76,7 @@ def test_the_schema_is_one_and_forgets_no_field() -> None:
     assert set(found.as_dict()) == set(SCHEMA["$defs"]["finding"]["required"])
 
 
-def test_what_a_run_writes_is_as_the_schema_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_written_findings_match_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.py").write_text(BROKEN)
     command = [sys.executable, "-m", "backprobe", "run", "--out", "kept", "--format", "github", "--findings", "f.json"]
     ran = subprocess.run([*command, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -23,7 +23,7 @@ def test_one_mistake_one_finding_at_its_line(name: str, tmp_path) -> None:
     assert found[0].title
 
 
-def test_two_models_are_told_apart(tmp_path) -> None:
+def test_two_models_are_distinguished(tmp_path) -> None:
     _, found = findings(
         tmp_path,
         """
@@ -56,7 +56,7 @@ def test_values_that_become_bad_say_which_and_where(tmp_path) -> None:
     assert "came from outside the graph" in finding.title
 
 
-def test_zero_times_infinity_is_told_apart(tmp_path) -> None:
+def test_zero_times_infinity_is_distinguished(tmp_path) -> None:
     _, (finding,) = findings(
         tmp_path,
         """

@@ -134,7 +134,7 @@ def test_a_mask_is_not_the_cause_of_what_comes_after() -> None:
     assert "everything is masked" in found.advice
 
 
-def test_what_came_from_outside_is_named() -> None:
+def test_a_nonfinite_input_is_named() -> None:
     op = dataclasses.replace(LOG, inputs=(TensorStat("batch", (8,), "float32", NAN),))
     found = only(traced(bad_forward(op=op)))
     assert found.tensor == "batch"
@@ -178,7 +178,7 @@ def test_a_constant_in_the_data_is_named_where_it_goes_in() -> None:
     assert only(traced(bad_forward(op=op))).sites[0].site == at(12)
 
 
-def test_a_custom_function_that_nobody_saw_into() -> None:
+def test_a_custom_function_with_an_unobserved_forward() -> None:
     nodes = (
         run("LogBackward0", 1, op="log", line=12),
         run("MineBackward", 2, op="Function.apply", line=11),
@@ -246,7 +246,7 @@ def test_a_bad_gradient_whose_value_was_bad_before() -> None:
     assert found.evidence["first_bad_gradient"] == "LogBackward0"
 
 
-def test_only_the_first_of_a_row_is_said() -> None:
+def test_only_the_first_of_consecutive_calls_is_reported() -> None:
     other = dataclasses.replace(LOG, op="sqrt", site=at(7))
     assert kinds(traced(bad_forward(0), bad_forward(1, other))) == ["nonfinite-forward"]
     found = traced(bad_forward(0), call(*NODES, index=1), bad_forward(2, other)).findings
@@ -329,7 +329,7 @@ def test_two_calls_that_reach_the_same_parameters() -> None:
 REGION = RegionDiffers("extra", at(50), at(51), at(90), "block", "relu", "", "", "", 0, (0,))
 
 
-def test_an_error_that_is_explained_is_not_said_again() -> None:
+def test_an_explained_error_is_not_reported_again() -> None:
     explained = wrong(mutation=MUTATED)
     assert kinds(traced(explained)) == ["inplace"]
     # In that call only.
@@ -351,7 +351,7 @@ def test_the_error_of_a_collective_is_its_consequence() -> None:
     assert kinds(traced(wrong(), seen=[calm, ranks[1]])) == ["backward-error", "backward-error"]
 
 
-def test_the_same_in_several_calls_is_said_once() -> None:
+def test_the_same_finding_in_several_calls_is_reported_once() -> None:
     assert kinds(traced(*(wrong(index=i) for i in range(3)))) == ["backward-error"]
 
 

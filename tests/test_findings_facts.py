@@ -121,7 +121,7 @@ def test_one_record_one_finding(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind, (_, ask, _) in FIRES.items() if ask])
-def test_what_is_asked_for_is_said_only_then(kind: str) -> None:
+def test_requested_checks_report_only_on_request(kind: str) -> None:
     assert kinds(traced(STEP, seen=FIRES[kind][0])) == []
 
 
@@ -214,7 +214,7 @@ def test_a_gradient_that_is_meant_is_information() -> None:
     assert "disagrees with finite differences: the forward is flat" in found.title
 
 
-def test_a_divergence_says_which_settings_differ() -> None:
+def test_a_divergence_names_the_differing_settings() -> None:
     found = only(traced(STEP, seen=[DIVERGED], ask="divergence"))
     assert "two models of one structure first differ at act, a LeakyReLU (negative_slope: 0.1 and 0.2)" in found.title
     bare = only(traced(STEP, seen=[dataclasses.replace(DIVERGED, site=None, attributes=())], ask="divergence"))
@@ -225,7 +225,7 @@ def saved(*seen) -> Finding:
     return only(traced(STEP, seen=seen, ask="memory"))
 
 
-def test_what_is_held_anyway_is_told_apart() -> None:
+def test_memory_held_anyway_is_separate() -> None:
     held = dataclasses.replace(BYTES, bytes=512, holder="parameter", op="linear")
     found = saved(BYTES, held)
     assert found.title == (
@@ -244,7 +244,7 @@ def test_tables_add_up_to_the_total() -> None:
     assert "(rest)" in evidence["by_op"]
 
 
-def test_what_checkpointing_would_save() -> None:
+def test_memory_that_checkpointing_would_save() -> None:
     start = SavedMoment("", None, 4000, -1)
     blocks = [SavedModule(f"blocks.{i}", "Block", 1, 1000, 100) for i in range(3)]
     whole = SavedModule("blocks", "Sequential", 1, 3200, 100)
@@ -266,7 +266,7 @@ def test_what_keeps_graphs_without_a_name_or_line() -> None:
     assert (found.confidence, found.tensor, found.sites) == ("likely", None, ())
 
 
-def test_a_cycle_of_unknown_origin_is_not_said() -> None:
+def test_a_cycle_of_unknown_origin_is_not_reported() -> None:
     assert kinds(traced(STEP, seen=[dataclasses.replace(CYCLE, site=None)])) == []
 
 
@@ -300,7 +300,7 @@ def test_statistics_that_a_normalisation_changes() -> None:
     assert "train mode again" in found.advice and "through .data" not in found.title
 
 
-def test_what_departs_from_float64() -> None:
+def test_divergence_from_float64() -> None:
     lost = Divergence("norm", "", 3.0, site=at(8), against="float64", what="what it adds up cancels", op="sub.Tensor")
     found = only(traced(STEP, seen=(lost,), ask="divergence"))
     assert found.title == "departs from float64 at sub.Tensor in norm: what it adds up cancels, off by 3"

@@ -60,7 +60,7 @@ def of(quantity: str, values: list[float], **more: list[float]) -> list[str]:
     return kinds(looked({f"{quantity}|a.weight": values, **more}, traced(STEP, seen=[OPTIMIZER], ask="levels")))
 
 
-def test_an_alarm_says_where_since_when_and_by_how_much() -> None:
+def test_an_alarm_has_place_step_and_size() -> None:
     curves = {
         "update_ratio|a.weight": [0.01] * 4 + [0.2] * 8,
         "update_ratio|b.weight": [0.01] * 5 + [0.9] * 7,
@@ -241,7 +241,7 @@ def test_what_hardly_moves_and_what_is_warmed_up_or_over() -> None:
     assert of("unchanged", [0.99] * 20, **gradient) == []
 
 
-def test_what_follows_from_a_divergence_is_told_in_its_evidence() -> None:
+def test_consequences_of_a_divergence_are_in_its_evidence() -> None:
     curves = {"dead|a": [0.95] * 30, "dead|b": [0.1] * 30, "attention_logit|a": [2.0] * 10 + [90.0] * 20}
     curves["attention_entropy|a"] = [2.0] * 12 + [0.0] * 18
     ahead, dead = looked(curves | {"loss_median|loss": [3.0] * 30}, run()).findings

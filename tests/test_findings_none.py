@@ -115,7 +115,7 @@ def test_experts_that_the_data_chooses_are_information() -> None:
     assert found.severity == "info"
 
 
-def test_what_was_not_called_is_told_where_it_would_be() -> None:
+def test_an_uncalled_module_has_the_line_that_would_call_it() -> None:
     found = only(none(*lost("b.weight", calls=0, used=at(18), defined=at(4))))
     assert roles(found) == [("cut", 18), ("defined", 4)]
 
@@ -173,7 +173,7 @@ def test_a_gradient_of_what_was_not_used() -> None:
 # What learned, and stopped
 
 
-def test_what_stopped_is_told_with_step_and_line() -> None:
+def test_a_stopped_parameter_has_its_step_and_line() -> None:
     parameters = reached("side.weight", "main.weight")
     seen = StoppedLearning(("side.weight",), 100, "cut", None, at(90))
     early, late = (Cut("item", at(n), "", ("side.weight",), step=step) for n, step in ((11, 0), (12, 104)))
@@ -185,7 +185,7 @@ def test_what_stopped_is_told_with_step_and_line() -> None:
     assert not kinds(traced(STEP, parameters=parameters, seen=(seen, early)))
 
 
-def test_what_was_kept_is_used_on_where_nobody_calls_the_module_any_more() -> None:
+def test_a_cached_output_of_a_module_that_is_no_longer_called() -> None:
     parameters = reached("side.weight", "main.weight")
     seen = StoppedLearning(("side.weight",), 100, "uncalled", None, at(90))
     cut = Cut("detach", at(11), "", ("side.weight",), step=0, arrived=120)

@@ -60,7 +60,7 @@ BAD = call(run("SumBackward0", 1, op="sum", line=12), leaf("a.weight"), index=1,
 STUCK = [RankSeen(0, 1, (RankWait("barrier", at(60), 50.0, 4.0, "raised"),))]
 
 
-def test_sizes_of_gradients_say_nothing_where_they_are_spoiled() -> None:
+def test_invalid_gradients_have_no_findings_about_their_size() -> None:
     for calls, parameters in (((flat(),), DEAD), (stack(8, 0.1)[:1], stack(8, 0.1)[1])):
         assert kinds(traced(*calls, BAD, parameters=parameters)) == ["nonfinite-forward"]
         assert kinds(traced(*calls, parameters=parameters, seen=STUCK)) == ["rank-desync"]

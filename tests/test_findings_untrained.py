@@ -114,7 +114,7 @@ def test_an_optimizer_that_was_given_one_model_twice() -> None:
     assert not kinds(traced(STEP, parameters=parameters[1:], seen=(double,)))
 
 
-def test_what_was_thawed_after_the_optimizer_was_made() -> None:
+def test_parameters_unfrozen_after_the_optimizer_was_created() -> None:
     parameters = [parameter("body.weight", trained=False, thawed=at(20)), parameter("head.weight")]
     found = only(traced(STEP, parameters=parameters, seen=(OPTIMIZER,)))
     assert (found.kind, found.parameters) == ("parameter-not-in-optimizer", ("body.weight",))

@@ -111,7 +111,7 @@ def dying(step: int, norm: float) -> BackwardCall:
     )
 
 
-def test_what_dies_late() -> None:
+def test_gradients_that_become_zero_late() -> None:
     parameters = reached("a.weight", "skip.weight")
     calls = [dying(step, 1.0 if step < 8 else 0.0) for step in range(16)]
     found = only(traced(*calls, parameters=parameters))

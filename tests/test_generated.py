@@ -59,7 +59,7 @@ def _same(a, b) -> bool:
 
 @settings(max_examples=80)
 @given(programs(), st.sampled_from(["careful", "quick"]))
-def test_recorded_norms_are_what_autograd_hooks_see(program, how) -> None:
+def test_recorded_norms_equal_those_of_autograd_hooks(program, how) -> None:
     """The oracle: a pre-hook of our own on every node of the graph, one norm at a time."""
     seen: list[dict[int, list]] = []
     bases: list[int] = []

@@ -287,7 +287,7 @@ class ClearsItself(torch.optim.SGD):
         return loss
 
 
-def test_an_optimizer_that_clears_what_it_has_used_is_silent() -> None:
+def test_an_optimizer_that_clears_used_gradients_has_no_finding() -> None:
     assert told(watched(with_a_closure, 200, kind=ClearsItself)) == []
     assert (
         told(watched(lambda model, optimizer, n: closure_never_clears(model, optimizer, n), 200, kind=ClearsItself))
@@ -317,7 +317,7 @@ epoch(model, optimizer, [Recorder()], 60)
 """
 
 
-def test_the_line_that_clears_them_too_early_is_told_from_those_before_the_backward(tmp_path: Path) -> None:
+def test_an_early_clear_is_distinguished_from_clears_before_the_backward(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nfrom torch import nn\n" + CLEARS)
     out = tmp_path / "findings.json"
@@ -368,7 +368,7 @@ def by_hand(model: nn.Module, optimizer: Any, n: int) -> None:
         p.data.sub_(p.grad, alpha=1e-3)  # type: ignore[arg-type]
 
 
-def test_who_trains_by_hand_or_looks_at_few_gradients_is_left_alone() -> None:
+def test_manual_training_and_partial_gradients_have_no_finding() -> None:
     assert told(watched(by_hand)) == []
     assert told(watched(no_step, 5)) == []
 

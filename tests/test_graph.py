@@ -130,7 +130,7 @@ def test_saved_tensors(net) -> None:
     assert any(s.role == "parameter" and s.owner == "head.weight" for s in kept)
 
 
-def test_a_saved_tensor_that_was_written_to_is_said() -> None:
+def test_a_modified_saved_tensor_is_reported() -> None:
     x = torch.ones(3, requires_grad=True)
     y = x * 1
     loss = y.exp()

@@ -127,7 +127,7 @@ def test_open_takes_a_block_out_of_its_like(graph) -> None:
         graph.collapse(-1)
 
 
-def test_what_differs_is_not_folded() -> None:
+def test_different_modules_are_not_folded() -> None:
     diagram = recorded(Net((16, 16, 24, 16, 16, 16)), torch.randn(2, 8, requires_grad=True)).collapse(1)
     assert [label for label in labels(diagram) if label[0].startswith("blocks")] == [
         *[("blocks.0 … 1", 2), ("blocks.2", 1), ("blocks.3 … 5", 3)]

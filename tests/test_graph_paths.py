@@ -116,7 +116,7 @@ def test_dominators(edges, data) -> None:
 
 
 @given(dags(12), st.data())
-def test_bottlenecks_are_what_every_way_passes(edges, data) -> None:
+def test_bottlenecks_are_on_every_path(edges, data) -> None:
     a = data.draw(st.sets(st.integers(0, len(edges) - 1), min_size=1, max_size=2))
     b = data.draw(st.sets(st.integers(0, len(edges) - 1), min_size=1, max_size=2))
     graph = graph_of(edges, [0])

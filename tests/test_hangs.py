@@ -59,7 +59,7 @@ def start(tmp_path, how: str, limit: int) -> tuple[subprocess.Popen[str], list[s
 
 
 @pytest.mark.slow
-def test_a_hang_inside_backward_is_said_while_it_lasts(tmp_path) -> None:
+def test_a_hang_inside_backward_is_reported_while_it_lasts(tmp_path) -> None:
     process, lines = start(tmp_path, "slow", 3000)
     said = []
     with process:

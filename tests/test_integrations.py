@@ -100,7 +100,7 @@ def kept(folder: Path) -> list[str]:
     return found
 
 
-def test_trainer_learns_the_same_and_logs_what_was_measured(tmp_path: Path) -> None:
+def test_trainer_learns_the_same_and_logs_the_measurements(tmp_path: Path) -> None:
     watched = TRANSFORMERS + (
         "from backprobe.integrations.transformers import BackprobeCallback\n"
         "trainer.add_callback(BackprobeCallback(trainer, layers='lm_head.*'))\n"
@@ -140,7 +140,7 @@ def test_trainer_stops_on_an_alarm(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_training_that_fails_is_told(tmp_path: Path) -> None:
+def test_a_failed_training_is_reported(tmp_path: Path) -> None:
     """With a block at once, else at the end of the process."""
     broken = TRANSFORMERS + (
         "from backprobe.integrations.transformers import BackprobeCallback\n"

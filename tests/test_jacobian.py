@@ -239,7 +239,7 @@ def test_activations_that_retain_gradients_are_found_on_any_node(make) -> None:
     assert h.grad is grad and torch.equal(grad, value)
 
 
-def test_activations_that_retain_gradients_are_looked_for_among_all_objects_once() -> None:
+def test_the_search_for_retained_gradients_scans_all_objects_once() -> None:
     """Afterwards they are known; new ones are young; only one that grew old before it retained is searched for."""
     x = torch.randn(3, requires_grad=True)
     (first := x.exp()).retain_grad()
@@ -285,7 +285,7 @@ def test_every_node_is_counted_once() -> None:
     assert layout.count([z.grad_fn, y.grad_fn])[0] == layout.count([z.grad_fn])[0] == 1
 
 
-def test_where_nodes_cannot_be_read_all_objects_are_looked_through() -> None:
+def test_all_objects_are_scanned_if_nodes_are_unreadable() -> None:
     x = torch.randn(3, requires_grad=True)
     (h := x.exp()).retain_grad()
     for layout in (lambda: None, lambda: mock.Mock(count=lambda roots: (-1, []))):

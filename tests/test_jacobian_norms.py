@@ -194,7 +194,7 @@ def test_without_second_derivatives_there_are_vjps_only() -> None:
     assert math.isclose(float(bp.jacobian_norm(tall, x, method="exact")), 2 * 200**0.5, rel_tol=1e-6)
 
 
-def test_wrong_arguments_are_told() -> None:
+def test_wrong_arguments_are_reported() -> None:
     y, x = linear(matrix("flat", 30, 30))
     for wrong, text in [
         ({"method": "best"}, "method='best'"),
@@ -264,7 +264,7 @@ def test_equal_singular_values_and_low_rank() -> None:
     assert math.isclose(found.stable_rank, 1, rel_tol=1e-6)
 
 
-def test_too_few_steps_are_said() -> None:
+def test_too_few_steps_are_reported() -> None:
     found = bp.spectral_norm(*linear(matrix("flat", 80, 80)), max_steps=3, tolerance=1e-12)
     assert not found.converged and "NOT converged after 3 steps" in repr(found)
     assert found.value <= float(torch.linalg.svdvals(matrix("flat", 80, 80))[0])

@@ -50,7 +50,7 @@ def test_equal_findings_are_one_of_the_earliest_step() -> None:
     assert (one.step, one.rank, one.evidence["ranks"]) == (4, 1, [0, 1])
 
 
-def test_what_spread_to_other_ranks_is_said_with_its_cause() -> None:
+def test_an_error_that_spread_to_other_ranks_has_its_cause() -> None:
     first, *rest = found(
         RankSeen(0, 100, findings=(bad("nonfinite-backward", 4, REDUCE), bad("inplace", 9, BAD))),
         RankSeen(1, 101, findings=(bad("nonfinite-forward", 4),)),
@@ -86,7 +86,7 @@ def test_a_rank_that_raised_is_the_finding_and_not_those_that_wait_for_it() -> N
     assert [(s.role, s.site) for s in one.sites] == [("raised", BAD)]
 
 
-def test_a_rank_that_was_killed_is_told_by_where_it_was_last() -> None:
+def test_a_killed_rank_has_its_last_known_line() -> None:
     (one,) = found(RankSeen(0, 100, signal=15), RankSeen(1, 101, trail=((1.0, LOG), (2.0, BAD)), over=False))
     assert one.title == "rank 1 was killed: it ended without a word"
     assert [(s.role, s.site) for s in one.sites] == [("last", BAD)]
@@ -97,7 +97,7 @@ def test_a_rank_that_was_killed_since_the_others_had_waited_for_it_is_not_the_ca
     assert "rank-failed" not in [one.kind for one in found(*ranks)]
 
 
-def test_a_rank_whose_error_is_explained_is_not_told_twice() -> None:
+def test_a_rank_with_an_explained_error_is_reported_once() -> None:
     own = bad("inplace", 2)
     (one,) = found(RankSeen(0, 100, signal=15), RankSeen(1, 101, error="RuntimeError: modified", findings=(own,)))
     assert one.kind == "inplace"
@@ -179,7 +179,7 @@ def test_a_killed_process_has_its_finished_steps_and_is_in_the_headline(tmp_path
     assert [one.kind for one in trace.findings] == ["rank-failed"]
 
 
-def test_what_watching_took_is_that_of_the_rank_which_it_slowed_down_most(tmp_path: Path) -> None:
+def test_the_overhead_is_that_of_the_most_slowed_rank(tmp_path: Path) -> None:
     job(tmp_path)
     part(tmp_path, 0, took={"cost": 0.03, "first_steps": 2, "first_cost": 0.5, "own": 0.1})
     part(tmp_path, 1, took={"cost": 0.04, "first_steps": 2, "first_cost": 0.25, "own": 0.1})
@@ -194,7 +194,7 @@ def test_what_watching_took_is_that_of_the_rank_which_it_slowed_down_most(tmp_pa
     assert "watching added at least 1.5 s" in headline(launcher)
 
 
-def test_nothing_wrong_is_not_said_where_a_process_failed(tmp_path: Path) -> None:
+def test_a_failed_process_suppresses_the_no_findings_message(tmp_path: Path) -> None:
     part(tmp_path, None, error="ValueError: bad batch", code=1)
     part(tmp_path, 0)
     (tmp_path / "job.json").write_text("{}")
@@ -203,7 +203,7 @@ def test_nothing_wrong_is_not_said_where_a_process_failed(tmp_path: Path) -> Non
     assert "ended with ValueError: bad batch" in verdict(trace).text
 
 
-def test_what_cannot_be_read_of_a_process_is_counted(tmp_path: Path) -> None:
+def test_unreadable_parts_of_a_process_are_counted(tmp_path: Path) -> None:
     job(tmp_path)
     part(tmp_path, 0)
     claim(tmp_path, "rank-1")
@@ -213,7 +213,7 @@ def test_what_cannot_be_read_of_a_process_is_counted(tmp_path: Path) -> None:
     assert "1 processes" in trace.coverage.gaps[0]
 
 
-def test_nothing_wrong_is_not_said_where_ranks_of_the_job_have_no_part(tmp_path: Path) -> None:
+def test_missing_ranks_suppress_the_no_findings_message(tmp_path: Path) -> None:
     job(tmp_path)
     part(tmp_path, 0, world=2)
     trace = backprobe.load_run(tmp_path)
@@ -223,7 +223,7 @@ def test_nothing_wrong_is_not_said_where_ranks_of_the_job_have_no_part(tmp_path:
     assert "Nothing wrong" in verdict(backprobe.load_run(tmp_path)).text
 
 
-def test_a_question_that_fails_is_said_of_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rule_is_reported_for_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise AttributeError("no such thing")
 

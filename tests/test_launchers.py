@@ -68,7 +68,7 @@ def test_ranks_are_one_run(tmp_path: Path, launched: Any) -> None:
         ("nan", None, "NAN"),
     ],
 )
-def test_the_rank_that_failed_is_told_first(
+def test_the_failed_rank_comes_first(
     tmp_path: Path, launched: Any, how: str, says: str | None, line: str | None
 ) -> None:
     done, found = launched(tmp_path, how)
@@ -168,7 +168,7 @@ time.sleep(int(os.environ["RANK"]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "mark"), [("nan", "NAN"), ("raise", "RAISED"), ("leave", "LEFT")])
-def test_what_a_script_forks_itself_is_a_rank(tmp_path: Path, how: str, mark: str) -> None:
+def test_a_process_that_the_script_forks_is_a_rank(tmp_path: Path, how: str, mark: str) -> None:
     done, found = run(tmp_path, FORKED, how=[str(tmp_path / "store"), how])
     codes = {"nan": [0, 0], "raise": [1, 1], "leave": [1, 3]}[how]
     assert (done.returncode, done.stdout) == (0, f"done {codes}\n"), done.stderr
@@ -177,7 +177,7 @@ def test_what_a_script_forks_itself_is_a_rank(tmp_path: Path, how: str, mark: st
 
 
 @pytest.mark.slow
-def test_a_rank_that_nobody_waits_for_comes_to_its_end(tmp_path: Path) -> None:
+def test_a_rank_without_a_waiting_parent_ends(tmp_path: Path) -> None:
     done, found = run(tmp_path, LEFT_ALONE, "--out", "kept")
     assert [one["ended"] for one in found["ranks"]] == ["finished", "finished"]
     assert "Nothing wrong found." in done.stderr and found["findings"] == []
@@ -222,7 +222,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["fork", "spawn", "process", "elastic", "record"])
-def test_what_is_shown_of_an_error_in_a_child_is_as_alone(tmp_path: Path, how: str) -> None:
+def test_the_output_of_an_error_in_a_child_is_unchanged(tmp_path: Path, how: str) -> None:
     (tmp_path / "train.py").write_text(RAISES)
     launcher = LAUNCH if how in ("elastic", "record") else ()
     alone = ran(tmp_path, [*launcher, "train.py", how])
@@ -280,7 +280,7 @@ def test_a_child_finds_its_world_as_alone_and_is_watched(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_child_that_cannot_be_followed_is_said(tmp_path: Path) -> None:
+def test_a_child_that_cannot_be_watched_is_reported(tmp_path: Path) -> None:
     script = "import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-c', ''], check=True)\n"
     done, found = run(tmp_path, script, "--no-keep")
     assert [(one["what"], one["count"]) for one in found["unseen"]] == [("processes", 1)]
@@ -338,7 +338,7 @@ while True:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "code"), [("python", -15), ("inside torch", -15), ("own", 9)])
-def test_what_is_known_is_written_when_sigterm_comes(tmp_path: Path, how: str, code: int) -> None:
+def test_results_are_written_on_sigterm(tmp_path: Path, how: str, code: int) -> None:
     (tmp_path / "train.py").write_text(TERMINATED)
     command = [sys.executable, "-m", "backprobe", "run", "--findings", "found.json", "--out", "kept", "train.py", how]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -408,7 +408,7 @@ def test_who_a_process_is(environment: dict[str, str], parent: str | None, rank:
     assert identity(environment, parent).rank == rank
 
 
-def test_what_starts_processes_is_put_back() -> None:
+def test_functions_that_start_processes_are_restored() -> None:
     import _posixsubprocess
 
     from backprobe.observe.processes.bootstrap.backprobe_following import Following

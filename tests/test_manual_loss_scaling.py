@@ -52,11 +52,11 @@ def test_one_that_stays_too_large_is() -> None:
     assert kinds("stays") == ["nonfinite-backward"]
 
 
-def test_an_optimizer_that_steps_all_the_same_is_told() -> None:
+def test_an_optimizer_that_steps_anyway_is_reported() -> None:
     assert kinds("steps anyway")[0] == "nonfinite-backward"
 
 
-def test_a_bad_gradient_that_another_call_adds_to_is_told() -> None:
+def test_a_nonfinite_gradient_that_another_call_adds_to_is_reported() -> None:
     """The second of two calls is finite, and the optimizer gets the sum."""
     torch.manual_seed(0)
     net = nn.Linear(8, 4).half()

@@ -65,7 +65,7 @@ def test_a_client_runs_a_script_and_reads_what_it_means(tmp_path: Path) -> None:
     assert "AddmmBackward0" in stopped and "train.py:7" in stopped
 
 
-def test_a_script_that_takes_too_long_is_ended_and_what_was_seen_is_told(tmp_path: Path) -> None:
+def test_a_script_that_times_out_is_killed_and_its_findings_are_reported(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(BROKEN + "import time\nopen('there', 'w').close()\ntime.sleep(3600)\n")
     answer = json.loads(mcp_tools.run_script("train.py", folder=str(tmp_path), seconds=1.0))
     assert answer["exit_code"] == "ended after 1 seconds"
@@ -122,7 +122,7 @@ def test_output_is_bounded_while_it_is_read(tmp_path: Path) -> None:
     assert len(output._begin) + len(output._end) <= 2 * mcp_tools.ANSWER
 
 
-def test_what_a_script_prints_does_not_reach_the_terminal_of_who_asks(tmp_path: Path) -> None:
+def test_the_output_of_a_script_does_not_reach_the_clients_terminal(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('\\x1b]52;c;aGk=\\x07', '\\u202e')\n")
     answer = json.loads(mcp_tools.run_script("train.py", folder=str(tmp_path)))
     assert answer["stdout"] == "\\x1b]52;c;aGk=\\x07 \\u202e\n"
@@ -148,7 +148,7 @@ def test_answers_are_bounded(tmp_path: Path) -> None:
     assert len(mcp_tools._bounded("a" * 10**6)) <= mcp_tools.ANSWER + 100
 
 
-def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp.server", None)
     with pytest.raises(BackprobeError, match=r"pip install 'backprobe\[mcp\]'"):
         mcp_server.server()

@@ -58,7 +58,7 @@ def mixed():
 
 
 @pytest.mark.parametrize("make", [gpt, mixed])
-def test_what_a_checkpoint_would_save_is_what_it_saves(make):
+def test_the_predicted_saving_of_a_checkpoint_is_exact(make):
     """The oracle: the step is run with the module checkpointed, and what ops have allocated is counted."""
     torch.manual_seed(0)
     model, step = make()
@@ -90,7 +90,7 @@ main()
 """
 
 
-def test_the_finding_says_what_the_ledger_says(tmp_path):
+def test_the_finding_matches_the_ledger(tmp_path):
     """A watched script and ``saved_tensors`` report the same for the same model, because both use one reader."""
     script = GPT_SCRIPT.replace("{bench!r}", repr(str(Path(__file__).parents[1] / "bench")))
     text, (finding,), _ = run(tmp_path, script, "memory")
@@ -138,13 +138,13 @@ def test_sizes_worked_out_by_hand(tmp_path):
     assert "3.91 KiB by your variables" in finding.title
 
 
-def test_nothing_is_read_where_nobody_asked(tmp_path, monkeypatch):
+def test_nothing_is_read_without_a_request(tmp_path, monkeypatch):
     monkeypatch.setattr("backprobe.saved_memory.reading.read", lambda *a: pytest.fail("read"))
     _, found, _ = run(tmp_path, "nn.Linear(2, 1)(torch.ones(1, 2)).exp().sum().backward()")
     assert found == []
 
 
-def test_what_cannot_be_measured_is_counted(tmp_path):
+def test_unmeasurable_tensors_are_counted(tmp_path):
     _, (finding,), _ = run(
         tmp_path,
         """
@@ -202,7 +202,7 @@ def entry(i, nbytes, holder=""):
     return SavedEntry(nbytes, "MulBackward0", "self", (nbytes,), "uint8", "mul", f"m.{i}", site, 1, 0, holder)
 
 
-def test_what_is_kept_of_a_large_graph_is_bounded():
+def test_the_record_of_a_large_graph_is_bounded():
     """The rows add up whatever the bound; the points of the curve that are left are exact."""
     entries = [entry(i, 5000 - i, "parameter" if i % 3 == 0 else "") for i in range(4000)]
     own = sum(e.nbytes for e in entries if not e.holder)

@@ -46,7 +46,7 @@ def test_they_come_back_under_their_numbers_in_their_order() -> None:
     assert numbers() == before
 
 
-def test_they_are_told_of_what_raises() -> None:
+def test_module_hooks_get_calls_that_raise() -> None:
     left: list[Any] = []
     hooks = ModuleHooks(lambda *_: None, lambda *_: left.append(1))
     for _ in range(2):

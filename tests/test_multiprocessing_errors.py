@@ -36,7 +36,7 @@ def printing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traceback, "print_exc", traceback.print_exc)
 
 
-def test_an_error_is_known_and_shown_as_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_recorded_and_printed_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     Bootstrapped(ValueError("bad batch")).ends()
     alone = capsys.readouterr().err
     shown, process = traceback.print_exc, Bootstrapped(ValueError("bad batch"))
@@ -48,7 +48,7 @@ def test_an_error_is_known_and_shown_as_alone(capsys: pytest.CaptureFixture[str]
     assert traceback.print_exc is shown
 
 
-def test_what_the_script_shows_itself_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_that_the_script_prints_itself_are_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     process: Any = Bootstrapped(SystemExit(3))
     raised = raised_in(process)
     process.ends()

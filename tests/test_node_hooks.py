@@ -79,7 +79,7 @@ def test_whoever_registers_a_hook_meanwhile_gets_a_handle() -> None:
     assert len(called) == 10
 
 
-def test_what_raises_while_hooks_are_put_on_leaves_none() -> None:
+def test_an_error_during_registration_leaves_no_hooks() -> None:
     x, loss, nodes = some()
     called: list = []
 
@@ -114,7 +114,7 @@ def test_two_at_once_do_not_meet() -> None:
     assert called == ["other"] * 5
 
 
-def test_what_others_have_on_a_node_is_known() -> None:
+def test_hooks_of_others_on_a_node_are_known() -> None:
     _, _, nodes = some()
     nodes[1].register_hook(lambda *_: None)
     gone = nodes[2].register_hook(lambda *_: None)

@@ -94,7 +94,7 @@ if __name__ == "__main__":
 """
 
 
-def test_ranks_are_told_apart(tmp_path):
+def test_ranks_are_distinguished(tmp_path):
     done = ran(tmp_path, "--log-nodes", "--log-file", "log.txt", script=RANKS)
     assert done.returncode == 0, done.stderr
     found = (tmp_path / "log.txt").read_text().splitlines()

@@ -70,7 +70,7 @@ def tensors(draw, dtypes=tuple(DTYPES)):
 
 
 @given(tensors())
-def test_a_norm_is_what_the_elements_say(tensor):
+def test_a_norm_matches_the_elements(tensor):
     rel = DTYPES[tensor.dtype][2]
     assert_agrees(norms.norm(tensor), tensor, rel)
     assert_agrees(float(norms.waiting(tensor)), tensor, rel)
@@ -133,7 +133,7 @@ def test_a_large_one_that_is_gone(value, monkeypatch):
 
 
 @given(tensors(dtypes=(torch.float32, torch.float64, torch.bfloat16, torch.float16)))
-def test_sums_tell_what_is_not_finite_and_nothing_else(tensor):
+def test_sums_detect_nonfinite_values_and_nothing_else(tensor):
     for device in (False, True):
         found = Norms(sums=True)
         found.values = [0.0] * (1 + BATCH)
@@ -203,7 +203,7 @@ def test_a_whole_from_its_parts(parts):
 
 @pytest.mark.parametrize("factor", [8e-24, 8e21, 1e-38])
 @pytest.mark.parametrize("width", [3, 200])
-def test_what_is_tiny_or_huge_is_neither_zero_nor_infinite(factor, width):
+def test_tiny_and_huge_norms_are_neither_zero_nor_infinite(factor, width):
     """In the records of every way to look: the first steps, the batches after them, the optimizer's."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(width, width, bias=False), nn.Identity(), nn.Linear(width, width, bias=False))
@@ -261,7 +261,7 @@ def test_what_is_said_of_captured_tensors_and_of_their_values(dtype, factor):
         assert [found.low, found.high] == [float(looked_at.min()), float(looked_at.max())]
 
 
-def test_parameters_on_no_module_are_told_apart():
+def test_parameters_outside_modules_are_distinguished():
     """Two without a name of their own: each has its shape, its gradient and its weight."""
     torch.manual_seed(0)
     ones = [nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.randn(5))]

@@ -58,7 +58,7 @@ def nodes(trace: backprobe.Trace) -> Iterator[tuple[str, int | None]]:
             yield run.name, run.site.line if run.site else None
 
 
-def test_what_was_made_before_the_trace_has_no_line() -> None:
+def test_nodes_made_before_the_trace_have_no_line() -> None:
     weight = torch.randn(3, requires_grad=True)
     before = weight.exp().sum()
     with backprobe.trace() as trace:

@@ -579,7 +579,7 @@ def claims(row: OpInfo, fact: str) -> bool:
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_torch_does_what_the_table_says(fact: str) -> None:
+def test_torch_agrees_with_the_table(fact: str) -> None:
     """Each fact of each row holds; a fact that no sample can tell is listed above with the reason."""
     found = {row.name: FACTS[fact](row) for row in rows(lambda row: claims(row, fact))}
     assert found

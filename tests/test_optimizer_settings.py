@@ -72,7 +72,7 @@ def test_lines_that_write_to_a_parameter(tmp_path: Path, path: str, lines: list[
     assert [site.line for site in writes_to(frames(tmp_path, MODEL), path)] == lines
 
 
-def test_an_optimizer_finds_what_was_written_to_since_its_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_written_since_the_last_step_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The optimizer tracker finds the write in recorded steps and in steps that the budget leaves out."""
     monkeypatch.setattr("backprobe.observe.trackers.replicas.in_use", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)

@@ -39,7 +39,7 @@ def trained(fails_in: int, steps: int) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("level", ["minimal", "nodes", "full"])
 @pytest.mark.parametrize(("fails_in", "budget"), [(0, None), (6, None), (40, 0.01)])
-def test_what_was_held_is_counted_by_line(level: str, fails_in: int, budget: float | None) -> None:
+def test_saved_memory_is_counted_by_line(level: str, fails_in: int, budget: float | None) -> None:
     plain = trained(fails_in, fails_in + 3)
     with backprobe.trace(level=level, budget=budget) as trace:
         watched = trained(fails_in, fails_in + 3)

@@ -81,7 +81,7 @@ def test_a_rank_that_the_others_wait_for() -> None:
     assert 0.4 < one.evidence["share"] < 0.6 and "ranks 0 and 2 stood still for it" in one.title
 
 
-def test_what_is_no_outlier() -> None:
+def test_ranks_that_are_no_outliers() -> None:
     large = [30 * norm for norm in usual(1)]
     assert found(rank(0, usual(0)), rank(1, usual(1))) == []
     assert found(rank(0, usual(0), "apart"), rank(1, large, "apart")) == []  # two models

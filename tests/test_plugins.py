@@ -193,7 +193,7 @@ def test_an_installed_package_finds_and_listens(installed: Path) -> None:
     assert [f["kind"] for f in json.loads(shown.stdout)["findings"]] == ["loss-jumped"], shown.stderr
 
 
-def test_what_fails_is_left_out_and_said_once(tmp_path: Path) -> None:
+def test_a_failing_plugin_is_left_out_and_reported_once(tmp_path: Path) -> None:
     findings = "".join(f"{name} = broken_backprobe:{name}\n" for name in (*WHY, "works"))
     sinks = "".join(f"{name} = broken_backprobe:{name}\n" for name in SINKS_WHY)
     points = f"[backprobe.findings]\nabsent = a_module_that_is_not:x\n{findings}[backprobe.sinks]\n{sinks}"

@@ -334,7 +334,7 @@ def test_a_run_of_a_script_with_secrets(option: tuple[str, ...], tmp_path: Path)
     assert ("source lines" in said.stdout) == ("--no-source" not in option)
 
 
-def test_what_a_page_contains_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_a_page_contains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Trace(facts=Facts(), info={"script": "train.py", "started": 0.0}).save(tmp_path / "run")
     assert main(["report", str(tmp_path / "run")]) == 0
     assert "arguments" not in capsys.readouterr().out

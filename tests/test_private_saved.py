@@ -53,7 +53,7 @@ def message(call):
     return str(raised.value)
 
 
-def test_what_is_read_is_what_was_saved():
+def test_read_tensors_are_the_saved_ones():
     x = torch.randn(4, 3, requires_grad=True)
     w = torch.randn(3, 3, requires_grad=True)
     h = torch.cat([F.gelu(x @ w), x.exp().clone()[:, :2]], 1)

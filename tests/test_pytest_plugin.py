@@ -86,7 +86,7 @@ def test_a_suite_that_asks_for_nothing_is_as_before(tmp_path: Path) -> None:
     assert code == 0 and "1 passed" in said, said
 
 
-def test_what_a_test_expects_is_no_finding(tmp_path: Path) -> None:
+def test_expected_failures_of_a_test_are_no_findings(tmp_path: Path) -> None:
     text = """
     def test_raises():
         x = torch.ones(3, requires_grad=True)

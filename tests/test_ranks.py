@@ -120,7 +120,7 @@ def test_one_rank_that_was_interrupted_failed() -> None:
     assert (found.kind, found.rank, found.title) == ("rank-failed", 0, "rank 0 ended with KeyboardInterrupt")
 
 
-def test_all_ranks_at_one_line_blame_nobody() -> None:
+def test_all_ranks_at_one_line_blame_no_rank() -> None:
     wait = (RankWait("barrier", WAIT, 50.0, 5.0, "raised"),)
     (found,) = kinds(RankSeen(0, 100, wait), RankSeen(1, 101, wait))
     assert found.confidence == "possible"
@@ -153,7 +153,7 @@ def test_a_wait_that_was_over_when_the_process_raised_elsewhere(error: str) -> N
     assert [one.ended for one in waits] == ["returned" if error == "elsewhere" else "raised"]
 
 
-def test_the_same_in_two_processes_is_said_once() -> None:
+def test_the_same_finding_in_two_processes_is_reported_once() -> None:
     bad = Finding("none-grad", "warning", "nothing", "certain", sites=(FindingSite("cut", WAIT),))
     (found,) = kinds(RankSeen(0, 1, findings=(bad,)), RankSeen(1, 2, findings=(bad,)))
     assert (found.kind, found.rank, found.evidence["ranks"]) == ("none-grad", 0, [0, 1])

@@ -37,7 +37,7 @@ def healthy(request, tmp_path_factory) -> dict[str, JobOutput]:
 
 @pytest.fixture(scope="module")
 def failing(request, tmp_path_factory) -> dict[str, JobOutput]:
-    names = chosen(request, "test_a_planted_failure_is_told_first")
+    names = chosen(request, "test_a_planted_failure_comes_first")
     return run_ranks(tmp_path_factory.mktemp("failing"), {name: {"script": str(FAILING[name])} for name in names})
 
 
@@ -57,7 +57,7 @@ def test_a_healthy_script_is_as_alone_and_silent(name: str, budget: str, healthy
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_a_planted_failure_is_told_first(name: str, failing) -> None:
+def test_a_planted_failure_comes_first(name: str, failing) -> None:
     text = FAILING[name].read_text()
     expect, ended = expectation(text), failing[name]
     assert ended.findings, ended.err

@@ -78,7 +78,7 @@ def test_why_replicas_drift(cause: str) -> None:
     assert drift(rank(1, *states), rank(0, *SAME)) == found  # in whatever order they come
 
 
-def test_the_line_that_wrote_on_one_rank_is_told() -> None:
+def test_the_line_that_wrote_on_one_rank_is_reported() -> None:
     states = DRIFTS["written"][0]
     found = drift(
         rank(0, *SAME), rank(1, *states, written=((1, "down", "clamp_", WRITE_SITE), (0, "up", "mul_", BACKWARD_SITE)))
@@ -87,7 +87,7 @@ def test_the_line_that_wrote_on_one_rank_is_told() -> None:
     assert "on rank 1 only" in found.title
 
 
-def test_the_line_that_wrote_on_every_rank_is_told() -> None:
+def test_the_line_that_wrote_on_every_rank_is_reported() -> None:
     """With random numbers of its own on each."""
     written = ((1, "down", "__setitem__", WRITE_SITE),)
     states = [[SAME[0], SAME[1], *(state(n, (1, 6 + by)) for n in (2, 3))] for by in (0, 1)]
@@ -126,14 +126,14 @@ def test_names_that_a_model_of_the_rank_alone_had_before_say_nothing_of_the_orde
     assert job_findings([rank(0, tensors=one), rank(1, tensors=local)]) == []
 
 
-def test_what_is_equal_or_only_on_one_rank_is_no_drift() -> None:
+def test_equal_or_single_rank_values_are_no_drift() -> None:
     assert job_findings([rank(0, *SAME), rank(1, *SAME)]) == []
     assert job_findings([rank(0, *SAME)]) == []
     assert job_findings([rank(0, *SAME[:2]), rank(1, *SAME)]) == []
     assert job_findings([rank(0), rank(1, *SAME)]) == []
 
 
-def test_a_step_that_was_not_looked_at_may_hold_the_cause() -> None:
+def test_an_uninspected_step_may_have_the_cause() -> None:
     found = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9))))
     assert (found.evidence["cause"], found.confidence) == ("", "likely")
     assert "between steps 0 and 8" in found.title
@@ -145,7 +145,7 @@ def test_a_step_that_was_not_looked_at_may_hold_the_cause() -> None:
     assert both.evidence["cause"] == ""
 
 
-def test_a_write_that_nobody_saw_is_told_by_who_found_it_written_to() -> None:
+def test_an_unobserved_write_is_reported_from_its_effect() -> None:
     """In steps that are not recorded no mode sees who writes; an optimizer knows how often its weights were."""
     changed = (("up", (3,), (BACKWARD_SITE,)), ("down", (6, 8), (WRITE_SITE,)))
     own = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9)), changed=changed))
@@ -363,7 +363,7 @@ def bad(step: int, number: int, op: str = "log", kind: str = "nonfinite-forward"
         ([bad(5, 0), bad(4, 1, kind="nonfinite-backward"), bad(6, 2)], (1, 4)),
     ],
 )
-def test_the_rank_where_a_bad_value_was_born(found: list[Finding], first: tuple[int, int]) -> None:
+def test_the_rank_where_a_nonfinite_value_originated(found: list[Finding], first: tuple[int, int]) -> None:
     (told,) = in_time(found)
     assert (told.rank, told.step) == first
     others = sorted((f for f in found if f.rank != told.rank), key=lambda f: f.step)

@@ -108,7 +108,7 @@ def test_a_record_that_is_not_known_by_name_is_counted(tmp_path: Path) -> None:
     assert said.note.endswith("Peak is not known by its name: put @record above the class")
 
 
-def test_a_kind_that_nobody_knows_is_kept_aside(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_unknown_kind_is_kept_separately(tmp_path: Path, monkeypatch: Any) -> None:
     run = Trace((), Facts(unseen=(Unseen("nodes", 1, "why"),), seen=(CUT, *SPECTRA))).save(tmp_path / "run")
     monkeypatch.delitem(known._kinds, "Spectrum")  # as where its package is not installed
     read = backprobe.load_run(run)

@@ -51,7 +51,7 @@ def deepest(tree: Tree) -> int:
 @pytest.mark.parametrize(
     "settings", [Settings(), Settings(budget=0.05), Settings("full"), Settings("minimal", layer_stats=1)]
 )
-def test_a_model_may_be_as_deep_as_alone(settings: Settings) -> None:
+def test_a_model_can_recurse_as_deeply_as_alone(settings: Settings) -> None:
     torch.manual_seed(0)
     tree = Tree()
     alone, limit = deepest(tree), sys.getrecursionlimit()
@@ -65,7 +65,7 @@ def test_a_model_may_be_as_deep_as_alone(settings: Settings) -> None:
     assert session.error is None and sys.getrecursionlimit() == limit
 
 
-def test_a_module_that_never_returns_raises_what_it_raises_alone() -> None:
+def test_endless_recursion_raises_the_same_error_as_alone() -> None:
     limit = sys.getrecursionlimit()
     session, _ = watched()
     with warnings.catch_warnings(record=True) as said:
@@ -109,7 +109,7 @@ def test_a_limit_that_the_script_sets_stays(monkeypatch: pytest.MonkeyPatch) -> 
     assert now == limit + 777
 
 
-def test_two_who_watch_leave_the_limit_as_it_was() -> None:
+def test_two_sessions_restore_the_recursion_limit() -> None:
     limit, model = sys.getrecursionlimit(), nn.Linear(2, 1)
     sessions = [watched()[0] for _ in range(2)]
     for session in sessions:
@@ -122,7 +122,7 @@ def test_two_who_watch_leave_the_limit_as_it_was() -> None:
     assert sys.getrecursionlimit() == limit
 
 
-def test_room_is_made_once_and_not_where_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recursion_limit_is_raised_once_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now: list[Any] = [1000]
     monkeypatch.setattr(sys, "getrecursionlimit", lambda: now[-1])
     monkeypatch.setattr(sys, "setrecursionlimit", now.append)

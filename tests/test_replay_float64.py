@@ -94,7 +94,7 @@ def test_what_cannot_run_in_float64_says_why_and_runs_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_hooks_run_in_float64_and_are_said(asked: bool) -> None:
+def test_hooks_run_in_float64_and_are_reported(asked: bool) -> None:
     """Of each kind one, each once: a gradient with and without them differs by factors."""
     x = torch.randn(5, requires_grad=True)
     y = x.exp()

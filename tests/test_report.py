@@ -132,7 +132,7 @@ def test_steps_have_the_norms_of_the_records(traced, made):
         assert numbers(made["steps"]["gradient"])[at] == pytest.approx(math.sqrt(total))
 
 
-def test_a_loss_says_how_it_came_about(tmp_path):
+def test_a_loss_has_its_origin(tmp_path):
     writer = Writer(tmp_path / "run", {"first_steps": 2, "first_cost": 0.5, "own": 1.0})
     writer.step(Step(0, 0.1, 1.0, (), (), calls=4, scale=1024.0), 0, lambda: ())
     writer.step(Step(1, 0.1, None, (), ()), 0, lambda: ())
@@ -381,7 +381,7 @@ def test_the_command_writes_one_small_file(kept, capsys, monkeypatch):
     assert {s["file"] for s in made["sites"]} == {"train.py", "torch/nn/modules/linear.py"}
 
 
-def test_what_cannot_be_written_is_said(kept):
+def test_unwritable_pages_are_reported(kept):
     trace = open_run(kept / "run")
     with pytest.raises(BackprobeError, match=r"cannot write the report to .*nowhere"):
         trace.report(kept / "nowhere" / "x.html")

@@ -75,7 +75,7 @@ def test_weights_of_a_loss_that_is_several_nodes() -> None:
     assert found.step == FAULT_STEP
 
 
-def test_a_result_that_is_gone_when_it_is_looked_at() -> None:
+def test_a_result_that_is_freed_before_its_inspection() -> None:
     def normalised(net, x, step):
         ring = torch.eye(16).roll(1, 0) * (step < FAULT_STEP)
         scale = ring.sum(1).pow(-0.5)

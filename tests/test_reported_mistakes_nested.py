@@ -309,7 +309,7 @@ def test_two_targets_outside_the_graph() -> None:
     both_named(two_targets, "torch.exp(y / temperature)", "other = other / (other.sum(")
 
 
-def test_what_follows_is_not_told() -> None:
+def test_consequences_are_not_reported() -> None:
     """Two terms share one non-finite value, or one line runs twice: the finding names only the origin."""
 
     def shared(net, x, step):
@@ -413,7 +413,7 @@ def scored(p):
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_what_only_numpy_leads_to_any_more(told):
+def test_parameters_reachable_only_through_numpy(told):
     """From step 30 on, the loss depends on one part only through NumPy, or the script merely logs that part."""
     torch.manual_seed(0)
     body, head = nn.Linear(4, 4), nn.Linear(4, 1)

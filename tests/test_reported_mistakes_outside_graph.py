@@ -51,7 +51,7 @@ def test_a_number_that_python_keeps_over_steps(enters) -> None:
     assert only(train(weighted), FORWARD, "float(few(x, step, EARLIER).std())").step == FAULT_STEP
 
 
-def test_a_number_that_is_only_looked_at() -> None:
+def test_a_number_that_is_only_read() -> None:
     """A NaN that the script reads and does not use is not the cause: the loss has its own."""
 
     def looked(net, x, step):
@@ -126,7 +126,7 @@ def test_nothing_times_what_a_mask_left_out() -> None:
 
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 @pytest.mark.parametrize("way", ["array", "list"])
-def test_what_numpy_made(way) -> None:
+def test_values_from_numpy(way) -> None:
     def standardised(a):
         return (a - a.mean(1, keepdims=True)) / a.std(1, keepdims=True)
 
@@ -188,7 +188,7 @@ def test_gradients_that_add_up_to_zero() -> None:
     assert not centred_head(2)
 
 
-def test_what_is_written_over_before_anybody_looks() -> None:
+def test_values_overwritten_before_their_inspection() -> None:
     """Targets that are normalised in place: the sum was seen to be Inf, what was summed is not there any more."""
 
     def sharpened(net, x, step):
@@ -205,7 +205,7 @@ def test_what_is_written_over_before_anybody_looks() -> None:
     assert (found.step, found.confidence) == (FAULT_STEP, "likely") and found.title.startswith("exp gave Inf outside")
 
 
-def test_what_is_not_a_number_on_purpose_is_not_to_blame() -> None:
+def test_an_intentional_nan_is_not_blamed() -> None:
     def parsed(net, x, step):
         with torch.no_grad():
             rewards = torch.where(x[:8, :1] > (10 if step == FAULT_STEP else 0), x[:8, :1], torch.nan).view(2, 4)
@@ -384,7 +384,7 @@ def test_what_a_layer_prepares_where_its_operation_keeps_nothing_or_a_copy(wide,
     assert "it entered the graph in linear" in found.title
 
 
-def test_data_that_is_not_finite_is_not_blamed_on_what_was_made_beside_it() -> None:
+def test_nonfinite_data_is_not_blamed_on_neighbouring_values() -> None:
     torch.manual_seed(0)
     model = Scaled(4).first
     with backprobe.trace(model, budget=None) as trace:

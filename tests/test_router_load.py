@@ -195,7 +195,7 @@ KINDS = [name for name in vars(Chooses) if not name.startswith("_") and name != 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_choice_that_is_no_routers_is_not_told_as_one(kind: str) -> None:
+def test_other_choices_are_not_reported_as_a_router(kind: str) -> None:
     torch.manual_seed(0)
     net = Chooses(kind)
     found = looked_at(net, lambda: net(torch.randn(32 if kind != "labels" else 10, 4)).square().mean())

@@ -363,13 +363,13 @@ def test_a_run_that_cannot_be_kept_starts_the_script_and_says_so(tmp_path: Path)
     assert "backprobe: the run is not kept: " in done.stderr
 
 
-def test_a_folder_that_is_removed_is_said(tmp_path: Path) -> None:
+def test_a_removed_folder_is_reported(tmp_path: Path) -> None:
     done = watched(tmp_path, "", "--out", "run", args=("run",))
     check_goes_on(done, "was removed while the script ran")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_disk_that_gets_full_is_said(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     stub = (
         "from backprobe.store.writer import Writer\n"
         "import sqlite3\n"

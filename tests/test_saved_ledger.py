@@ -165,7 +165,7 @@ def test_generated_programs_against_counting_hooks(lines, seed):
         assert len(kept) == len(memory) and one.unknown == []
 
 
-def test_who_else_holds_it():
+def test_other_holders_of_saved_tensors():
     model = nn.Sequential(nn.Linear(100, 100, bias=False), nn.BatchNorm1d(100).eval())
     model.eval()
     keep = [torch.randn(8, 100)]
@@ -243,7 +243,7 @@ def test_the_curve_falls_as_the_backward_frees():
 # What cannot be known, and what is elsewhere
 
 
-def test_what_is_unknown_is_said():
+def test_unknown_memory_is_reported():
     x = torch.randn(1000, requires_grad=True)
 
     class Opaque:

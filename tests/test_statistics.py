@@ -375,7 +375,7 @@ def test_stable_rank() -> None:
     assert curve[-1][1] == pytest.approx(float(values.square().sum() / values[0].square()), rel=1e-2)
 
 
-def test_a_budget_makes_it_more_seldom_and_steps_that_pass_are_measured() -> None:
+def test_a_budget_lowers_the_cadence_and_fast_path_steps_are_measured() -> None:
     net = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     session, sink = watched(Settings("nodes", budget=0.01, layer_stats=10))

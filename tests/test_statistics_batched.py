@@ -107,7 +107,7 @@ class Deep(nn.Module):
         return self.last(self.writes(self.relu(self.middle(x)).clone()))
 
 
-def test_outputs_that_wait_are_what_the_modules_put_out() -> None:
+def test_pending_outputs_are_those_of_the_modules() -> None:
     torch.manual_seed(0)
     net = Deep()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -193,7 +193,7 @@ def test_units_of_layers_of_different_widths() -> None:
     assert zeros([torch.tensor([0.0, 1.0]), torch.zeros(3)]).tolist() == [1, 3]
 
 
-def test_what_is_read_a_look_later_holds_no_layer() -> None:
+def test_deferred_reads_keep_no_layer_alive() -> None:
     """An accelerator's numbers are read at the next measured step; until then no layer stays referenced."""
     p = nn.Parameter(torch.randn(40, 40))
     optimizer = torch.optim.AdamW([p], 0.1)

@@ -117,7 +117,7 @@ def test_a_scale_is_no_clipping(kind: Any, clips: bool) -> None:
     assert [v for _, v in found.curve("clip_factor", kind.__name__)] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_scale_that_is_hidden_is_not_told_as_clipping() -> None:
+def test_a_hidden_scale_is_not_reported_as_clipping() -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), 1e-2)
     scaler = torch.amp.GradScaler("cpu")
@@ -210,7 +210,7 @@ def fails(net: Any, optimizer: Any) -> None:
 
 
 @pytest.mark.parametrize("step", [given, closure, fails])
-def test_nothing_is_said_where_it_is_not_known(step: Any) -> None:
+def test_an_unknown_clipping_is_not_reported(step: Any) -> None:
     net = model()
 
     def script(tell: Any) -> None:
@@ -267,7 +267,7 @@ def hidden(net: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("clip", [norm, hidden, above, nothing])
-def test_gradients_that_nobody_touches_are_measured_in_one_look_of_four_until_somebody_does(clip: Any) -> None:
+def test_unmodified_gradients_are_measured_in_one_of_four_measurements_until_modified(clip: Any) -> None:
     net, begins, steps = model(), 21, 60
 
     def script(tell: Any) -> None:

@@ -301,7 +301,7 @@ def test_losses_of_accumulated_calls_add_up_to_the_mean() -> None:
 
 
 @pytest.mark.parametrize("level", ["nodes", "minimal"])
-def test_what_a_scaler_multiplied_by_is_divided_out(level: str) -> None:
+def test_the_factor_of_a_scaler_is_divided_out(level: str) -> None:
     said: list[float] = []
     norms: list[float] = []
 

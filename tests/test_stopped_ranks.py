@@ -80,7 +80,7 @@ def test_an_alarm_of_a_rank_stops_all(tmp_path: Path, launched: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launched", list(COMMANDS))
-def test_a_function_is_told_in_each_rank(tmp_path: Path, launched: str) -> None:
+def test_an_alarm_function_is_called_in_each_rank(tmp_path: Path, launched: str) -> None:
     done, found = ran(tmp_path, launched, 70, "--on-alarm", "__main__:told")
     assert done.returncode == 0, done.stderr
     assert [one["kind"] for one in found["findings"]] == ["update-too-large"]

@@ -42,7 +42,7 @@ def without_seconds(runs):
     return [dataclasses.replace(r, seconds=None) for r in runs]
 
 
-def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+def test_reading_gives_what_was_written(tmp_path: Path) -> None:
     trace = traced()
     assert [f.kind for f in trace.findings] == ["nonfinite-forward"]
     read = backprobe.load_run(trace.save(tmp_path / "run"))

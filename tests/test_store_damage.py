@@ -83,7 +83,7 @@ damages: st.SearchStrategy[Callable[[bytes], bytes]] = st.one_of(
 @pytest.mark.parametrize("folder", FORMATS, ids=lambda path: path.name)
 @given(damages)
 @settings(deadline=None)
-def test_a_damaged_file_is_said_to_be(place: Path, folder: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_reported(place: Path, folder: Path, damage: Callable[[bytes], bytes]) -> None:
     found, sound = read(put(place, damage(WHOLE[folder]))), read(put(place, WHOLE[folder]))
     assert sound is not None
     if found is not None:
@@ -133,7 +133,7 @@ def copy(tmp_path: Path, name: str = "nan") -> Path:
     return put(tmp_path, (FORMATS[-1] / name / FILE).read_bytes())
 
 
-def test_newer_damaged_and_no_run_are_told_apart(tmp_path: Path) -> None:
+def test_newer_damaged_and_missing_runs_are_distinguished(tmp_path: Path) -> None:
     newer = (
         f"run.sqlite was written by backprobe 9.9 (format {FORMAT + 1}); this is backprobe {backprobe.__version__}, "
         f"which reads format {FORMAT}: upgrade"

@@ -51,7 +51,7 @@ def test_all_kinds_in_order_with_their_paths() -> None:
     assert parts(3) is None and parts(Out) is None and tensors_in(Out) == []
 
 
-def test_what_holds_itself_and_what_is_deep_is_bounded() -> None:
+def test_cyclic_and_deep_values_are_bounded() -> None:
     ring: list[Any] = [a]
     ring += [ring, ring]
     assert same(tensors_in(ring), [a]) and [path for path, _ in leaves(ring)] == ["[0]", "[1]", "[2]"]

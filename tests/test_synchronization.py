@@ -220,7 +220,7 @@ def always_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("always_sampled")
 @pytest.mark.parametrize("make", SCENARIOS, ids=lambda make: make.__name__)
-def test_what_is_recorded_is_what_a_host_records(make: Callable[[], Train], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_equal_those_on_the_host(make: Callable[[], Train], monkeypatch: pytest.MonkeyPatch) -> None:
     waits, _, away = watched(make, Settings())
     assert waits.calls == [] and waits.fetches
     monkeypatch.setattr("test_synchronization.stand_in", lambda raises: nullcontext(Waits()))
@@ -269,7 +269,7 @@ def test_nothing_is_read_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPat
         lambda t: torch.allclose(t, t),
     ],
 )
-def test_the_stand_in_raises_on_what_waits(read: Callable[[torch.Tensor], object]) -> None:
+def test_the_simulated_accelerator_raises_on_waiting_calls(read: Callable[[torch.Tensor], object]) -> None:
     """A function that is compiled as if it stood in the product: what it reads is the product's."""
     t, code = torch.ones(3), read.__code__
     read = FunctionType(code.replace(co_filename=str(Path(measure.__file__))), {"torch": torch, "bool": bool})

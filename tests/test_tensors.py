@@ -19,7 +19,7 @@ from backprobe.records import TensorSeen
 from backprobe.store.reader import open_run
 
 
-def test_steps_are_looked_at_ever_more_seldom():
+def test_steps_are_inspected_less_and_less_often():
     assert [s for s in range(2001) if due(s)] == [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000]
 
 
@@ -76,7 +76,7 @@ def train(tensors, steps=6):
     return trace, kept
 
 
-def test_what_was_chosen_is_looked_at(tmp_path):
+def test_selected_tensors_are_measured(tmp_path):
     trace, kept = train("2*")
     found = {(t.name, t.kind, t.step): t for t in trace.facts.of(TensorSeen)}
     names = {
@@ -113,7 +113,7 @@ def test_a_run_holds_so_many(monkeypatch):
     assert unseen.count > 0 and "choose fewer with --histograms" in unseen.note
 
 
-def test_what_has_no_plain_values_is_left_out():
+def test_tensors_without_plain_values_are_left_out():
     assert seen("x", "output", "", 0, torch.zeros(3, dtype=torch.complex64)) is None
     assert seen("x", "output", "", 0, torch.zeros(0)) is None
     assert seen("x", "output", "", 0, torch.zeros(3, device="meta")) is None

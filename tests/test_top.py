@@ -68,7 +68,7 @@ def test_what_stands_out() -> None:
     assert levels.looks == 20 and levels.step == 200 and levels.alarms == []
 
 
-def test_what_is_not_finite_stands_out_before_all() -> None:
+def test_nonfinite_values_are_highlighted_first() -> None:
     levels = Levels()
     levels.add(Measured(10, ("activation_rms|a", "activation_rms|b", "headroom|a"), (3.0, math.nan, 0.0)))
     assert [(one.quantity, one.name) for one in levels.standing] == [("activation_rms", "b"), ("headroom", "a")]
@@ -93,7 +93,7 @@ def alarming() -> Trace:
     return looked(curves, traced(STEP, seen=[OPTIMIZER]))
 
 
-def test_an_alarm_that_nobody_asked_for_is_told_with_the_optimizers_line() -> None:
+def test_an_unrequested_alarm_is_shown_with_the_optimizer() -> None:
     frame = Watch().frame(alarming(), "run", 0.0)
     (told,) = frame.told
     assert told.kind == "update-too-large" and told.where == "optimizer  train.py:6 in step" and not told.number
@@ -104,7 +104,7 @@ def test_an_alarm_that_nobody_asked_for_is_told_with_the_optimizers_line() -> No
     assert (frame.lr, frame.looks, frame.looked, frame.step) == ("0.0003", 12, 110, 110)
 
 
-def test_one_that_was_asked_for_is_told_once_as_a_finding() -> None:
+def test_a_requested_alarm_is_shown_once_as_a_finding() -> None:
     curves = {"update_ratio|a.weight": [0.01] * 4 + [0.2] * 8}
     frame = Watch().frame(looked(curves, traced(STEP, seen=[OPTIMIZER], ask="levels")), "run", 0.0)
     assert [(told.number, told.kind) for told in frame.told] == [(1, "update-too-large")]

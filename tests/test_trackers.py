@@ -377,7 +377,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("how", sample_cases(FAILURES))
-def test_a_tracker_that_fails_costs_nothing_and_is_said_once(how: str, tmp_path: Path) -> None:
+def test_a_tracker_that_fails_does_no_harm_and_is_reported_once(how: str, tmp_path: Path) -> None:
     code, why = FAILURES[how]
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "wandb.py").write_text(
@@ -394,7 +394,7 @@ def test_a_tracker_that_fails_costs_nothing_and_is_said_once(how: str, tmp_path:
     assert kinds  # what is found is found all the same
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     needs("tensorboard")
     (tmp_path / "runs").write_text("no folder")
     done = run(tmp_path, PLAIN, "--log-to", "tensorboard")
@@ -474,7 +474,7 @@ class OfScript:
         ("finished", "the script had closed its run: what came after that, or was found at the end, is not in it"),
     ],
 )
-def test_a_run_of_the_script_that_fails_is_said_once(how: str, note: str) -> None:
+def test_a_failed_tracker_run_of_the_script_is_reported_once(how: str, note: str) -> None:
     script = OfScript(how)
     box = Outbox(script, Chosen())
     for step in range(3):
@@ -528,7 +528,7 @@ def test_the_script_sees_nothing_of_it(tmp_path: Path) -> None:
 # What is asked for
 
 
-def test_a_tracker_that_is_not_installed_is_said_before_the_script_starts(tmp_path, monkeypatch, capsys) -> None:
+def test_a_missing_tracker_is_reported_before_the_script_starts(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("open('started', 'w')")
     Path("wandb").mkdir()  # what wandb leaves in the working folder is no package

@@ -231,7 +231,7 @@ def replaced() -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_compiled_is_as_without_us(name: str) -> None:
+def test_compiled_graphs_are_as_without_us(name: str) -> None:
     expected = plain(CASES[name])
     importlib.import_module("torch._dynamo.functional_export")  # loaded now, or by the first export
     before = replaced()
@@ -244,7 +244,7 @@ def test_what_is_compiled_is_as_without_us(name: str) -> None:
         assert replaced() == before, watch
 
 
-def test_what_runs_beside_compiled_code_is_still_seen() -> None:
+def test_eager_code_beside_compiled_code_is_still_observed() -> None:
     """The mode and the hooks are back after each call of a compiled function, and after one that raised."""
     net, graphs = model(), Graphs()
     compiled = torch.compile(lambda x: net(x), backend=graphs)

@@ -91,7 +91,7 @@ def own_code() -> Iterator[Callable[[], Any]]:
 
 @pytest.mark.parametrize("how", WATCHED)
 @pytest.mark.parametrize("calls", [encoder, attention, own_code])
-def test_what_a_module_computes_without_a_graph_is_as_alone(calls: Any, how: str) -> None:
+def test_results_without_a_graph_are_as_alone(calls: Any, how: str) -> None:
     torch.manual_seed(0)
     w = torch.ones(3, requires_grad=True)
     for call in calls():

@@ -66,7 +66,7 @@ def trainer() -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_graph_that_is_dropped_goes_at_once(level: str, no_collector: None) -> None:
+def test_a_dropped_graph_is_freed_at_once(level: str, no_collector: None) -> None:
     step = trainer()
 
     def dropped() -> tuple[bool, bool]:
@@ -190,7 +190,7 @@ class Pass(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_an_accumulator_takes_the_gradient_that_it_would_take(level: str) -> None:
+def test_an_accumulator_takes_over_the_same_gradients_as_alone(level: str) -> None:
     """Torch copies a gradient that another object holds, so a session must not hold it."""
 
     def taken() -> bool:
@@ -240,7 +240,7 @@ def test_the_debugger_steps_over_nested_tensors() -> None:
     assert all(torch.equal(g, torch.full(g.shape, 2.0)) for g in x.grad.unbind())
 
 
-def test_a_bad_result_that_is_gone_is_told_with_what_went_in() -> None:
+def test_a_freed_nonfinite_result_is_reported_with_its_inputs() -> None:
     """The tensor of ``p.log()`` is dropped in its own line, and no node keeps it."""
     x = torch.rand(3, 4) + 0.5
     weight = nn.Parameter(torch.ones(4))
@@ -278,7 +278,7 @@ print("alive")
 """
 
 
-def test_a_deep_graph_without_a_backward_goes_without_a_crash() -> None:
+def test_a_deep_graph_without_a_backward_is_freed_without_a_crash() -> None:
     """Torch frees a graph recursively if Python holds its nodes, so a session must not read every node (N21)."""
     command = [sys.executable, "-c", DROPPED]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

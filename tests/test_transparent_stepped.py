@@ -116,7 +116,7 @@ def test_backward_calls_inside_one_another_come_as_deep_as_alone() -> None:
     assert sys.getrecursionlimit() == limit
 
 
-def test_what_a_hook_keeps_alive_goes_with_the_first_collection() -> None:
+def test_objects_of_a_hook_are_freed_by_the_first_collection() -> None:
     class Held:
         pass
 

@@ -40,7 +40,7 @@ def test_it_enters_a_compiled_function() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", ["dtensor,nested", "two,own"])
-def test_it_enters_a_compiled_function_that_is_looked_at_closely(kinds: str) -> None:
+def test_a_subclass_enters_an_inspected_compiled_function(kinds: str) -> None:
     assert differing(results(kinds, "compiled", "plain,explain,asked,compared,stepped,captured,saved")) == []
 
 

@@ -329,7 +329,7 @@ def test_a_trace_of_pytorchs_is_the_same(name: str) -> None:
         assert told == said, under
 
 
-def test_what_was_traced_is_counted_and_what_comes_after_is_watched() -> None:
+def test_traced_calls_are_counted_and_later_ones_watched() -> None:
     net = model()
     with bp.trace() as trace:
         torch.export.export(net, (inputs(),), strict=False)

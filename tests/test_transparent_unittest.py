@@ -150,7 +150,7 @@ def test_an_evaluation_in_a_test_is_as_alone_though_the_mode_stays_on(nothing_to
     assert depth() == 0 and session.error is None
 
 
-def test_what_goes_wrong_in_a_step_that_is_not_recorded_is_told(nothing_to_spend: None) -> None:
+def test_failures_in_an_unrecorded_step_are_reported(nothing_to_spend: None) -> None:
     def goes_bad() -> None:
         model = nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), 1e-3)

@@ -102,7 +102,7 @@ def seen_by(look: Any, make: Callable[[nn.Module], Callable[[], None]], recorded
 @pytest.mark.parametrize("recorded", [False, True], ids=["unrecorded", "recorded"])
 @pytest.mark.parametrize("make", [by_optimizer, by_hand])
 @pytest.mark.parametrize("look", [Ops, Calls, Profiled])
-def test_what_a_user_sees_of_the_ops_is_as_alone(look: Any, make: Any, recorded: bool) -> None:
+def test_modes_and_profilers_of_the_script_get_the_same_ops(look: Any, make: Any, recorded: bool) -> None:
     alone = seen_by(look(), make, recorded, None)
     watched = seen_by(look(), make, recorded, 1e-9)
     assert alone == watched and alone
@@ -121,7 +121,7 @@ def test_a_loss_inside_a_transform_or_a_trace_is_not_read() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_child_computes_nothing_when_it_is_left() -> None:
+def test_a_forked_child_computes_nothing_at_exit() -> None:
     """Pending values belong to the parent: torch may hang if the child computes with them."""
     session = Session(Collector(), Settings(budget=1e-9))
     told: list[str] = []
@@ -160,7 +160,7 @@ class Lazy(types.ModuleType):
 
 
 @pytest.mark.skipif(not SHOWS, reason="this Python does not show what it has adapted")
-def test_modules_that_load_when_they_are_touched_are_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lazy_modules_are_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     lazy = Lazy("lazy")
     lazy.__dict__.update(__file__=__file__, held=Proxy())
     monkeypatch.setitem(sys.modules, "a lazy module", lazy)
@@ -172,7 +172,7 @@ def test_modules_that_load_when_they_are_touched_are_not_touched(monkeypatch: py
     assert TOUCHED == []
 
 
-def test_a_look_for_new_lines_that_fails_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_scan_for_new_lines_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: FirstRuns) -> Any:
         raise KeyError("ours")
 
@@ -186,7 +186,7 @@ def test_a_look_for_new_lines_that_fails_is_a_fault_of_ours(monkeypatch: pytest.
     assert isinstance(session.error, KeyError) and session._steps.index == 10
 
 
-def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_remembered_counts_and_lines_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sizes, now = NodeCountHistory(), 0
     monkeypatch.setattr(node_count_history, "MAX_REMEMBERED_COUNTS", 10)
     monkeypatch.setattr(node_count_history.private, "next_sequence_nr", lambda: now)

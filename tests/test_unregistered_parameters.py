@@ -54,7 +54,7 @@ WAYS: dict[str, tuple[Callable[[nn.Linear], Any], str, str]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_weights_that_are_read_of_a_module_that_is_not_registered(way: str) -> None:
+def test_weights_read_from_an_unregistered_module(way: str) -> None:
     keep, path, how = WAYS[way]
     (found,) = findings(Model(keep))
     assert (found.kind, found.module, found.tensor) == ("unregistered-parameter", "", "kept")
@@ -63,7 +63,7 @@ def test_weights_that_are_read_of_a_module_that_is_not_registered(way: str) -> N
     assert [at.site.text for at in found.sites if at.role == "cut"][:1] == ["self.kept = keep(linear)"]
 
 
-def test_a_registered_module_whose_weights_are_read_is_none() -> None:
+def test_a_registered_module_whose_weights_are_read_is_not_reported() -> None:
     assert findings(Model(lambda linear: nn.ModuleDict({"a": nn.ModuleList([linear])}))) == []
     assert findings(Model(lambda linear: linear)) == []
 
@@ -84,7 +84,7 @@ class Grows(nn.Module):
         self.grown = True
 
 
-def test_the_line_is_that_which_puts_them_there() -> None:
+def test_the_finding_has_the_line_that_creates_them() -> None:
     """And not the one that keeps a place for them."""
     (found,) = findings(Grows())
     cuts = [at.site.text for at in found.sites if at.role == "cut"]

@@ -367,7 +367,7 @@ def settings(which: str) -> Settings:
 
 @pytest.mark.parametrize("asked", ["plain", "all"])
 @pytest.mark.parametrize("name", CASES)
-def test_it_costs_nothing_else(name: str, asked: str) -> None:
+def test_an_unusual_object_does_not_hide_other_findings(name: str, asked: str) -> None:
     torch.manual_seed(0)
     step = CASES[name]()
     alone = [step() for _ in range(5)]
@@ -400,7 +400,7 @@ def test_scripted_parameters_are_edited_and_named() -> None:
     assert log.total == 1 and not dict(model.named_parameters())["0.bias"].grad.any()
 
 
-def test_what_always_fails_does_not_end_the_watching_of_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frequent_failures_do_not_stop_other_watching(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other call fails inside backprobe, more often than the limit at which watching stops if all calls fail."""
     from backprobe.observe.backward import call_record_builder
 

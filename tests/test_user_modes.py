@@ -104,7 +104,7 @@ def seen_of(model: Callable[[], nn.Module], make: Callable[[], Any], part: str, 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("make", [Ops, Calls, Saved])
 @pytest.mark.parametrize("model", [Attending, Various])
-def test_a_mode_sees_what_it_sees_alone(
+def test_a_mode_gets_the_same_calls_as_alone(
     model: Callable[[], nn.Module], make: Callable[[], Any], part: str, bad: bool
 ) -> None:
     alone = seen_of(model, make, part, bad)

@@ -29,7 +29,7 @@ def trace() -> Trace:
     return live
 
 
-def test_findings_are_told_with_their_lines(trace: Trace) -> None:
+def test_findings_are_shown_with_their_lines(trace: Trace) -> None:
     said = repr(trace.findings)
     assert said.startswith("1. nonfinite-forward  error, certain")
     assert Path(__file__).name in said and "> " in said
@@ -51,7 +51,7 @@ def test_steps_and_calls_are_tables(trace: Trace) -> None:
     assert repr(trace["0"]).startswith("<0: ")
 
 
-def test_what_was_read_from_disk_shows_itself_alike(trace: Trace, tmp_path: Path) -> None:
+def test_stored_runs_are_shown_alike(trace: Trace, tmp_path: Path) -> None:
     read = backprobe.load_run(trace.save(tmp_path / "run"))
     assert repr(read.steps) == repr(trace.steps)
     assert repr(read.findings) == repr(trace.findings)
@@ -67,7 +67,7 @@ def test_many_rows_are_cut_in_the_middle() -> None:
     assert "thing 0" in lines[1] and f"thing {MAX_ROWS + 9}" in lines[-1]
 
 
-def test_nothing_is_said_of_nothing() -> None:
+def test_empty_traces_are_shown_empty() -> None:
     assert repr(Trace(findings=()).findings) == "[]" and repr(Trace().steps) == "[]"
     assert "Nothing was found" in Trace(findings=()).findings._repr_html_()  # type: ignore[attr-defined]
 

@@ -45,7 +45,7 @@ def test_durations_are_not_negative() -> None:
 
 
 @pytest.mark.usefixtures("set_back")
-def test_what_a_rank_waited_is_not_negative() -> None:
+def test_the_wait_of_a_rank_is_not_negative() -> None:
     waiting = Waiting(Frames((str(Path(__file__).parent),)), say=False)
     for _ in range(3):
         waiting.look()
