@@ -1,4 +1,4 @@
-"""The rule of imports (ARCHITECTURE.md), and what works without torch."""
+"""The rule of imports (ARCHITECTURE.md), and the modules that work without torch."""
 
 from __future__ import annotations
 

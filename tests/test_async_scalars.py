@@ -1,4 +1,4 @@
-"""Losses and gradients on an accelerator, in steps that are not recorded: they stay there, and come later."""
+"""Losses and gradients on an accelerator in unrecorded steps: read asynchronously, in later steps."""
 
 from __future__ import annotations
 

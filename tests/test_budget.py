@@ -84,7 +84,7 @@ def test_an_invalid_share_is_rejected(said: Any) -> None:
         budget_of(said, Settings())
 
 
-def test_the_default_bounds_only_those_who_have_not_chosen_what_to_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_budget_applies_only_without_a_recording_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BACKPROBE_BUDGET", raising=False)
     assert budget_of("default", Settings()) == budget_of("default", Settings(quiet=True)) == 0.05
     for chosen in (Settings("full"), Settings(every=2), Settings(first=5), Settings(checks=frozenset({"memory"}))):
@@ -174,7 +174,7 @@ def test_lines_that_run_for_the_first_time_are_known_from_the_code_object(tmp_pa
 
 
 @pytest.mark.skipif(not SHOWS, reason="this Python does not show what it has adapted")
-def test_what_a_module_of_the_users_imports_is_not_the_users() -> None:
+def test_imports_of_a_user_module_are_not_user_code() -> None:
     frames = Frames()
     assert frames.is_user(watched.__code__)  # this module has the names of our own classes, and of torch's
     runs = FirstRuns(frames)

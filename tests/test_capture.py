@@ -1,4 +1,4 @@
-"""Capture: values, names and gradients, held against a second way to get them."""
+"""Captured values, names and gradients, compared with an independent way to get them."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def test_gradient_flow() -> None:
     assert len(many.axes[0].get_yticks()) == 10 and "490 of 500 left out" in many.axes[0].get_title()
 
 
-def test_pictures_say_what_is_wrong() -> None:
+def test_invalid_pictures_raise_clear_errors() -> None:
     with pytest.raises(bp.BackprobeError, match="kind='map' is none of maps, attention, heat, histogram, line"):
         plots.plot(torch.ones(2), "map")
     with pytest.raises(bp.BackprobeError, match=r"kind='maps' needs 3 dimensions or more; the shape is \(2, 2\)"):

@@ -1,4 +1,4 @@
-"""Capture beside everything else: bits, hooks, errors and tools are as without it, and nothing is left."""
+"""Capture changes nothing: bits, hooks, errors and tools are as without it, and nothing remains afterwards."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_double_backward_leaves_no_cycle() -> None:
         gc.enable()
 
 
-def test_an_error_of_the_model_goes_through_and_what_came_before_is_there() -> None:
+def test_an_error_of_the_model_is_raised_and_earlier_values_are_kept() -> None:
     def fails(x):
         raise ValueError("as it was")
 

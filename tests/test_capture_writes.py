@@ -1,4 +1,4 @@
-"""Capture where tensors are written in place: values stay what they were, a gradient that is not whole is not given."""
+"""Capture of tensors that are written in place: values stay as captured, and partial gradients are not returned."""
 
 from __future__ import annotations
 

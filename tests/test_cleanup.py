@@ -1,4 +1,4 @@
-"""Promise 2: what was attached is removed, and nothing is kept alive."""
+"""Promise 2: a session removes what it attached, and keeps nothing alive."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_fault_of_ours_does_not_reach_the_script() -> None:
     assert (unseen.what, "fault of ours" in unseen.note) == ("internal error", True)
 
 
-def test_what_a_function_called_locals_for_stays() -> None:
+def test_locals_of_a_frame_are_unchanged() -> None:
     def train_with_locals():
         model, x = nn.Linear(3, 1), torch.randn(2, 3)
         mine = locals()

@@ -1,4 +1,4 @@
-"""Total norms that ``clip_grad_norm_`` finds: noted in every step, and counted as norms before clipping."""
+"""Total norms from ``clip_grad_norm_``: noted in every step, and counted as norms before clipping."""
 
 from __future__ import annotations
 

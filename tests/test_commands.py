@@ -1,4 +1,4 @@
-"""Commands that are not those of a test of their own, and wrong use of options."""
+"""Commands without a test file of their own, and invalid options."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_both_runs_are_made(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_the_folder_may_stand_before_the_script_and_torch_is_not_needed_to_compare(tmp_path) -> None:
+def test_the_folder_may_precede_the_script_and_comparing_needs_no_torch(tmp_path) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     done = command(tmp_path, "run", "--quiet", "--record-ops", "A/", "train.py")
     assert done.returncode == 0 and (tmp_path / "A" / "compare" / "about.json").exists(), done.stderr

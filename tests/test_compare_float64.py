@@ -86,7 +86,7 @@ def test_cancelling_sums_may_have_any_relative_error() -> None:
     assert off("sum", [x], torch.tensor(10.0)) > WRONG
 
 
-def test_gradients_of_a_convolution_are_explained_where_that_of_the_input_is_not_asked_for() -> None:
+def test_gradients_of_a_convolution_are_explained_without_that_of_the_input() -> None:
     args = [drawn(4, 6, 8, 8), drawn(4, 3, 8, 8), drawn(6, 3, 3, 3), [6], [1, 1], [1, 1], [1, 1], False, [0, 0], 1]
     args.append([False, True, True])
     _, weight, bias = torch.ops.aten.convolution_backward(*args)
@@ -153,7 +153,7 @@ def train(model: nn.Module, x: torch.Tensor) -> None:
         optimizer.step()
 
 
-def test_gradients_that_are_nothing_but_rounding_are_not_blamed(tmp_path) -> None:
+def test_gradients_that_are_only_rounding_are_not_blamed(tmp_path) -> None:
     """The gradient of a bias before a batch norm is 0; the computed value is rounding that depends on the kernel."""
 
     def run(bad: bool) -> None:

@@ -1,4 +1,4 @@
-"""``--check compiled``: what a compiler made against the operations that it was given."""
+"""``--check compiled``: the results of compiled code against those of the original operations."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_nothing_changes_and_nothing_is_compiled_again() -> None:
     assert counted == expected
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_norms_are_measured_only_in_the_first_and_last_inspected_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """In steps that get a close look, the first and the last of them, and nowhere else."""
     looks: list[int] = []
     again = kept.private.norms_inside

@@ -1,4 +1,4 @@
-"""Layers that are compiled alone and share one graph: which of them it was."""
+"""Separately compiled layers that share one graph: which of them a finding names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_layer_that_went_bad_is_named(layer: int, value: float, every: int) 
         assert found.confidence == "certain"
 
 
-def test_what_each_layer_loses_is_named() -> None:
+def test_lost_gradients_of_each_layer_are_named() -> None:
     found = findings(net_of(cuts=True), lambda: None)
     lost = [f for f in found if f.kind == "none-grad"]
     assert {p for f in lost for p in f.parameters} == {f"{i}.scale" for i in range(LAYERS)}

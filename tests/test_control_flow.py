@@ -1,4 +1,4 @@
-"""Lines that leave a loop under a condition, as the code reads."""
+"""Branch conditions and loop exits that decide whether a line runs, from the source code."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def test_waiting_in_a_frequent_section_is_not_subtracted_from_later_steps(now: l
         assert cost.step_ended(1.0) == 0.0 and cost.seconds == 1.0
 
 
-def test_waiting_of_some_short_steps_is_taken_off_those_that_follow_but_no_more(now: list[float]) -> None:
+def test_waiting_in_short_steps_does_not_affect_much_later_steps(now: list[float]) -> None:
     own = OwnTime()
     cost = Cost(own, inspected_steps=0)
     seconds = []

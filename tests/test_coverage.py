@@ -1,4 +1,4 @@
-"""How far a run can be trusted: nothing found means that nothing is wrong only where everything was watched."""
+"""Coverage of a run: "no findings" is conclusive only if everything was watched."""
 
 from __future__ import annotations
 

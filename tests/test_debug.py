@@ -1,4 +1,4 @@
-"""The debugger at a stop: where it is, and what can be changed and run again there."""
+"""The debugger at a stop: its position, and what a user can change and run again there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breakpoints that wait: what they put on a graph, and that a cheap look rules nothing out that holds."""
+"""Armed breakpoints: their hooks on the graph, and a cheap pre-check that rules out no true condition."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def stops(when: str, backward) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("limit", [1e-3, 0.5, 1, 3, 10, 40, 200, 1e5])
-def test_nodes_that_give_out_what_came_in(limit) -> None:
+def test_nodes_that_return_their_input(limit) -> None:
     """Views, sums, transposed weights: norms that are taken over from one gradient to the next are those of it."""
 
     def backward() -> None:
@@ -120,7 +120,7 @@ def test_what_others_write_unseen_by_torch_is_measured(where) -> None:
         assert ("MulBackward0", "before") in screened
 
 
-def test_a_module_that_made_nothing_is_not_looked_for_at_each_node(monkeypatch, capsys) -> None:
+def test_a_module_without_nodes_is_not_searched_at_each_node(monkeypatch, capsys) -> None:
     def looked(*given) -> None:
         raise AssertionError("every node was asked for its place")
 

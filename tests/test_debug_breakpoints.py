@@ -1,4 +1,4 @@
-"""Breakpoints of the debugger: where they stop, under which conditions, and which cannot be."""
+"""Breakpoints of the debugger: where they stop, under which conditions, and which are invalid."""
 
 from __future__ import annotations
 

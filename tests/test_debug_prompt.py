@@ -168,7 +168,7 @@ def test_condition_ignore_commands_and_display(monkeypatch, capsys) -> None:
     assert "'at 5'" not in said and said.count("> before") == 2
 
 
-def test_interact_keeps_what_is_assigned(monkeypatch, capsys) -> None:
+def test_interact_keeps_assignments(monkeypatch, capsys) -> None:
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     lines = iter(["y = 20", "y + 1"])
 

@@ -1,4 +1,4 @@
-"""Going back in a running backward: what the engine did is put back, and it runs to the earlier stop again."""
+"""Stepping back in a running backward: the debugger restores the state and runs to the earlier stop again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``breakpoint_backward``: stops in the engine's own thread, and nothing left when it is gone."""
+"""``breakpoint_backward``: stops in the engine's own thread, and complete removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brief steps in a run folder: a stretch of them is one row, and a reader sees every step."""
+"""Deferred records in a run folder: one row holds a stretch of steps, and a reader finds every step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every kind of number that the page's document and the terminal show, against what a script with plain hooks
-computes by itself, in double precision."""
+"""Every kind of number in the page and the terminal, compared with plain hooks of a script in double precision."""
 
 from __future__ import annotations
 

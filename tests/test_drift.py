@@ -1,4 +1,4 @@
-"""Two models, or runs, that calculate the same, one of which loses more digits by rounding."""
+"""Two models or runs of the same computation, one of which loses more digits by rounding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of parameters' gradients: what actions do, in which order, what is noted, and that it is undone."""
+"""Edits of parameters' gradients: the effect of actions, their order, the log, and removal."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_the_log_says_what_was_done():
     assert repr(entry).startswith("backward 3: clamp(min=0) on parameter '4.bias': norm ")
 
 
-def test_what_is_not_measured_is_none():
+def test_unmeasured_values_are_none():
     model = mlp()
     with bp.edit_gradients(model, "4.bias", ops.zero, measure=False) as log:
         loss_of(model).backward()

@@ -1,4 +1,4 @@
-"""Functions called with the gradients of several tensors: when, how often, with what; and what torch's own does."""
+"""Functions called with the gradients of several tensors: when, how often and with what, compared with torch's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that pass: so short that a budget does not pay for looking at each."""
+"""Fast-path steps: steps so short that the budget does not allow an inspection of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts with one mistake each, and what is found in them."""
+"""Findings of scripts with one mistake each."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_nothing_is_found_in(what: str) -> None:
 # Values that are not finite
 
 
-def test_a_mask_is_not_the_cause_of_what_comes_after() -> None:
+def test_a_mask_is_not_the_cause_of_later_nonfinite_values() -> None:
     mask = BadOp(98, 98, "masked_fill", at(11), "", 1, INF, ())
     softmax = BadOp(99, 99, "softmax", at(12), "head", 1, NAN, (TensorStat("scores", (8,), "float32", INF, made=True),))
     found = only(traced(call(*NODES, roots=bad_root(), bad_ops=(mask, softmax))))
@@ -157,7 +157,7 @@ def test_an_inf_that_was_computed_is_not_taken_for_a_mask() -> None:
     assert only(traced(call(*NODES, roots=bad_root(), bad_ops=(entered, softmax)))).sites[0].site == at(12)
 
 
-def test_a_state_that_is_left_out_on_purpose_is_not_the_cause_of_a_bad_backward() -> None:
+def test_an_intentionally_excluded_state_is_not_the_cause_of_a_nonfinite_backward() -> None:
     """The loss is finite, so the Inf of the forward was meant: the node that made NaN of it is the cause."""
     added = BadOp(98, 98, "add", at(11), "", 1, INF, (TensorStat("alpha", (8,), "float32", INF),))
     bad = BadNode(0, 0, NAN, False, (TensorStat("self", (8,), "float32", INF, made=True),))
@@ -165,7 +165,7 @@ def test_a_state_that_is_left_out_on_purpose_is_not_the_cause_of_a_bad_backward(
     assert (found.kind, found.sites[0].site) == ("nonfinite-backward", NODES[0].site)
 
 
-def test_a_node_of_a_second_backward_is_named_by_the_op_that_it_is_the_derivative_of() -> None:
+def test_a_node_of_a_double_backward_is_named_after_its_forward_op() -> None:
     bad = BadNode(0, 0, NAN, False, (), Derivative("pow", at(5), "repulsion"))
     found = only(traced(call(*NODES, bad_nodes=(bad,))))
     assert found.module == "repulsion" and "the backward of the derivative of pow" in found.title
@@ -266,7 +266,7 @@ def test_a_loss_scaler_may_look_for_its_scale() -> None:
 # Errors
 
 
-def test_what_wrote_in_place_is_said_as_it_stands() -> None:
+def test_an_in_place_write_is_shown_as_in_the_source() -> None:
     assert only(traced(wrong(mutation=MUTATED))).title.startswith("'hidden += 1' (add_) changed hidden that mul")
     unseen = dataclasses.replace(MUTATED, op="", site=None)
     found = only(traced(wrong(mutation=unseen)))

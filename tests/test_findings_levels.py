@@ -1,4 +1,4 @@
-"""Levels that announce a divergence: updates, activations, attention, weights, second moments."""
+"""Findings about levels that precede a divergence: updates, activations, attention, weights, second moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings about many parameters: what is asked about them takes twice as long for twice as many, not four times."""
+"""Run time of rules on many parameters: linear, not quadratic, in the number of parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients that fade or blow up: from layer to layer, over steps of time, at one operation."""
+"""Vanishing and exploding gradients: from layer to layer, over time steps, at one operation."""
 
 from __future__ import annotations
 

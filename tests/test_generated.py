@@ -1,4 +1,4 @@
-"""Generated graphs: results as without us, and records held against autograd itself."""
+"""Generated graphs: results as without us, and records compared with autograd itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common failures, on an accelerator: the same finding at the same line as on a CPU."""
+"""Common failures on an accelerator: the same finding at the same line as on a CPU."""
 
 from __future__ import annotations
 

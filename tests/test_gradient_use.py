@@ -1,4 +1,4 @@
-"""Whether optimizers use the gradients that backward calls give, once."""
+"""Whether optimizers use each gradient of a backward call exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of real autograd graphs: what is in them, that nothing is changed by taking them, and deep ones."""
+"""Snapshots of real autograd graphs: their content, no side effects, and deep graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths, dominators, cuts and order on generated graphs, held against networkx and against brute force."""
+"""Paths, dominators, cuts and order of generated graphs, compared with networkx and with brute force."""
 
 from __future__ import annotations
 

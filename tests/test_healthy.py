@@ -1,4 +1,4 @@
-"""Training loops as people write them, each of its own kind: none of them has a finding."""
+"""Healthy training loops, each of a different kind: none has a finding."""
 
 from __future__ import annotations
 

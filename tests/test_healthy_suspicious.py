@@ -1,4 +1,4 @@
-"""Training loops that look as if something were wrong, and are right: none of them has a warning."""
+"""Correct training loops that look suspicious: none has a warning."""
 
 from __future__ import annotations
 

@@ -367,7 +367,7 @@ def put_device(path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")
 @pytest.mark.parametrize("put", [put_pipe, put_folder, put_socket, put_device])
-def test_what_is_no_file_is_not_read(tmp_path: Path, put: Callable[[Path], None]) -> None:
+def test_only_regular_files_are_read(tmp_path: Path, put: Callable[[Path], None]) -> None:
     for name in (FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal"):
         folder = copied(tmp_path)
         (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Callbacks for transformers, Lightning and accelerate, in scripts as people write them."""
+"""Callbacks for transformers, Lightning and accelerate, in realistic scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VJP, JVP and the dense Jacobian between tensors of one graph: against slow oracles; what stays as it was; errors."""
+"""VJP, JVP and the dense Jacobian between tensors of one graph: against slow oracles; side effects; errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of several processes read as one: what is merged, in which order, and how it is shown. No torch, no process."""
+"""A run of several processes read as one: merging, order and display. No torch, no process."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_killed_rank_has_its_last_known_line() -> None:
     assert [(s.role, s.site) for s in one.sites] == [("last", BAD)]
 
 
-def test_a_rank_that_was_killed_since_the_others_had_waited_for_it_is_not_the_cause() -> None:
+def test_a_rank_killed_because_others_waited_for_it_is_not_the_cause() -> None:
     ranks = RankSeen(0, 100, error="RuntimeError: [gloo] Timed out waiting", code=1), RankSeen(1, 101, over=False)
     assert "rank-failed" not in [one.kind for one in found(*ranks)]
 

@@ -150,7 +150,7 @@ def test_modules_folders_and_archives(arguments: list[str], tmp_path: Path) -> N
     assert watched == alone and "C" in alone[0]
 
 
-def test_what_python_cannot_start_is_said_as_python_says_it_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_scripts_that_python_cannot_start_give_its_error_and_no_run(tmp_path: Path) -> None:
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("")
     (tmp_path / "empty").mkdir()

@@ -1,4 +1,4 @@
-"""A loss scaler that a script has written itself: a factor that overflows float16 is its way of working."""
+"""Loss scalers that a script implements itself: a factor that overflows float16 is normal there."""
 
 from __future__ import annotations
 

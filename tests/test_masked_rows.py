@@ -1,4 +1,4 @@
-"""A row of scores that is masked whole, by whatever operation: named at the softmax, at every level and step."""
+"""A fully masked row of scores, from any operation: located at the softmax, at every level and step."""
 
 from __future__ import annotations
 

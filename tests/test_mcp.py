@@ -1,4 +1,4 @@
-"""The server of tools, as a client of the Model Context Protocol meets it."""
+"""The MCP server, from the view of a client of the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[str]:
     return asyncio.run(ask())
 
 
-def test_a_client_runs_a_script_and_reads_what_it_means(tmp_path: Path) -> None:
+def test_a_client_runs_a_script_and_reads_the_explanation(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(BROKEN)
     names, ran, found, shown, listed, page, stopped = asked(
         tmp_path,

@@ -1,4 +1,4 @@
-"""``--check memory``: what a graph keeps, who holds it anyway, what checkpointing would save."""
+"""``--check memory``: memory that a graph keeps, other holders of it, and the saving of checkpointing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks on all modules come and go as steps are recorded and pass: what others see of them stays what it was."""
+"""Global module hooks that are added and removed between recorded steps: other hooks stay unaffected."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_compiled_model_is_compiled_a_few_times_however_often_steps_pass(optio
     assert len(compiled) <= 5
 
 
-def test_what_is_traced_while_a_region_is_compiled_is_no_call() -> None:
+def test_tracing_during_compilation_is_no_module_call() -> None:
     pytest.importorskip("torch._dynamo").reset()
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     fast = torch.compile(model, backend="aot_eager")

@@ -1,4 +1,4 @@
-"""Hooks on many nodes, put on and taken off together."""
+"""Hooks on many nodes, added and removed together."""
 
 from __future__ import annotations
 

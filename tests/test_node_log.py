@@ -1,4 +1,4 @@
-"""``backprobe run --log-nodes``: the whole backward as lines."""
+"""``backprobe run --log-nodes``: the complete backward as lines."""
 
 from __future__ import annotations
 

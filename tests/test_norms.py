@@ -224,7 +224,7 @@ def test_tiny_and_huge_norms_are_neither_zero_nor_infinite(factor, width):
     assert {n: s.grad for n, s in trace.steps[0].parameters.items()} == pytest.approx(true_norms[0], rel=3e-6)
 
 
-def test_layers_whose_gradients_are_below_single_precision_are_told_by_their_numbers():
+def test_layers_with_gradients_below_single_precision_have_exact_numbers():
     """Ten layers that each divide by a thousand: the first ones get 1e-30 and less, which is not zero."""
     torch.manual_seed(0)
     model = nn.Sequential(*[m for _ in range(12) for m in (nn.Linear(8, 8), nn.Tanh())])
@@ -245,7 +245,7 @@ def test_layers_whose_gradients_are_below_single_precision_are_told_by_their_num
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("factor", [1e-37, 1.0, 1e36])
-def test_what_is_said_of_captured_tensors_and_of_their_values(dtype, factor):
+def test_the_wording_for_captured_tensors_and_their_values(dtype, factor):
     """Deviations are norms too. Histograms of doubles beyond single precision count no infinities and no zeros."""
     values = [1.0, -2.0, 4.0, 8.0]
     tensor = (torch.tensor(values, dtype=torch.float64) * factor).to(dtype)

@@ -1,4 +1,4 @@
-"""The magic of notebooks, in kernels that run cells: what is seen with it, and that all else is as without it."""
+"""The notebook magic, in kernels that run cells: its output, and no effect on anything else."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_traced_block_shows_its_error_so_too(book) -> None:
     assert "backprobe: inplace at Cell In[" in shown and "ipykernel_" not in shown
 
 
-def test_what_one_has_in_hand_shows_itself(book) -> None:
+def test_objects_display_themselves_in_a_cell(book) -> None:
     assert "inplace</span>" in text_of(book["finding"], "text/html")
     assert "inplace at Cell In[3], line 4: " in text_of(book["printed"], "stdout")
     assert "Cell In[3], line 8 in &lt;module&gt;" in text_of(book["finding"], "text/html")

@@ -1,4 +1,4 @@
-"""The log of ops: which made a node, what is older than the log, and what it has dropped."""
+"""The log of ops: which op made a node, which nodes are older than the log, and what it dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each fact of the operator table, held against torch: its operator database, its schemas, inputs written by hand."""
+"""Each fact of the operator table, checked against torch: its operator database, its schemas, hand-written inputs."""
 
 from __future__ import annotations
 
@@ -596,7 +596,7 @@ def test_every_field_of_a_row_is_tested() -> None:
 ONLY_FOR_ODD_ARGUMENTS: dict[str, str] = {}
 
 
-def test_the_derivative_is_finite_where_the_table_says_nothing() -> None:
+def test_the_derivative_is_finite_unless_the_table_says_otherwise() -> None:
     """A row without ``singular_at``: where the result is finite, the derivative is."""
     silent = rows(lambda row: row.forward in (FINITE, NORMALISES) and not row.singular_at)
     assert {row.name for row in silent if never_singular(row) is False} == set(ONLY_FOR_ODD_ARGUMENTS)

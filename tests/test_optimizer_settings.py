@@ -1,4 +1,4 @@
-"""The line that gives an optimizer another setting, as the code reads."""
+"""The source line that changes a setting of an optimizer."""
 
 from __future__ import annotations
 

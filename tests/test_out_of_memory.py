@@ -1,4 +1,4 @@
-"""Memory that runs out in a backward: what was held is named by line, and the script goes on as without us."""
+"""Out-of-memory errors in a backward: the finding names memory by line, and the script continues as without us."""
 
 from __future__ import annotations
 

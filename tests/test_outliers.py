@@ -1,4 +1,4 @@
-"""A rank that is far from the others, on hand-written records."""
+"""Ranks that differ from the others, on hand-written records."""
 
 from __future__ import annotations
 

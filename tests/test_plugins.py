@@ -1,4 +1,4 @@
-"""Packages of others: findings and sinks by entry points. What fails in them is left out and said."""
+"""Third-party packages: findings and sinks by entry points. Failures in them are left out and reported."""
 
 from __future__ import annotations
 

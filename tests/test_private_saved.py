@@ -84,7 +84,7 @@ def test_read_tensors_are_the_saved_ones():
     assert saved_by_nodes.slot_content(next(iter(slots(loss.grad_fn.next_functions[0][0]).values()))) is None
 
 
-def test_nobodys_hook_runs_and_what_it_was_to_unpack_is_seen():
+def test_no_unpack_hook_runs_and_its_packed_object_is_visible():
     called = []
 
     def unpack(box):

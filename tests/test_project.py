@@ -42,7 +42,7 @@ OURS = [path for pattern in ("*.py", "broken/*.py") for path in sorted(Path(__fi
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
-def test_limits_of_time_are_for_what_hangs(path: Path) -> None:
+def test_time_limits_only_catch_hangs(path: Path) -> None:
     """A test waits for an event. Its limit ends what hangs, and is longer than any machine needs."""
     limits = re.findall(r"\btimeout(?:: \w+)? ?= ?([0-9.]+)", path.read_text())
     assert [limit for limit in limits if float(limit) < 600] == []

@@ -89,7 +89,7 @@ def test_ranks_that_are_missing_are_those_of_the_last_start() -> None:
     assert missing([RankSeen(rank, 100 + rank) for rank in (1, 2)]) == []  # no rank knows the world size
 
 
-def test_of_two_that_wait_for_each_other_the_one_with_a_way_around_is_waited_for() -> None:
+def test_of_two_waiting_ranks_the_one_with_a_branch_condition_is_blamed() -> None:
     leaves = Site("train.py", 15, "work")
     sends = RankSeen(0, 100, (RankWait("recv", OTHER, 50.0, 5.0, "raised"),), branches=(leaves,), step=3)
     head = RankSeen(1, 101, (RankWait("recv", WAIT, 51.0, 4.0, "raised"),), step=3)

@@ -116,7 +116,7 @@ def test_a_plain_model_that_reduces_its_gradients_too_early(size: int) -> None:
     assert found[0].sites[0].site == BACKWARD_SITE
 
 
-def test_names_that_a_model_of_the_rank_alone_had_before_say_nothing_of_the_order() -> None:
+def test_earlier_names_of_a_rank_only_model_do_not_affect_the_order() -> None:
     def named(*pairs: tuple[str, str]) -> tuple[Replica, ...]:
         return tuple(Replica(name, (4,), how) for name, how in pairs)
 
@@ -342,7 +342,7 @@ def test_a_buffer_is_a_warning() -> None:
     assert [(one.role, one.site) for one in found.sites] == [("cause", WRITE_SITE)]
 
 
-def test_what_data_parallel_training_did_not_finish_is_not_compared() -> None:
+def test_unfinished_data_parallel_steps_are_not_compared() -> None:
     text = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
     assert [f.kind for f in job_findings([rank(0, *SAME, error=text), rank(1, *DRIFTS["start"][0])])] == ["rank-failed"]
 

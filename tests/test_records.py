@@ -1,4 +1,4 @@
-"""Kinds of records: found by name, ours and those of others; what is stored under names of fields."""
+"""Kinds of records: lookup by name, ours and third parties'; fields that are stored by name."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_an_unknown_kind_is_kept_separately(tmp_path: Path, monkeypatch: Any) ->
     assert third.coverage.unseen == (Unseen("nodes", 1, "why"),)
 
 
-def test_what_is_aside_is_not_mixed_with_other_fields(tmp_path: Path) -> None:
+def test_separate_records_are_not_mixed_with_other_fields(tmp_path: Path) -> None:
     aside = Aside("Spectrum9", ([1],), {"Spectrum9": ("module",), "Site": ("line", "file")}, "gone")
     read = backprobe.load_run(Trace((), Facts(seen=(aside,))).save(tmp_path / "run"))
     assert read.facts.seen == ()

@@ -1,4 +1,4 @@
-"""A model that goes as deep as Python's stack allows comes to its end under us too."""
+"""A model that recurses up to Python's limit also runs under a session."""
 
 from __future__ import annotations
 

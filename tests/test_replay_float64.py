@@ -70,7 +70,7 @@ class Writes(torch.autograd.Function):
         return ctx.kept.add_(g)
 
 
-def test_what_cannot_run_in_float64_says_why_and_runs_as_it_is() -> None:
+def test_nodes_without_float64_say_why_and_run_unchanged() -> None:
     from torch.utils.checkpoint import checkpoint
 
     x = torch.randn(3, requires_grad=True)

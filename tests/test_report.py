@@ -1,4 +1,4 @@
-"""The document of a page against the records that it was made of, the page as a file, and the page as it is served."""
+"""The document of a page against its records, the page as a file, and the served page."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_parameters_that_only_steps_name_are_there():
     assert parameters.names == ["a.w", "b.w"] and parameters.of("b.w") == 1
 
 
-def test_memory_is_what_the_run_says(tmp_path):
+def test_memory_equals_that_of_the_run(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT.replace("nn.Linear(3, 1)", "nn.Sequential(nn.Linear(3, 64), nn.Tanh())"))
     env = {**os.environ, "PYTHONPATH": str(Path(backprobe.__file__).parents[1])}
     command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--check", "memory", "--out", "run", "train.py"]
@@ -473,7 +473,7 @@ def test_a_port_that_is_taken(kept):
         Server(kept / "run", first.server_port)
 
 
-def test_memory_over_the_steps_is_what_the_steps_say(tmp_path):
+def test_memory_over_time_equals_that_of_the_steps(tmp_path):
     history = []
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -96,7 +96,7 @@ numbers = st.lists(st.floats(allow_nan=True), max_size=8)
 
 
 @given(numbers, numbers)
-def test_what_grows_is_sent_from_where_it_grew(values, more):
+def test_only_the_new_end_of_a_growing_column_is_sent(values, more):
     old, new = grown(values, more)
     made = change(old, new)
     if not more:
@@ -182,7 +182,7 @@ def test_a_page_that_follows_a_run_has_the_same_document(tmp_path, monkeypatch):
     assert follow(source, shown) == (shown, 0)
 
 
-def test_a_page_that_was_away_for_long_gets_all(tmp_path):
+def test_a_page_that_missed_many_updates_gets_the_whole_document(tmp_path):
     writer = Writer(tmp_path / "run", {"started": 1.0})
     source = Source(tmp_path / "run")
     first = unpacked(source.data())

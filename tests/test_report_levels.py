@@ -130,7 +130,7 @@ def test_a_large_model_stays_small() -> None:
     assert MAX_VALUES / 4 < held <= MAX_VALUES
 
 
-def test_what_a_run_adds_is_sent_and_no_more(tmp_path: Path) -> None:
+def test_only_additions_of_a_run_are_sent(tmp_path: Path) -> None:
     names = tuple(f"{quantity}|layers.{i}.weight" for i in range(60) for quantity in ("update_ratio", "stable_rank"))
     draw = random.Random(1)
     writer = Writer(tmp_path / "run", {"script": "train.py", "started": 0.0})

@@ -1,4 +1,4 @@
-"""Lines that draw random numbers which a checkpoint does not put back."""
+"""Source lines that draw random numbers that a checkpoint does not restore."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def greatest(scores: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("route", [topk_then_softmax, softmax_then_topk, sigmoid_and_gather, noisy, greatest])
-def test_the_load_is_that_of_what_a_router_chose(route: Any) -> None:
+def test_the_load_matches_the_choices_of_the_router(route: Any) -> None:
     torch.manual_seed(1)
     net = Mixed(route)
     net.moe.score.weight.data[0].mul_(5)

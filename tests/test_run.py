@@ -1,4 +1,4 @@
-"""The command, as a user meets it: real scripts in a subprocess."""
+"""The command, from the view of a user: real scripts in a subprocess."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a run: what a run names is never opened, and what is written never goes through a link."""
+"""The files of a run: names from a run are never opened, and writing never follows a link."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_batch_is_saved_under_its_own_name(secret: Path, tmp_path: Path) -> No
 # Writing
 
 
-def test_what_is_written_takes_the_place_of_a_link(secret: Path, tmp_path: Path) -> None:
+def test_writing_replaces_a_link(secret: Path, tmp_path: Path) -> None:
     before, trace = secret.read_text(), hostile(secret)
     for name, write in {
         "findings.json": lambda path: write_findings(path, trace),
@@ -352,7 +352,7 @@ def check_goes_on(done: subprocess.CompletedProcess[str], why: str) -> None:
     assert re.search(f"Not seen: 1 kept run .not kept.*{why}", said), said
 
 
-def test_a_run_that_cannot_be_kept_starts_the_script_and_says_so(tmp_path: Path) -> None:
+def test_an_unwritable_run_still_starts_the_script_and_is_reported(tmp_path: Path) -> None:
     stub = (
         "import sqlite3\n"
         "def connect(*args, **more): raise sqlite3.OperationalError('disk I/O error')\n"

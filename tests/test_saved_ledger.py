@@ -1,4 +1,4 @@
-"""The ledger: it adds up to what is allocated, tells who holds what, and says what it cannot know."""
+"""The ledger of saved tensors: it adds up to the allocated memory, names the holders, and reports unknown parts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def nbytes(*tensors):
     return sum(t.untyped_storage().nbytes() for t in tensors)
 
 
-def test_adds_up_to_what_is_allocated():
+def test_the_ledger_adds_up_to_the_allocated_memory():
     model = Net()
     x, y = torch.randn(6, 3, 8, 8), torch.randint(0, 5, (6,))
     loss = F.cross_entropy(model(x), y)
@@ -191,7 +191,7 @@ def test_other_holders_of_saved_tensors():
     assert "graph" not in {e.holder for e in bp.saved_tensors(loss).entries}
 
 
-def test_freed_by_the_backward_is_what_was_counted():
+def test_the_backward_frees_the_counted_memory():
     model = Net()
     x, y = torch.randn(6, 3, 8, 8), torch.randint(0, 5, (6,))
     with Allocations() as watch:  # weak references to the storages, which it is held against the profiler below
@@ -319,7 +319,7 @@ def test_a_graph_of_many_nodes():
     assert gone.expired(), "the ledger keeps nothing of the graph"
 
 
-def test_deep_graphs_that_were_looked_at_in_parts_are_freed():
+def test_partly_read_deep_graphs_are_freed():
     """Of the graph of each of the user's other tensors a part is read: together they make a deep one."""
     script = (
         "import torch, backprobe as bp\n"

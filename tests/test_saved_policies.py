@@ -1,4 +1,4 @@
-"""Saved-tensor policies: what they keep, where, how they compose, and that nothing of them stays."""
+"""Saved-tensor policies: what they keep and where, how they compose, and complete removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the site that are made when it is built (``make docs`` builds it, strictly)."""
+"""Generated pages of the site (``make docs`` builds it, strictly)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_doctests_become_blocks_of_code() -> None:
     assert SITE["fenced"](">>> 1\n1") == "\n```pycon\n>>> 1\n1\n```"
 
 
-def test_the_page_of_reports_says_what_was_found(tmp_path: Path) -> None:
+def test_the_gallery_shows_the_finding_of_each_report(tmp_path: Path) -> None:
     shown = runpy.run_path(str(ROOT / "docs" / "gallery.py"))["REPORTS"]
     scripts = [word for one in shown for word in one.command if word.endswith(".py")]
     assert len(scripts) == len(shown) and all((ROOT / script).is_file() for script in scripts)

@@ -1,4 +1,4 @@
-"""Statistics by layer, each against the plain way."""
+"""Layer statistics, each compared with a direct computation."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def test_activations_and_attention(fused: bool) -> None:
         assert {name: got[name] for name in wanted} == pytest.approx(wanted, rel=1e-4, abs=1e-6)
 
 
-def test_saturated_units_are_told_of_the_module_whose_outputs_they_are() -> None:
+def test_saturated_units_belong_to_the_module_that_outputs_them() -> None:
     net = model()
     net[2].weight.data.mul_(100)
     found, _ = trained(net, lambda p: torch.optim.SGD(p, 0.0), steps=1)
@@ -322,7 +322,7 @@ def test_saturated_units_are_told_of_the_module_whose_outputs_they_are() -> None
     assert 0.5 < share <= 1.0
 
 
-def test_each_step_has_activations_where_each_is_looked_at() -> None:
+def test_each_step_has_activations_at_a_cadence_of_one() -> None:
     found, _ = trained(model(), lambda p: torch.optim.SGD(p, 0.1), steps=5, every=1)
     assert [step for step, _ in found.curve("activation_rms", "0")] == [0, 1, 2, 3, 4]
 

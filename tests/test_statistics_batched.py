@@ -1,4 +1,4 @@
-"""Statistics that are worked out of many layers in one operation: each layer's are those of its own, in its place."""
+"""Statistics of many layers computed in one operation: each layer has its own values, in its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of its gradients an optimizer meets: what a script did to them after backward, against the plain way."""
+"""The share of its gradients that an optimizer gets after clipping, compared with a direct computation."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_several_optimizers_have_one_each(turns: bool) -> None:
     assert set(found.names("lr")) == {"SGD", "SGD#2"}
 
 
-def test_a_call_that_gives_an_optimizer_nothing_does_not_hide_what_was_clipped() -> None:
+def test_a_call_without_gradients_for_the_optimizer_does_not_hide_clipping() -> None:
     nets = [model(), model()]
 
     def script(tell: Any) -> None:
@@ -223,7 +223,7 @@ def test_an_unknown_clipping_is_not_reported(step: Any) -> None:
     assert not found.names("clip_factor")
 
 
-def test_a_second_step_on_the_same_gradients_says_nothing_of_them() -> None:
+def test_a_second_step_on_the_same_gradients_is_not_measured() -> None:
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), 1e-2)
 

@@ -1,4 +1,4 @@
-"""Steps are the script's updates, and their losses its own: loops as people write them."""
+"""Steps and their losses, in training loops of all kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run on disk: what is read is what was written, a killed run opens, wrong folders get one clear line."""
+"""A run on disk: reading returns what was written, a killed run opens, wrong folders give one clear error."""
 
 from __future__ import annotations
 

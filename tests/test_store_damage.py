@@ -1,4 +1,4 @@
-"""A stored run that is damaged, or of another format: one clear line, or what is sound of it."""
+"""A stored run that is damaged or of another format: one clear error, or its sound part."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_file_that_another_process_holds_is_not_called_damaged(tmp_path: Path,
     open_run(tmp_path).close()
 
 
-def test_the_list_of_runs_says_what_is_wrong_with_one(tmp_path: Path, capsys: Any) -> None:
+def test_the_list_of_runs_reports_a_damaged_one(tmp_path: Path, capsys: Any) -> None:
     from backprobe.commands import main
 
     (tmp_path / "sound").mkdir()

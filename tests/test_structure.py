@@ -1,4 +1,4 @@
-"""Tensors in nested values: found, named, exchanged."""
+"""Tensors in nested values: search, names and replacement."""
 
 from __future__ import annotations
 

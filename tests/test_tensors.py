@@ -1,4 +1,4 @@
-"""Tensors that a run looks at: which, when, and their numbers against those that torch gives elsewhere."""
+"""Tensors that a run inspects: which, when, and their numbers against those of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of a name, a title, a source line or an error text is obeyed by a terminal, a log or a page."""
+"""Escaping of names, titles, source lines and error texts for terminals, logs and pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which threads of ours a script sees: none, unless it is of a process group."""
+"""Threads of backprobe that a script can see: none, unless there is a process group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``backprobe top``: what is read of a run that goes on, how it is laid out, how it ends."""
+"""``backprobe top``: reading a run in progress, the layout, and the end."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_frame_fits_its_width(width: int, plain: bool) -> None:
         assert "Layers that stand out" in "\n".join(short) and "more findings: backprobe show" in "\n".join(short)
 
 
-def test_nothing_yet_says_how_layers_are_measured() -> None:
+def test_an_empty_screen_says_how_to_measure_layers() -> None:
     text = "\n".join(lines(Watch().frame(Trace(info={"script": "train.py", "started": 0.0}), "run", 65.0), 80))
     assert "train.py" in text and "no step yet" in text and "backprobe run --layer-stats 10" in " ".join(text.split())
 
@@ -146,7 +146,7 @@ def info(folder: Path) -> dict[str, object]:
     return {"script": "train.py", "folder": str(folder), "started": time.time(), "pid": os.getpid(), "machine": ""}
 
 
-def test_only_what_is_new_is_read_and_that_gives_the_same(tmp_path: Path) -> None:
+def test_incremental_reading_gives_the_same_screen(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "run", info(tmp_path))
     live = Look(tmp_path / "run", None)
     assert live().step is None

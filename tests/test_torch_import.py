@@ -1,4 +1,4 @@
-"""Torch is imported when the script imports it, and watched from there on; nothing tells the script of it."""
+"""Watching starts when the script imports torch, and the script cannot notice it."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def equal(read: Read, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("tracker", sample_cases(TRACKERS, 2))
-def test_a_tracker_has_what_the_store_has(tracker: str, tmp_path: Path) -> None:
+def test_a_tracker_has_the_numbers_of_the_store(tracker: str, tmp_path: Path) -> None:
     needs(tracker)
     (tmp_path / "alone.py").write_text(BAD)
     alone = python(tmp_path, "alone.py")
@@ -414,7 +414,7 @@ def test_a_full_disk_under_an_event_file(tmp_path: Path, monkeypatch: pytest.Mon
         writer.close()
 
 
-def test_a_full_disk_of_which_a_package_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_that_a_package_does_not_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space.check(str(tmp_path))
     usage = type(shutil.disk_usage(tmp_path))(1 << 20, 1 << 20, 0)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)

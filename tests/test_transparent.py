@@ -358,7 +358,7 @@ def test_a_loss_times_a_complex_number_is_watched() -> None:
     assert [call.kind for call in trace.backwards] == ["Tensor.backward"]
 
 
-def test_explain_says_what_is_wrong_and_leaves_gradients_alone() -> None:
+def test_diagnose_reports_the_error_and_leaves_gradients_unchanged() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     x = torch.randn(5, 3)
     model(x).sum().backward()
@@ -380,7 +380,7 @@ def test_explain_says_what_is_wrong_and_leaves_gradients_alone() -> None:
     loss.backward()  # its graph was kept
 
 
-def test_explain_raises_what_it_cannot_explain() -> None:
+def test_diagnose_raises_errors_without_a_finding() -> None:
     model = torch.nn.Linear(3, 2)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         backprobe.diagnose(model, lambda: model(torch.ones(2, 4)).sum())

@@ -1,4 +1,4 @@
-"""The function mode of a session: code that asks whether one is on decides as it would alone."""
+"""The function mode of a session: code that checks for active modes decides as it would alone."""
 
 from __future__ import annotations
 

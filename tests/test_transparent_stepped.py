@@ -1,4 +1,4 @@
-"""Backward calls that are stepped: compiled as a whole, deep inside one another, and what they leave alive."""
+"""Stepped backward calls: under compiled autograd, deeply nested, and the objects that they keep alive."""
 
 from __future__ import annotations
 

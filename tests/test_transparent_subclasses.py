@@ -1,4 +1,4 @@
-"""Tensor subclasses with a dispatch of their own train as alone: no op of ours runs on one with dispatch off."""
+"""Tensor subclasses with their own dispatch train as alone: no op of ours runs on one with dispatch off."""
 
 from __future__ import annotations
 

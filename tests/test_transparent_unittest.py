@@ -1,4 +1,4 @@
-"""Tests of ``unittest`` that run under a session: the stack of function modes has one length throughout each."""
+"""``unittest`` tests under a session: the stack of function modes has the same length throughout each test."""
 
 from __future__ import annotations
 

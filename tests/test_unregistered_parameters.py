@@ -1,4 +1,4 @@
-"""Trainable tensors that a model uses and does not list, however it keeps and uses them."""
+"""Trainable tensors that a model uses and does not register, wherever it keeps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mode of the user's around any part of a step sees what it sees alone: every op and every call, in their order."""
+"""Modes of the script around any part of a step: they get every op and call that they get alone, in order."""
 
 from __future__ import annotations
 

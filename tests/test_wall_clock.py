@@ -1,4 +1,4 @@
-"""Durations, if the system clock is set back while a script runs."""
+"""Durations if the system clock is set back while a script runs."""
 
 from __future__ import annotations
 

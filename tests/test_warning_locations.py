@@ -1,4 +1,4 @@
-"""Warnings that torch raises inside an op have the place that they have without us, and are shown as often."""
+"""Warnings that torch raises inside an op: same location and same count as without us."""
 
 from __future__ import annotations
 
