@@ -1,4 +1,4 @@
-"""Cost of a capture against forward hooks written by hand: forward and backward, rounds interleaved, one process.
+"""Benchmark of capture against hand-written forward hooks: forward and backward, interleaved, one process.
 
 python bench/capture.py [--models gpt,rnn] [--rounds 15] [--threads 1,2]
 

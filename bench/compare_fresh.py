@@ -1,4 +1,4 @@
-"""The second set of cases of bench/compare.py, written when the first was right, before the tool was run on them."""
+"""The second set of cases of bench/compare.py, written after the first one passed and before any run on them."""
 
 from __future__ import annotations
 

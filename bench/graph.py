@@ -1,4 +1,4 @@
-"""Reading, collapsing and drawing autograd graphs: how long, how much memory, and by how many nodes.
+"""Benchmark of reading, collapsing and drawing autograd graphs: time and memory by number of nodes.
 
 python bench/graph.py [--sizes 1000,100000,1000000] [--layers 100] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""The four training steps that overhead is measured on."""
+"""The four training steps of the overhead benchmarks."""
 
 from __future__ import annotations
 

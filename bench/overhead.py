@@ -1,4 +1,4 @@
-"""Cost of being watched, as ratios to the plain step: rounds interleaved in one process, medians with quartiles.
+"""Benchmark of the overhead as ratios to the plain step: rounds interleaved in one process, medians, quartiles.
 
 python bench/overhead.py [--models gpt,rnn] [--rounds 15] [--threads 1,2] [--only trace]
 """

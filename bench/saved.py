@@ -1,4 +1,4 @@
-"""Cost of saved-tensor policies, as ratios to the plain step (forward and backward), and the bytes that they save.
+"""Benchmark of saved-tensor policies, as ratios to the plain step (forward and backward), and the bytes that they save.
 
 python bench/saved.py [--models gpt,rnn] [--rounds 15] [--threads 1] [--only compressed]
 

@@ -1,4 +1,4 @@
-"""Architectures of torch's libraries trained plain and watched: does anything differ, is anything said?
+"""Comparison of many architectures trained plain and watched: differences, findings, gaps and names.
 
 python bench/zoo.py [--library timm] [--match vit] [--jobs 2] [--heads 1] [--most 0] [--out FOLDER] [--list]
 

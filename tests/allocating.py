@@ -1,4 +1,4 @@
-"""A custom function whose backward asks for more memory than there is, on any device."""
+"""A custom function whose backward requests more memory than the device has."""
 
 from __future__ import annotations
 

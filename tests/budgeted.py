@@ -1,4 +1,4 @@
-"""A small training loop that goes wrong in one step, under a session with a budget."""
+"""A small training loop that fails in one step, under a session with a budget."""
 
 from __future__ import annotations
 

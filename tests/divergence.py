@@ -1,4 +1,4 @@
-"""``--check divergence``: the first op where a run departs from float64, or from another model of one structure.
+"""``--check divergence``: the first op that diverges from float64, or from a second model of the same structure.
 
 Faults and healthy scripts were written, with what is to be said of them, before they were run.
 """

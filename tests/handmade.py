@@ -1,4 +1,4 @@
-"""Records written by hand, as short as tests need them. No torch."""
+"""Constructors of short hand-written records. No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in which something does not learn, as records written by hand. No torch."""
+"""Hand-written records of runs in which some parameters do not learn. No torch."""
 
 from __future__ import annotations
 

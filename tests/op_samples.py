@@ -1,4 +1,4 @@
-"""Samples of operators, from torch's own operator database and written by hand, and what torch does with them."""
+"""Samples of operators, from torch's operator database and hand-written, and the behaviour of torch on them."""
 
 from __future__ import annotations
 

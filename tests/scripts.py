@@ -1,4 +1,4 @@
-"""Runs a script in the test's own process, watched as a person's would be."""
+"""Helpers that run a watched script in the test's own process."""
 
 from __future__ import annotations
 

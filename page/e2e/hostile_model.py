@@ -1,4 +1,4 @@
-"""A run whose names try to be more than names; `reports.py` runs a copy of this file with such a name itself."""
+"""A run whose names try to inject markup; `reports.py` runs a copy of this file with such a name itself."""
 
 import torch
 from torch import nn
