@@ -295,7 +295,7 @@ def test_nothing_stays_when_watching_ends(nothing_to_spend: None) -> None:
     assert torch.autograd._engine_run_backward is own is engine_calls.own  # type: ignore[attr-defined]
     assert torch._C._len_torch_function_stack() == 0
     assert not nn.modules.module._global_forward_hooks and not nn.modules.module._global_forward_pre_hooks
-    assert not session._switch.on
+    assert not session._state.attached
 
 
 def test_modes_of_the_users_keep_their_places_while_ours_goes_and_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,4 +442,4 @@ def test_another_tools_replacement_function_stays_in_place(monkeypatch: pytest.M
     assert not engine_calls.listen(lambda call, *args, **kwargs: call(*args, **kwargs))
     trace, session, _ = watched(1e-9, lambda: train(Net()))
     assert torch.autograd._engine_run_backward is theirs  # type: ignore[attr-defined]
-    assert trace.findings == [] and session._switch.on is False
+    assert trace.findings == [] and session._state.attached is False

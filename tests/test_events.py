@@ -273,7 +273,7 @@ def test_a_fault_in_any_listener_stays_contained(which: str, at: int) -> None:
     assert not said or any("planted" in u.note for u in said)
     trace = collector.trace(session)
     found = {f.kind for f in trace.findings}
-    if owner not in ("Strays", "Leaves", "Reached", "_Handing", "Session"):
+    if owner not in ("Leaves", "ReachedLeaves", "RecordDelivery", "StepController", "UnregisteredParameters"):
         assert "unregistered-parameter" in found
     assert not torch.nn.modules.module._global_forward_hooks and not torch.nn.modules.module._global_forward_pre_hooks
 

@@ -310,7 +310,7 @@ def test_the_reserve_is_spent_on_requested_steps(only_asked_for: None) -> None:
 
 def test_steps_after_something_new_are_requested_as_soon_as_the_budget_allows(only_asked_for: None) -> None:
     session = Session(Collector(), Settings(budget=1e-9))
-    attention, budget = session._attention, session.budget
+    attention, budget = session.policy.inspections, session.budget
     budget.step_ended(1.0, 0.5, True, False)
     attention.something_new(10)
     seen, skipped = [], 0

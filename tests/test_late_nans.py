@@ -13,8 +13,8 @@ import pytest
 from late_nans import NAMES, WatchedRun, line_of, run_watched, script
 
 import backprobe
-from backprobe.observe import session as sessions
 from backprobe.observe.schedule import budget as budgets
+from backprobe.observe.schedule import new_line_scanner
 from backprobe.observe.session import Settings
 from backprobe.source.new_lines import SHOWS
 
@@ -32,7 +32,7 @@ def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     runs after each step with listeners, and stretches of fast-path steps have a fixed length: by default both depend on
     the speed of the machine.
     """
-    monkeypatch.setattr(sessions, "SCAN_INTERVAL_RATIO", 0)
+    monkeypatch.setattr(new_line_scanner, "SCAN_INTERVAL_RATIO", 0)
     monkeypatch.setattr(budgets, "FAR", 8)
     monkeypatch.setattr(budgets, "LONG", 0.0)
     monkeypatch.setattr(budgets, "FREE", 0.0)

@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 from backprobe import trace
-from backprobe.observe import session as sessions
 from backprobe.observe.forward.modules import ModuleWatch
 from backprobe.observe.forward.oplog import OpLog
 from backprobe.observe.forward.values import ForwardValues
 from backprobe.observe.schedule import budget as budgets
+from backprobe.observe.schedule import new_line_scanner
 from backprobe.observe.schedule.steps import StepWatch
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
@@ -118,7 +118,11 @@ def test_a_frame_passed_as_an_argument_is_no_signal() -> None:
 def test_an_error_of_a_handler_during_our_code_reaches_the_script(
     owner: type, method: str, budget: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name, value in ((sessions, "SCAN_INTERVAL_RATIO", 0), (budgets, "FREE", 0.0), (budgets, "MOST", 10**9)):
+    for module, name, value in (
+        (new_line_scanner, "SCAN_INTERVAL_RATIO", 0),
+        (budgets, "FREE", 0.0),
+        (budgets, "MOST", 10**9),
+    ):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(budgets, "REST", math.inf)
     armed: list[bool] = []

@@ -87,7 +87,7 @@ def seen_by(look: Any, make: Callable[[nn.Module], Callable[[], None]], recorded
         session.start()
     for i in range(10):
         if i == 8 and recorded:
-            session._trouble(i)
+            session.events.failure_found.emit(i)
         if i == 9:
             with look:
                 step()

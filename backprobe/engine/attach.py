@@ -65,7 +65,7 @@ class Stops:
         self._checked: set[int] = set()
         self.forward = Forward(session.recorder, session.modules, session.leaves, session.frames)
         self.calls = 0
-        session.special.around = self._around
+        session.intercepted.around = self._around
 
     def _around(self, call: DebuggedCall) -> Any:
         pilot = self.pilot

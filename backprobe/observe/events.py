@@ -67,15 +67,17 @@ class Event(Generic[P]):
 
 
 class Events:
-    """All events, and what happens if listeners or shared parts of the session fail; see Note [Events]."""
+    """All events, and what happens if listeners or shared parts of the session fail; see Note [Events].
 
-    def __init__(self) -> None:
+    :param give_up: called if shared parts, or a listener that is ``vital``, fail again and again.
+    """
+
+    def __init__(self, give_up: Callable[[BaseException], None] = lambda error: None) -> None:
         self.faults = Faults()
         self._shared_faults = 0
         #: The time that our own work takes.
         self.own = OwnTime()
-        #: Ends the session if shared parts fail again and again.
-        self.give_up: Callable[[BaseException], None] | None = None
+        self._give_up = give_up
         self.by_name: dict[str, Event[Any]] = {}
         event = self._event
         # A session
@@ -84,7 +86,10 @@ class Events:
         self.ended = event(Tracker.ended)
         # Steps
         self.step_begins = event(Tracker.step_begins)
+        self.step_finished = event(Tracker.step_finished)
         self.step_ended = event(Tracker.step_ended)
+        self.fast_path_ended = event(Tracker.fast_path_ended)
+        self.fast_path_optimizer_stepped = event(Tracker.fast_path_optimizer_stepped)
         self.measurement_begins = event(Tracker.measurement_begins)
         self.measurement_ended = event(Tracker.measurement_ended)
         self.alarm = event(Tracker.alarm)
@@ -139,6 +144,10 @@ class Events:
         self.sentinel_call_ended = event(Tracker.sentinel_call_ended)
         self.fast_path_calls = event(Tracker.fast_path_calls)
         self.call_failed = event(Tracker.call_failed)
+        self.outermost_call_ended = event(Tracker.outermost_call_ended)
+        self.failure_found = event(Tracker.failure_found)
+        self.novelty_found = event(Tracker.novelty_found)
+        self.nonfinite_loss_fetched = event(Tracker.nonfinite_loss_fetched)
         self.backward_recorded = event(Tracker.backward_recorded)
         self.backward_repeated = event(Tracker.backward_repeated)
 
@@ -172,8 +181,8 @@ class Events:
         """Count an error of a shared part. The session ends if such errors keep occurring."""
         self.faults.add(type(part).__name__, error)
         self._shared_faults += 1
-        if self._shared_faults >= MAX_SHARED_FAULTS and self.give_up is not None:
-            self.give_up(error)
+        if self._shared_faults >= MAX_SHARED_FAULTS:
+            self._give_up(error)
 
     def reset_shared_faults(self) -> None:
         """Reset the count of consecutive shared errors: a backward call was recorded."""
@@ -187,8 +196,8 @@ class Events:
         errors[0] += 1
         if errors[0] >= MAX_LISTENER_FAULTS:
             self.faults.ended.add(type(owner).__name__)
-            if getattr(owner, "vital", False) and self.give_up is not None:
-                self.give_up(error)
+            if getattr(owner, "vital", False):
+                self._give_up(error)
         for event in self.by_name.values():
             if errors[0] >= MAX_LISTENER_FAULTS:
                 event.listeners = tuple(one for one in event.listeners if getattr(one, "__self__", one) is not owner)

@@ -26,6 +26,7 @@ from .backward.engine_interceptor import EngineInterceptor, call_of
 from .events import Events
 from .forward.modules import ModuleWatch
 from .forward.torch_call_recorder import DYNAMO, TorchCallRecorder
+from .recording_state import RecordingState
 
 #: The node counter below which nodes are unrecorded, while nothing is recorded: no node has a number as high.
 NONE_RECORDED = 1 << 62
@@ -39,14 +40,15 @@ class Instrumentation:
         recorder: TorchCallRecorder,
         modules: ModuleWatch,
         calls: BackwardCalls,
-        unrecorded: EngineInterceptor,
+        interceptor: EngineInterceptor,
+        state: RecordingState,
         events: Events,
     ) -> None:
         self._recorder, self._modules, self._calls, self._events = recorder, modules, calls, events
-        self._unrecorded = unrecorded
+        self._interceptor, self._state = interceptor, state
         self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
-        #: Whether everything is attached, and whether anything is.
-        self.on = self._attached = False
+        #: Whether anything is attached.
+        self._attached = False
         #: The switch that is pending: Note [Pending switches].
         self._waits: bool | None = None
         #: The number of modes on the stack below the recorder, and of running tests, when everything was attached.
@@ -64,7 +66,7 @@ class Instrumentation:
     def detach(self) -> None:
         """Detach everything."""
         self._attached = False
-        engine_calls.unlisten(self._unrecorded)
+        engine_calls.unlisten(self._interceptor)
         private.come_back()
         self._take_off()
         self._dynamo.detach()
@@ -75,18 +77,18 @@ class Instrumentation:
         :param over: the backward call that goes through the recorder is over.
         """
         handling, self._waits = self._recorder.handling, None
-        if not self._attached or (on == self.on and (on or not self._recorder.idle)):
+        if not self._attached or (on == self._state.attached and (on or not self._recorder.idle)):
             return
         held = self._is_held()
-        if held and ((on and not self._recorder.idle) or on == self.on):
+        if held and ((on and not self._recorder.idle) or on == self._state.attached):
             return
         if handling and not held and (on or not over or handling > 1 or not private.can_stay_off()):
             self._waits = on
             return
         if on:
-            engine_calls.unlisten(self._unrecorded)
+            engine_calls.unlisten(self._interceptor)
             self._put_on()
-        elif engine_calls.listen(self._unrecorded):
+        elif engine_calls.listen(self._interceptor):
             was_idle = self._recorder.idle
             if held:
                 self._idle()
@@ -96,25 +98,25 @@ class Instrumentation:
                 self._take_off()
             if was_idle:  # the test that held the recorder on the stack is over
                 return
-            self._calls.noted_from = NONE_RECORDED
+            self._state.recorded_from = NONE_RECORDED
             self._events.about_to_write.emit()  # measures what is pending
 
     def leave_calls_to_engine(self, unrecorded: bool) -> None:
         """Let the interceptor handle backward calls although everything is attached, in steps that are `unrecorded`:
         the first ones of a run at ``--level minimal``, in which the modules are learnt.
         """
-        if not self.on or unrecorded == self._calls.left_to_engine:
+        if not self._state.attached or unrecorded == self._state.calls_to_engine:
             return
         if not unrecorded:
-            engine_calls.unlisten(self._unrecorded)
-            self._calls.left_to_engine = False
+            engine_calls.unlisten(self._interceptor)
+            self._state.calls_to_engine = False
             self._record_from_here()
-        elif engine_calls.listen(self._unrecorded):
-            self._calls.left_to_engine, self._calls.noted_from = True, NONE_RECORDED
+        elif engine_calls.listen(self._interceptor):
+            self._state.calls_to_engine, self._state.recorded_from = True, NONE_RECORDED
 
     def may_record(self) -> bool:
         """Return whether the next step can be recorded: Note [Held in a test]."""
-        return self.on or self._recorder.idle or not self._is_held()
+        return self._state.attached or self._recorder.idle or not self._is_held()
 
     def _is_held(self) -> bool:
         return tests_running() > self._tests
@@ -134,18 +136,18 @@ class Instrumentation:
             self._hide()
         private.show_backward(recorder)
         self._record_from_here()
-        self.on = True
+        self._state.attached = True
 
     def _record_from_here(self) -> None:
         now = private.next_sequence_nr()
-        if self._calls.noted_from:  # steps were left out
+        if self._state.recorded_from:  # steps were left out
             self._recorder.log.skipped(now)
-            self._calls.noted_from = now
+            self._state.recorded_from = now
         self._recorder.last = now
 
     def _dynamo_looks(self, active: bool) -> None:
         """Hide from Dynamo while it is active on this thread. See Note [Out of Dynamo's sight]."""
-        if self.on or self._recorder.idle:
+        if self._state.attached or self._recorder.idle:
             if active:
                 self._hide()
             else:
@@ -156,7 +158,7 @@ class Instrumentation:
     def _hide(self) -> None:
         self._recorder.out_of_sight(True)
         self._modules.out_of_sight(True)
-        if self.on:
+        if self._state.attached:
             engine_calls.listen(self._hidden_call)
 
     @dynamo_passthrough
@@ -172,13 +174,13 @@ class Instrumentation:
         engine_calls.unlisten(self._hidden_call)
         private.unshow_backward(self._recorder)
         self._recorder.drop()
-        self.on = self._recorder.idle = self._calls.left_to_engine = False
+        self._state.attached = self._recorder.idle = self._state.calls_to_engine = False
         self._modules.stop()
 
     def _idle(self) -> None:
         private.unshow_backward(self._recorder)
-        self.on, self._recorder.idle = False, True
-        self._calls.left_to_engine = False
+        self._state.attached, self._recorder.idle = False, True
+        self._state.calls_to_engine = False
         self._modules.idle()
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .backward.pending_call_record import PendingCallRecord
     from .forward.oplog import Entry
     from .forward.torch_call_recorder import Op
+    from .schedule.samples import Away, AwayClipNorm
     from .schedule.settings import Settings
     from .tracker_context import TrackerContext
 
@@ -50,8 +51,23 @@ class Tracker:
     def step_begins(self, step: int, inspecting: bool) -> None:
         """Step number `step` begins. `inspecting`: the step is inspected closely."""
 
+    def step_finished(self, step: Step, losses: list[Any], norms: list[Away | AwayClipNorm]) -> None:
+        """A step that did not take the fast path is over, and not accounted for yet: listen to ``step_ended`` instead.
+
+        :param losses: the parts of its loss, and `norms`: the norms, that are still on an accelerator.
+        """
+
     def step_ended(self, step: Step) -> None:
-        """A step is over."""
+        """A step is over, and accounted for."""
+
+    def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
+        """A stretch of fast-path steps is over, which took `seconds`.
+
+        :param between: no step is running.
+        """
+
+    def fast_path_optimizer_stepped(self, optimizer: Any, seq: int) -> None:
+        """An optimizer stepped in a fast-path step that is over, when the node counter was at `seq`."""
 
     def measurement_begins(self, step: int) -> None:
         """The statistics of `step` are about to be measured: its optimizer is about to step."""
@@ -219,6 +235,18 @@ class Tracker:
 
     def call_failed(self, what: str) -> None:
         """An outermost backward call that is not recorded went wrong, or is about to: `what`."""
+
+    def outermost_call_ended(self) -> None:
+        """An outermost backward call of a step that is not recorded is over."""
+
+    def failure_found(self, step: int) -> None:
+        """Something went wrong in `step`, which is not recorded."""
+
+    def novelty_found(self, step: int) -> None:
+        """The graph of a call in `step`, which is not recorded, has another size than the graphs before."""
+
+    def nonfinite_loss_fetched(self) -> None:
+        """The loss of an earlier step, on an accelerator until now, is not finite."""
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """A call is over, and `recorded` is its record."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,7 +22,9 @@ from ..forward.naming import Naming
 from ..forward.regions import Regions
 from ..forward.torch_call_recorder import TorchCallRecorder
 from ..forward.values import ForwardValues
+from ..recording_state import RecordingState
 from ..schedule.inspection_schedule import InspectionSchedule
+from ..schedule.new_line_scanner import NewLineScanner
 from ..schedule.steps import StepWatch
 from .layouts import Layouts, LiveLayout
 from .node_count_history import NodeCountHistory
@@ -31,6 +33,9 @@ from .node_hooks import Hooks
 from .pending_call_record import PendingCallRecord
 from .post_mortem import executed_nodes
 from .second import SecondOrder
+
+if TYPE_CHECKING:
+    from .call_record_builder import CallRecordBuilder
 
 _clock = time.perf_counter
 
@@ -117,7 +122,12 @@ def all_finite(values: Sequence[float | None]) -> bool:
 
 
 class BackwardCalls:
-    """Observes backward calls, including nested ones, and passes them to the callbacks that evaluate them."""
+    """Observes backward calls, including nested ones, and passes them to the callbacks that evaluate them.
+
+    :param builder: makes the record of a call that is over.
+    :param later: fetches numbers from accelerators.
+    :param compiled_call: makes a call whose backward is compiled, given what it is and what runs it.
+    """
 
     def __init__(
         self,
@@ -126,34 +136,44 @@ class BackwardCalls:
         steps: StepWatch,
         values: ForwardValues,
         regions: Regions,
-        attention: InspectionSchedule,
+        inspections: InspectionSchedule,
+        second: SecondOrder,
+        builder: CallRecordBuilder,
+        state: RecordingState,
+        scanner: NewLineScanner,
+        later: Later,
+        compiled_call: Callable[..., Any],
     ) -> None:
         self._recorder, self._names, self._steps, self._values = recorder, names, steps, values
-        self._regions, self._attention, self._events = regions, attention, recorder.events
+        self._regions, self._inspections, self._events = regions, inspections, recorder.events
         self._own = recorder.events.own
         self._plans, self._hooks = Plans(), Hooks()
-        self.layouts = Layouts(recorder.log, names)
-        self.second = SecondOrder(recorder.log, names)
-        #: The number of calls so far, and the indices of the running calls, innermost last.
+        self.layouts = Layouts(recorder.log, names, scanner)
+        self.second, self._builder, self._state, self._later = second, builder, state, later
+        self._compiled_call = compiled_call
+        #: The number of calls so far.
         self.count = 0
-        self.inside: list[int] = []
         #: Sequence numbers of nodes whose tensors have hooks of the user.
         self._hooked: set[int] = set()
         #: Whether any call was made with ``create_graph``.
         self.second_order = False
-        #: Nodes with a lower number may have been made while nothing was recorded.
-        self.noted_from = 0
         self.between = NodeCountHistory()
         #: Calls whose backward ``compiled_autograd`` compiled: their nodes get no hooks.
         self.compiled = 0
-        #: Makes the record of a call that is over.
-        self.outcome: Callable[[ActiveBackward], PendingCallRecord] | None = None
-        #: Whether the interceptor of the engine handles calls although the recorder is on.
-        self.left_to_engine = False
-        #: Fetches numbers from accelerators.
-        self.later = Later()
-        #: Makes a call whose backward is compiled, given what it is and what runs it.
-        self.in_one: Callable[..., Any] | None = None
+
+    @property
+    def running(self) -> list[int]:
+        """Return the indices of the recorded calls that are running, innermost last."""
+        return self._state.running_calls
+
+    @property
+    def recorded_from(self) -> int:
+        """Return the sequence number from which on all nodes were made while everything was recorded."""
+        return self._state.recorded_from
+
+    def record_of(self, running: ActiveBackward) -> PendingCallRecord:
+        """Return the record of a call that is over."""
+        return self._builder.of(running)
 
     def hook_registered(self, node: Any) -> None:
         """Remember that the user's code registered a hook on the tensor that `node` made."""
@@ -163,7 +183,7 @@ class BackwardCalls:
 
     def leave(self) -> None:
         """Forget the parent's running calls, in a forked child."""
-        self.inside.clear()
+        self._state.running_calls.clear()
 
     @dynamo_passthrough
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
@@ -240,11 +260,11 @@ class BackwardCalls:
         self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any
     ) -> Callable[[Callable[[], Any]], Any] | None:
         """Prepare a call from `roots`. Returns the function that runs it; ``None`` if the call is only counted."""
-        nested = bool(self.inside)
+        nested = bool(self._state.running_calls)
         if self._steps.stepped and not nested:
             self._steps.finish()
         compiles = private.compiles_backward()
-        if self.left_to_engine and not (compiles or nested or self._recorder.recording):
+        if self._state.calls_to_engine and not (compiles or nested or self._recorder.recording):
             return None
         if compiles or not self._recorder.recording:
             self.compiled += compiles
@@ -252,15 +272,15 @@ class BackwardCalls:
             self.count_only(roots, nested, self._steps.some_held() if adds else None)
             if adds and not nested and not compiles:
                 self._steps.losses.gives(far_leaves(walk([node_of(root) for root in roots], Plans())))
-            if not compiles or nested or self.in_one is None:
+            if not compiles or nested:
                 return None
-            return partial(self.in_one, kind, roots, arguments, frame)
+            return partial(self._compiled_call, kind, roots, arguments, frame)
         return partial(self.watched, partial(self.begin, kind, roots, arguments, frame))
 
     def passes(self, entry: EntryPoint, roots: Sequence[Any], leaves: list[Any]) -> int:
         """Count a call into `leaves` that a debugger runs; nothing of it is recorded. Returns the step."""
         self._events.backward_begins.emit()
-        nested, steps = bool(self.inside), self._steps
+        nested, steps = bool(self._state.running_calls), self._steps
         if steps.stepped and not nested:
             steps.finish()
         self.count_only(roots, nested, leaves if entry.kind != "autograd.grad" else None)
@@ -278,7 +298,7 @@ class BackwardCalls:
             return None
         running = self.raised(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame, error, ran)
         try:
-            return self.outcome(running) if self.outcome is not None else None
+            return self._builder.of(running)
         finally:
             running.free()
 
@@ -370,13 +390,13 @@ class BackwardCalls:
 
     def _goes_on(self, running: ActiveBackward) -> None:
         self.count += 1
-        self.inside.append(running.index)
+        self._state.running_calls.append(running.index)
         running.began, running.ran, running.began_at = _clock(), time.thread_time(), private.next_sequence_nr()
 
     def _running(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward:
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
-        if graph.span[0] < self.noted_from:
+        if graph.span[0] < self._state.recorded_from:
             self.layouts.assume(graph, self.between.bounds)
         live = self.layouts.get(graph, needed_nodes(kind, arguments, graph))
         return self._made(kind, roots, arguments, frame, starts, graph, live)
@@ -402,7 +422,7 @@ class BackwardCalls:
             live,
             self.count,
             self._steps.index,
-            self.inside[-1] if self.inside else None,
+            self._state.running_calls[-1] if self._state.running_calls else None,
             self._names.frames.spot(frame),
             self._recorder.modes(),
             losses.scale_of(roots) if away is None else 1.0,
@@ -443,7 +463,7 @@ class BackwardCalls:
         before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
         if self._hooked:
             before.update(i for i, seq in enumerate(graph.seqs) if seq in self._hooked)
-        look = MeasurementMode(recorder.inspecting, self._attention.used_to_it, running.creates_graph)
+        look = MeasurementMode(recorder.inspecting, self._inspections.used_to_it, running.creates_graph)
         running.watch = NodeHookSet(graph.nodes, graph.plan, before, self._hooks, look, running.live.program, python)
         running.watch.on_error = self._hook_failed
         running.watch.start(self._told(running))
@@ -453,15 +473,14 @@ class BackwardCalls:
         watch, mark = running.watch, self._own.begin()
         self._recorder.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
-        self.inside.pop()
+        self._state.running_calls.pop()
         self._fetch(running)
         self.layouts.unshaped += watch.unshaped
         if not running.repeats:
             self._events.backward_detaching.emit(running)
-            self._names.modules.in_backward = bool(self.inside)
-        if self.outcome is not None:
-            self._hand_on(running, self.outcome)
-            self._events.reset_shared_faults()
+            self._names.modules.in_backward = bool(self._state.running_calls)
+        self._hand_on(running)
+        self._events.reset_shared_faults()
         if running.creates_graph and self._recorder.is_here():
             self.second.note(running)
             self._recorder.made_by(running.spot, running.kind)
@@ -472,7 +491,7 @@ class BackwardCalls:
         stood = mark[0] - running.began - (mark[2] - running.ran)
         del watch
         running.free()
-        if not self._own.per_node and not self.inside:
+        if not self._own.per_node and not self._state.running_calls:
             self._own.per_node = private.overhead_of_node()
             self._recorder.last = private.next_sequence_nr()
         self._own.since(mark)
@@ -486,20 +505,20 @@ class BackwardCalls:
         others = [*numbers.values(), *([] if away is None else [away.detach().reshape(())])]
         norms = [running.watch.norms, *(() if running.repeats else self._values.outside.measured())]
         with private.undispatched():
-            found = flush_together(norms, others, self.later)
+            found = flush_together(norms, others, self._later)
         running.numbers = dict(zip(numbers, found, strict=False))
         if away is not None and found and found[-1] > 0:
             running.scale = found[-1]
 
-    def _hand_on(self, running: ActiveBackward, outcome: Callable[[ActiveBackward], PendingCallRecord]) -> None:
+    def _hand_on(self, running: ActiveBackward) -> None:
         fine = running.error is None and not running.watch.norms.bad
         if running.repeats and fine:
-            self._events.backward_repeated.emit(running, outcome(running))
+            self._events.backward_repeated.emit(running, self._builder.of(running))
             return
         if running.repeats:
             self.layouts.assume(running.graph, self.between.bounds)  # an explanation of the failure needs source lines
         self._events.backward_returned.emit(running)
-        recorded = outcome(running)
+        recorded = self._builder.of(running)
         self._events.backward_recorded.emit(running, recorded)
 
     def _hook_failed(self, error: BaseException) -> None:

@@ -27,6 +27,7 @@ from ...torch_internals.engine_calls import arguments_of
 from ...torch_internals.entry_points import as_list
 from ...torch_internals.uncompiled import dynamo_passthrough
 from ..events import Events
+from ..recording_state import RecordingState
 from ..schedule.budget import Budget
 from .calls import ActiveBackward, all_finite
 from .fast_path import FastPath
@@ -57,10 +58,7 @@ class Call(NamedTuple):
 class EngineInterceptor:
     """Receives the calls of the autograd engine in steps that are not recorded.
 
-    :param trouble: called with the number of the step in which something is wrong.
-    :param surprise: called with the number of the step if the call's graph has another number of nodes than earlier
-        calls.
-    :param over: called when a call is over.
+    :param later: fetches numbers from accelerators.
     """
 
     def __init__(
@@ -68,20 +66,16 @@ class EngineInterceptor:
         counted: SentinelCalls,
         budget: Budget,
         events: Events,
-        trouble: Callable[[int], None],
-        surprise: Callable[[int], None],
-        over: Callable[[], None],
+        state: RecordingState,
+        later: Later,
     ) -> None:
         self._steps, self._budget = counted.steps, budget
         self._passed = FastPath(counted.calls, counted.steps, budget, events)
-        self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
+        self._counted, self._events, self._own, self._recording = counted, events, events.own, state
         self._pid, self._thread = os.getpid(), threading.get_ident()
-        self._last, self._alarms, self._turn, self._surprise = HEALTHY, {MISSING: 0, NONFINITE: 0}, 0, surprise
-        #: Results that an accelerator delivers later, and the last health of gradients that it delivered.
-        self.later = Later()
-        self._told = HEALTHY
-        #: Whether a call is running.
-        self.inside = False
+        self._last, self._alarms, self._turn = HEALTHY, {MISSING: 0, NONFINITE: 0}, 0
+        #: The last health of gradients that an accelerator delivered.
+        self._later, self._told = later, HEALTHY
         #: Whether the backward of the running step is recorded, as far as its graph is known and no mode of the user
         #: would see our work (Note [Steps that repeat]); how many calls of the step were recorded so, and how many were
         #: not.
@@ -91,9 +85,11 @@ class EngineInterceptor:
 
     @dynamo_passthrough
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
-        quick = bool(self._steps.only) and not self.inside and _get_ident() == self._thread
+        state = self._recording
+        nested = state.in_unrecorded_call
+        quick = bool(self._steps.only) and not nested and _get_ident() == self._thread
         quick = quick and self._passed.lets_pass(roots, args, kwargs)
-        if not quick and (self.inside or _compiles() or _getpid() != self._pid or _get_ident() != self._thread):
+        if not quick and (nested or _compiles() or _getpid() != self._pid or _get_ident() != self._thread):
             return engine(roots, *args, **kwargs)
         passes, call, begin = quick, None, None
         if not quick:
@@ -101,7 +97,7 @@ class EngineInterceptor:
             passes = bool(self._steps.passing) and self._passes(*given)
             if not passes:
                 call, begin = self._safely(self._begins, *given) or (None, None)
-        self.inside = True
+        state.in_unrecorded_call = True
         try:
             if begin is not None:
                 result = self._counted.calls.watched(begin, partial(engine, roots, *args, **kwargs))
@@ -115,7 +111,7 @@ class EngineInterceptor:
                 self._safely(self._raised, call or call_of(*given), error)
             raise
         finally:
-            self.inside = False
+            state.in_unrecorded_call = False
         if begin is not None:
             return result
         if call is not None:
@@ -125,7 +121,7 @@ class EngineInterceptor:
         if passes and not quick:
             self._counted.calls.between.over()
             if self._steps.passing <= 1 and self._steps.alone:
-                self._safely(self._over)
+                self._safely(self._events.outermost_call_ended.emit)
         return result
 
     def _passes(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> bool:
@@ -145,7 +141,7 @@ class EngineInterceptor:
                 with private.unseen():
                     answer = self._counted.lets_pass(roots, adds, frame, self._budget)
             if answer is None:
-                self._surprise(self._counted.step)
+                self._events.novelty_found.emit(self._counted.step)
         except Exception as error:
             self._events.fault(self, error)
         if mark is not None:
@@ -185,25 +181,25 @@ class EngineInterceptor:
         call = call_of(roots, args, kwargs, frame)
         values = counted.values(call.roots)
         if self._explains(values):
-            self._trouble(counted.step)
+            self._events.failure_found.emit(counted.step)
             if not private.compiles_backward():
                 return call, partial(counted.calls.begin, *call)
             self._events.call_failed.emit("the loss is not finite")
             counted.is_usual(call.kind, call.roots, values, frame)
             counted.begins_bad(*call)
             return call, None
-        if counted.calls.left_to_engine and call.kind != "autograd.grad":
+        if self._recording.calls_to_engine and call.kind != "autograd.grad":
             counted.look_for_witnesses(call.roots)
         if self.repeating and not (private.mode_depth() or private.in_mode() or private.compiles_backward()):
             running = counted.calls.repeated(*call)
             if running is not None:
                 self.repeated += 1
                 if not counted.repeats(running):
-                    self._surprise(counted.step)
+                    self._events.novelty_found.emit(counted.step)
                 return call, partial(counted.calls.begin_repeated, running)
             self.others += 1
         if not counted.is_usual(call.kind, call.roots, values, frame):
-            self._surprise(counted.step)
+            self._events.novelty_found.emit(counted.step)
         return call, None
 
     @dynamo_passthrough
@@ -256,7 +252,7 @@ class EngineInterceptor:
             self._events.call_failed.emit(f"backward raised {type(error).__name__}")
         if self._budget.explains:
             self._budget.explained += 1
-            self._trouble(self._counted.step)
+            self._events.failure_found.emit(self._counted.step)
             self._counted.failed(*call, error)
 
     def _is_spoilt(self, quick: bool) -> bool:
@@ -293,7 +289,7 @@ class EngineInterceptor:
             self._alarms[NONFINITE] += 1
             self._last = NONFINITE
             self.settle()
-            self._trouble(self._counted.step)
+            self._events.failure_found.emit(self._counted.step)
             self._events.call_failed.emit(BAD_GRADIENT)
             self._counted.gave_bad(*call)
 
@@ -304,13 +300,13 @@ class EngineInterceptor:
             # Gradients that are missing or zero now: the next steps show why.
             if self._tells_of(state):
                 self._alarms[state] += 1
-                self._trouble(counted.step)
+                self._events.failure_found.emit(counted.step)
                 if state is NONFINITE:
                     self._events.call_failed.emit(BAD_GRADIENT)
                     counted.gave_bad(*call)
             self._last = state
         counted.over(call.kind, call.arguments)
-        self._over()
+        self._events.outermost_call_ended.emit()
 
     def _tells_of(self, state: str) -> bool:
         """Return whether gradients in this `state` justify a closer inspection. A loss that is only counted does
@@ -339,13 +335,13 @@ class EngineInterceptor:
         away = [grad.detach() for grad in away if grad.is_floating_point() and not private.hands_off(grad)]
         if away:
             with torch.no_grad():
-                self.later.add(torch.stack(torch._foreach_norm(away, math.inf)).sum(), self._gradients_were)
+                self._later.add(torch.stack(torch._foreach_norm(away, math.inf)).sum(), self._gradients_were)
 
     def _gradients_were(self, most: float) -> None:
         state = NONFINITE if most - most != 0.0 else HEALTHY if most else MISSING
         if state is not self._told and self._tells_of(state):
             self._alarms[state] += 1
-            self._trouble(self._counted.step)
+            self._events.failure_found.emit(self._counted.step)
         self._told = state
 
 

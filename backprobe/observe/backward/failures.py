@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,8 +19,11 @@ from ...torch_internals import private
 from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE, OUT_OF_MEMORY
 from ..forward.naming import Naming
 from ..forward.regions import Regions
+from ..forward.torch_call_recorder import TorchCallRecorder
 from ..forward.write_inference import WrittenTensor, inferred_write
 from ..forward.writes import mutation, names_of_storage, parameter_with_gradient, variables_of
+from ..recording_state import RecordingState
+from ..schedule.new_line_scanner import NewLineScanner
 from .calls import ActiveBackward
 from .failed_allocations import failed_allocation
 from .layouts import LiveLayout
@@ -51,13 +53,17 @@ class _Past(NamedTuple):
 class Failures:
     """Finds what the error of a backward call refers to."""
 
-    def __init__(self, names: Naming, regions: Regions) -> None:
+    def __init__(
+        self,
+        names: Naming,
+        regions: Regions,
+        recorder: TorchCallRecorder,
+        state: RecordingState,
+        scanner: NewLineScanner,
+    ) -> None:
         self._names, self._frames, self._regions = names, names.frames, regions
+        self._recorder, self._state, self._scanner = recorder, state, scanner
         self._past: deque[_Past] = deque(maxlen=1024)
-        #: Lines that ran for the first time lately, while steps are not recorded.
-        self.news: Callable[[], list[CodeLocation]] = list
-        #: Whether all ops since the one that made a node were recorded.
-        self.noted_since: Callable[[int], bool] = lambda seq: True
 
     def remember(self, running: ActiveBackward) -> None:
         """Remember a finished call that freed its graph: a later call may go through the same graph again."""
@@ -125,7 +131,7 @@ class Failures:
 
     def _mutated(self, node: int, text: str, running: ActiveBackward) -> Cause:
         seq, region, writes = running.graph.seqs[node], None, self._regions.writes
-        noted = self.noted_since(seq)
+        noted = self._recorder.recording and seq >= self._state.recorded_from
         mutated = mutation(text, private.saved_tensors(running.graph.nodes[node]), seq, writes, noted)
         inputs = self._regions.inputs_of(seq)
         if inputs is not None and mutated is not None and mutated.write is None:
@@ -144,7 +150,7 @@ class Failures:
             elif parameter_with_gradient(mutated.storage, self._names.modules):
                 tensor = WrittenTensor(tuple(called), "gradient")
             failed = self._frames.site(running.spot)
-            write = inferred_write(mutated, tensor, seq, failed, self.news(), writes, self._frames)
+            write = inferred_write(mutated, tensor, seq, failed, self._scanner.latest(), writes, self._frames)
             mutated = replace(mutated, write=write)
         return Cause(mutated, weight or (called or [""])[0], region)
 

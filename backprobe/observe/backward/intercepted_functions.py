@@ -143,7 +143,7 @@ class InterceptedFunctions:
         value = self._recorder.call(func, args, kwargs, frame)
         if self.on:
             if args[0].grad_fn is None:
-                if self._calls.inside:
+                if self._calls.running:
                     self._events.leaf_grad_read.emit(args[0], value, frame)
                 elif value is not None and not self._recorder.optimizing:
                     self._events.grad_read_or_set.emit(value, False, frame)
@@ -154,7 +154,7 @@ class InterceptedFunctions:
     @dynamo_passthrough
     def _put_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         out = self._recorder.call(func, args, kwargs, frame)
-        if self.on and args[1] is not None and not (self._calls.inside or self._recorder.optimizing):
+        if self.on and args[1] is not None and not (self._calls.running or self._recorder.optimizing):
             self._events.grad_read_or_set.emit(args[1], True, frame)
         return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,13 +11,13 @@ import torch
 from ...graphs.plan import Plan
 from ...packed_calls import Layout, Signature
 from ...records import ACCUMULATE_SEQ, Node, Site, Unseen
-from ...source.frames import CodeLocation
 from ...torch_internals.walk import LiveGraph
 from ...torch_texts import COMPILED
 from ..forward.leaves import LeafTensor
 from ..forward.naming import Naming
 from ..forward.oplog import UNKNOWN, Entry, OpLog
 from ..forward.origins import line_and_op, makers
+from ..schedule.new_line_scanner import NewLineScanner
 from .layout_matching import (
     alike,
     candidate_lines,
@@ -133,8 +133,8 @@ def _ids(leaves: list[tuple[int, Any]]) -> list[int]:
 class Layouts:
     """The layouts of the last calls."""
 
-    def __init__(self, log: OpLog, names: Naming) -> None:
-        self._log, self._names = log, names
+    def __init__(self, log: OpLog, names: Naming, scanner: NewLineScanner) -> None:
+        self._log, self._names, self.scanner = log, names, scanner
         self._layouts: list[LiveLayout] = []
         self._count = 0
         #: Layouts with compiled regions.
@@ -144,8 +144,6 @@ class Layouts:
         #: Sequence numbers of the nodes of the last graph whose lines are inferred, since their forward was not
         #: recorded.
         self.inferred: frozenset[int] = frozenset()
-        #: Lines that ran for the first time lately, while nothing is recorded.
-        self.news: Callable[[], list[CodeLocation]] | None = None
         #: Gradients without a shape.
         self.unshaped = 0
 
@@ -204,8 +202,8 @@ class Layouts:
         unknown = {i for part in parts.values() for i in part}
         self.newcomers = unknown - made.keys()
         self.inferred = frozenset(seqs[i] for i in unknown)
-        if self.newcomers and self.news is not None:
-            names_of, news = {i: names[i] for i in self.newcomers}, self.news()
+        if self.newcomers:
+            names_of, news = {i: names[i] for i in self.newcomers}, self.scanner.latest()
             for part in parts.values():
                 made |= from_lines_that_ran(part, names, made, news, self._names.frames)
             left = {i: name for i, name in names_of.items() if i not in made}

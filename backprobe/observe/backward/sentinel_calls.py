@@ -201,13 +201,11 @@ class SentinelCalls:
 
     def _hand_on(self, running: ActiveBackward) -> None:
         """Emit the events of a recorded call."""
-        outcome, told = self.calls.outcome, self.steps.backwards
-        if running.index not in told[-1:]:
-            told.append(running.index)
+        numbers = self.steps.backwards
+        if running.index not in numbers[-1:]:
+            numbers.append(running.index)
         try:
-            if outcome is not None:
-                self._events.backward_returned.emit(running)
-                recorded = outcome(running)
-                self._events.backward_recorded.emit(running, recorded)
+            self._events.backward_returned.emit(running)
+            self._events.backward_recorded.emit(running, self.calls.record_of(running))
         finally:
             running.free()

@@ -70,9 +70,12 @@ _Bad = tuple[weakref.ref[Any], NonFiniteResult | None, bool, bool]
 
 
 class Outside:
-    """Tracker of the results of ops outside the graph, and of those that are non-finite."""
+    """Tracker of the results of ops outside the graph, and of those that are non-finite.
 
-    def __init__(self, frames: Frames, modules: ModuleWatch) -> None:
+    :param holds_results: keep small results until they are measured; not while memory ownership is being measured.
+    """
+
+    def __init__(self, frames: Frames, modules: ModuleWatch, holds_results: bool = True) -> None:
         self._frames, self._modules = frames, modules
         #: Unmeasured results: values or ``None``, reference, address, version, input addresses, entry, node counter.
         self._noted: list[tuple[Any, ...]] = []
@@ -94,8 +97,7 @@ class Outside:
         #: Whether the step is closely inspected, so that all noted results are measured, not only the latest when
         #: something is bad.
         self.inspecting = True
-        #: Whether small results are kept; not while memory ownership is being measured.
-        self.holding = True
+        self._holds_results = holds_results
 
     def note(self, func: Any, args: Any, out: Any, frame: Any) -> None:
         """Note the result `out` of an op that `frame` called and that made no node."""
@@ -134,7 +136,8 @@ class Outside:
         code, at = self._line(frame)
         stack = self._modules.stack
         entry = (code, at, func, stack[-1] if stack else None)
-        self._noted.append((_values(out) if self.holding else None, _ref(out), own, version, inputs, entry, _next()))
+        values = _values(out) if self._holds_results else None
+        self._noted.append((values, _ref(out), own, version, inputs, entry, _next()))
         waiting.add(own)
         if len(self._noted) > MOST:
             self._measure(LARGE if self.inspecting else 0)
@@ -177,7 +180,7 @@ class Outside:
         if (known is None or known[0]() is None) and not t.requires_grad and t.dtype in FLOATS:
             self._waiting.add(at)
             self._noted.append(
-                (_values(t) if self.holding else None, _ref(t), at, _version(t), (), (None, 0, None, None), 0)
+                (_values(t) if self._holds_results else None, _ref(t), at, _version(t), (), (None, 0, None, None), 0)
             )
 
     def settle(self, limit: int = 1 << 62) -> None:

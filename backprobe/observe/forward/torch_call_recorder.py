@@ -88,12 +88,14 @@ class Op:
 class TorchCallRecorder(TorchFunctionMode):
     """The function mode that records every torch call made from Python on the thread that it is entered on."""
 
-    def __init__(self, frames: Frames, modules: ModuleWatch, events: Events, log: OpLog | None = None) -> None:
+    def __init__(
+        self, frames: Frames, modules: ModuleWatch, events: Events, log: OpLog | None = None, owner: Any = None
+    ) -> None:
         super().__init__()
         #: Nodes numbered below ``first`` were made before the recorder existed.
         self.frames, self.modules, self.first = frames, modules, _next()
         #: The recording or session that owns this recorder: a snapshot taken while the mode is on finds it here.
-        self.owner: Any = None
+        self.owner = owner
         #: Functions that need special handling, and the handler that calls each for us, given the calling frame.
         self.special: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {}
         self.events = events

@@ -65,7 +65,9 @@ _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.ten
 class ForwardValues:
     """Checker of the results of forward ops for NaN and Inf."""
 
-    def __init__(self, frames: Frames, modules: ModuleWatch, own: OwnTime, limit: int = 1000) -> None:
+    def __init__(
+        self, frames: Frames, modules: ModuleWatch, own: OwnTime, limit: int = 1000, holds_results: bool = True
+    ) -> None:
         self._frames, self._modules, self._own, self._limit = frames, modules, own, limit
         #: Whether to check: off while all values are bad anyway.
         self.checking = True
@@ -87,7 +89,7 @@ class ForwardValues:
         self._alone: NonFiniteResult | None = None
         #: The graph of the backward call that begins, while the waiting results are checked.
         self._graph: LiveGraph | None = None
-        self.outside = Outside(frames, modules)
+        self.outside = Outside(frames, modules, holds_results)
         #: By root and path of a normalisation: the op that made its running statistics bad; and the results to be
         #: assigned next.
         self._statistics: dict[Any, NonFiniteResult] = {}

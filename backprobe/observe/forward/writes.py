@@ -172,7 +172,7 @@ class WriteLog:
             known.over(optimizer, spot)
         self._writes.append((None, 0, private.next_sequence_nr(), weakref.ref(optimizer), spot, None))
 
-    def optimizer_passed(self, optimizer: Any, seq: int) -> None:
+    def fast_path_optimizer_stepped(self, optimizer: Any, seq: int) -> None:
         """Log an optimizer step that was not observed, made when the node counter was `seq`."""
         self._writes.append((None, 0, seq, weakref.ref(optimizer), None, None))
 

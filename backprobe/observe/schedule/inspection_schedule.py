@@ -5,10 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from ...torch_internals import private
-from ..forward.modules import ModuleWatch
-from ..forward.torch_call_recorder import TorchCallRecorder
-from ..forward.values import ForwardValues
 from .budget import Budget
 from .settings import Settings
 
@@ -27,12 +23,9 @@ CLOSE, AGAIN = 3, (4, 8, 16, 32)
 
 
 class InspectionSchedule:
-    """The schedule that sets how closely the recorder, the modules and the forward values inspect a step."""
+    """The schedule of steps that are inspected closely, or recorded at any rate."""
 
-    def __init__(
-        self, recorder: TorchCallRecorder, modules: ModuleWatch, values: ForwardValues, inspected_steps: int
-    ) -> None:
-        self._recorder, self._modules, self._values = recorder, modules, values
+    def __init__(self, inspected_steps: int) -> None:
         #: Steps before this one are inspected closely.
         self._until = inspected_steps
         #: From this step on, the next step is inspected closely although nothing is wrong.
@@ -79,18 +72,16 @@ class InspectionSchedule:
         return self._due - step if budget.affords and self._due > step else sys.maxsize
 
     def begin_step(self, step: int, settings: Settings, traced: bool) -> bool:
-        """Set the detail of a step; return whether it is inspected closely."""
+        """Return whether a step that begins now is inspected closely.
+
+        :param traced: its forward is recorded.
+        """
         inspecting = traced and (settings.level == "full" or step < self._until or step >= self._seldom)
         self.asked = traced and (inspecting or step >= self._due)
         if self.asked and self._again and step >= self._again[0]:
             del self._again[0]
         if inspecting and step >= self._seldom:
             self._seldom = 1 << step.bit_length()
-        self._recorder.recording, self._recorder.inspecting = traced, inspecting
-        self._values.checking = not self.used_to_it
-        if traced:
-            self._recorder.last = private.next_sequence_nr()
-        self._modules.inspecting, self._modules.keep_trail = inspecting, traced
         return inspecting
 
     def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:

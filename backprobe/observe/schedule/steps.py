@@ -34,6 +34,7 @@ from ...torch_internals import gradient_clipping, private
 from ...torch_internals.memory_usage import allocated, resident
 from ..events import Events
 from ..forward.naming import Naming
+from ..recording_state import RecordingState
 from .cost import Cost
 from .losses import Losses, NotedLoss, is_zero, loss_scale
 from .samples import Away, AwayClipNorm, Samples
@@ -67,8 +68,8 @@ class SeenOptimizer:
 class StepWatch:
     """Counter of training steps, which also measures parameters around optimizer steps.
 
-    :param on_step: called with each finished ``Step``, and the parts of its loss and of its norms that are on an
-        accelerator.
+    :param ends_early: a step ends when all optimizers that belong to it have stepped, rather than when the next step
+        begins, unless a backward call is running.
     """
 
     def __init__(
@@ -76,11 +77,13 @@ class StepWatch:
         names: Naming,
         events: Events,
         cost: Cost,
-        on_step: Callable[[Step, list[Any], list[Away | AwayClipNorm]], None],
+        state: RecordingState,
+        ends_early: bool = False,
         first: int = 3,
         share: float | None = None,
     ) -> None:
-        self._names, self._events, self._cost, self._on_step, self._first = names, events, cost, on_step, first
+        self._names, self._events, self._cost, self._first = names, events, cost, first
+        self._state, self._early = state, ends_early
         self._handles: list[Any] = []
         self.paused = True
         self.index = 0
@@ -97,9 +100,6 @@ class StepWatch:
         #: By id: the optimizers that were seen being created, or stepping.
         self.optimizers: dict[int, SeenOptimizer] = {}
         self.stepped_by: set[int] = set()
-        #: Whether a step ends when all optimizers that belong to it have stepped, rather than when the next step
-        #: begins.
-        self.ends_early: Callable[[], bool] = lambda: False
         #: How many more steps take the fast path, and the step at which the fast path began.
         self.passing = self._began_to = 0
         #: Whether norms are taken of tensors on an accelerator: in recorded steps.
@@ -114,10 +114,6 @@ class StepWatch:
         #: Of the last step that ended before the next began: the node counter at its end, and the optimizers that
         #: stepped in it.
         self._ended: tuple[int, frozenset[int]] = -1, frozenset()
-        #: Called with each optimizer that stepped in fast-path steps, and the node counter then; and after a stretch of
-        #: fast-path steps, with their number and seconds.
-        self.passed_by: Callable[[Any, int], None] = lambda optimizer, seq: None
-        self.on_passed: Callable[[int, float, bool], None] = lambda steps, seconds, between: None
         #: Whether fast-path steps get deferred records, as far as possible.
         self.tells = False
         #: When each fast-path step ended; and of each call in them the step, its number, and its contribution to the
@@ -194,7 +190,10 @@ class StepWatch:
         self._last = now
         self._next()
         self._began_to = self.index
-        self._on_step(step, away, norms_away)
+        self._events.step_finished.emit(step, away, norms_away)
+
+    def _ends_early(self) -> bool:
+        return self._early and not self._state.in_call
 
     def _next(self) -> None:
         if self._turn and len(self._turns) < 100:
@@ -232,7 +231,7 @@ class StepWatch:
         self.passing, self.tells, self.room = steps, tells, self.losses.plain
         if steps:
             single = all(len(turn) == 1 for turn in self._turns)
-            self.only = {by: turn for turn in self._turns for by in turn} if single and self.ends_early() else {}
+            self.only = {by: turn for turn in self._turns for by in turn} if single and self._ends_early() else {}
 
     def tell_passed(self) -> None:
         """Report the optimizers that stepped during the fast path, since their writes may matter later."""
@@ -242,7 +241,7 @@ class StepWatch:
             optimizer = known.ref() if known is not None else None
             if known is not None and optimizer is not None:
                 known.last = at
-                self.passed_by(optimizer, at)
+                self._events.fast_path_optimizer_stepped.emit(optimizer, at)
 
     def _pass(self) -> None:
         """End a step that took the fast path."""
@@ -267,7 +266,7 @@ class StepWatch:
         self.passing, self.only, self._began_to = 0, {}, self.index
         if steps and os.getpid() == self._pid:
             before, self._last = self._last, ends[-1] if ends else _clock()
-            self.on_passed(steps, self._last - before, between)
+            self._events.fast_path_ended.emit(steps, self._last - before, between)
         elif self.noted:
             self._take_notes()
 
@@ -402,7 +401,7 @@ class StepWatch:
                     self.samples.after()
                 if self._belongs_before(by, now):
                     self._joins()
-                elif self.index >= self._first and self._complete() and self.ends_early():
+                elif self.index >= self._first and self._complete() and self._ends_early():
                     self._ended = now, frozenset(self._turn)
                     self.finish()
         except Exception as error:

@@ -39,14 +39,12 @@ class Recording:
         if limit < 1000:
             raise BackprobeError(f"limit={limit}: a recording keeps at least 1000 ops")
         self.frames = Frames((os.getcwd(),))
-        events = Events()
-        events.give_up = self._broke
+        events = Events(self._broke)
         self.modules = ModuleWatch(self.frames, events, limit)
         if model is not None:
             self.modules.add_root(model, "model")
-        self.recorder = TorchCallRecorder(self.frames, self.modules, events, OpLog(limit))
+        self.recorder = TorchCallRecorder(self.frames, self.modules, events, OpLog(limit), owner=self)
         self.recorder.inspecting = False
-        self.recorder.owner = self
         self._faults = events.faults
         self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
         events.attach(self.recorder)

@@ -56,7 +56,7 @@ class Births(Tracker):
             here = found.node, found.how, found.kept, found.output, found.sure
             before = self._before(running, found, frame) if found.how == "outside" else ("", None, False)
             behind = None
-            if found.how == "leaf" and running.graph.span[0] < self._context.calls.noted_from:
+            if found.how == "leaf" and running.graph.span[0] < self._context.calls.recorded_from:
                 behind, before = self._behind(running), ("", self._new_singular_line(), False)
             self._found.append(Born(running.index, *here, *before, found.masked, found.others, behind))
 
@@ -95,8 +95,9 @@ class Births(Tracker):
 
     def _new_singular_line(self) -> Site | None:
         """Return a line that ran for the first time recently and calls an op that is not finite everywhere."""
-        news, frames = self._context.calls.layouts.news, self._context.names.frames
-        sites = [site for spot in news() if (site := frames.site(spot)) is not None] if news is not None else []
+        frames = self._context.names.frames
+        latest = self._context.calls.layouts.scanner.latest()
+        sites = [site for spot in latest if (site := frames.site(spot)) is not None]
         return next((site for site in sites if is_singular(site)), None)
 
     def _before(self, running: ActiveBackward, found: NonFiniteOrigin, frame: Any) -> tuple[str, Site | None, bool]:

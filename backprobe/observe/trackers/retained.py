@@ -158,7 +158,7 @@ class RetainedGraphs(Tracker):
         """Start a round for each outermost module call, until there are optimizer steps or backward calls."""
         context = self._context
         self._forward = True
-        if not context.steps.stepped and not context.calls.count and not context.calls.inside:
+        if not context.steps.stepped and not context.calls.count and not context.calls.running:
             self._next_round(forward_only=True)
 
     def step_ended(self, step: Step) -> None:

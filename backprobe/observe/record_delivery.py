@@ -1,0 +1,119 @@
+"""Passes records to the sink, each when all of its numbers are known."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from ..records import BriefSteps, Measured, Step
+from ..torch_internals import private
+from ..torch_internals.async_scalars import Later
+from .backward.calls import ActiveBackward
+from .backward.pending_call_record import PendingCallRecord
+from .events import Events
+from .schedule.brief_steps import pass_brief
+from .schedule.samples import Away, AwayClipNorm
+from .schedule.steps import OnAccelerator
+from .statistics.losses import Losses
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class Sink(Protocol):
+    """The receiver of calls and steps that a session recorded. Its methods are called in the training thread."""
+
+    def backward(self, recorded: PendingCallRecord) -> None: ...
+    def step(self, step: Step, session: Session) -> None: ...
+
+
+class RecordDelivery:
+    """Passes records to a sink. A step with numbers that are still on an accelerator waits for them, and so do the
+    steps after it: Note [Nothing waits].
+
+    :param session: passed to the sink with each step.
+    :param later: fetches numbers from accelerators.
+    """
+
+    #: The session ends if this part keeps failing.
+    vital = True
+
+    def __init__(self, sink: Sink, session: Session, events: Events, later: Later, losses: Losses | None) -> None:
+        self._sink, self._session, self._events, self._later, self._losses = sink, session, events, later, losses
+        self._steps: deque[Step] = deque()
+        #: Step -> how many numbers of it are not known yet.
+        self._missing: dict[int, int] = {}
+
+    def expect_numbers(self, step: Step, losses: list[Any], norms: Sequence[Away | AwayClipNorm] = ()) -> None:
+        """Make `step`, which is over, wait for parts of its loss and for norms."""
+        if losses or norms:
+            self._missing[step.index] = bool(losses) + len(norms)
+        if losses:
+            with private.unseen(), torch.no_grad(), private.unnoticed():
+                self._later.add(losses[0] if len(losses) == 1 else torch.stack(losses).sum(), self._loss(step.index))
+        for one in norms:
+            self._later.add_all(one.numbers, self._norms(step.index, one))
+
+    def _loss(self, index: int) -> Callable[[float], None]:
+        def known(loss: float) -> None:
+            if loss - loss != 0.0:
+                self._events.nonfinite_loss_fetched.emit()
+            self._known(index, lambda step: replace(step, loss=loss + (step.loss or 0.0)))
+
+        return known
+
+    def _norms(self, index: int, away: Away | AwayClipNorm) -> Callable[[list[float]], None]:
+        return lambda read: self._known(index, lambda step: away.put(step, read))
+
+    def _known(self, index: int, change: Callable[[Step], Step]) -> None:
+        for at, step in enumerate(self._steps):
+            if step.index == index:
+                self._steps[at] = change(step)
+        self._missing[index] -= 1
+        if not self._missing[index]:
+            del self._missing[index]
+            self._deliver()
+
+    def _deliver(self) -> None:
+        while self._steps and self._steps[0].index not in self._missing:
+            step = self._steps.popleft()
+            if self._losses is not None:
+                self._losses.add(step)
+            self._sink.step(step, self._session)
+
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        self._later.flush()
+        self._sink.backward(recorded)
+
+    backward_repeated = backward_recorded
+
+    def measured(self, measured: Measured) -> None:
+        take = getattr(self._sink, "measured", None)  # sinks of plugins may have none
+        if take is not None:
+            take(measured if self._losses is None else self._losses.beside(measured))
+
+    def step_ended(self, step: Step) -> None:
+        self._steps.append(step)
+        self._deliver()
+
+    def brief_steps(self, steps: BriefSteps, away: Mapping[int, OnAccelerator]) -> None:
+        """Pass on fast-path steps, which are earlier than the running step (Note [Brief steps]).
+
+        :param away: by step, what of it is on an accelerator.
+        """
+        try:
+            if away or self._steps:
+                for step in steps:
+                    self.expect_numbers(step, *away.get(step.index, ([], [])))
+                    self.step_ended(step)
+                return
+            if self._losses is not None:
+                for step in steps:
+                    self._losses.add(step)
+            pass_brief(self._sink, steps, self._session)
+        except Exception as error:
+            self._events.fault(self, error)

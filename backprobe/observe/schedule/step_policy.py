@@ -1,0 +1,175 @@
+"""Decides, before each step, how closely it is observed.
+
+Note [Levels of a step]: a step is inspected (every value and gradient is measured at once), recorded (every node), or
+checked by sentinels (the loss, a few gradients, and errors). ``StepPolicy.plan`` is the only place that decides; a
+``StepPlan`` holds the decision, and ``StepController`` carries it out. What the run asks for (``Settings``), what it
+may cost (``Budget``) and what looks suspicious (``InspectionSchedule``, and the rules on novelty here) meet in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from .budget import Budget
+from .inspection_schedule import CLOSE, InspectionSchedule
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from ..backward.pending_call_record import PendingCallRecord
+
+#: Novelty (a line that runs for the first time, or a graph of another size) makes the next steps be inspected closely.
+#: This happens up to ``MAX_NOVELTY_INSPECTIONS`` times without a condition; after that only if the run is
+#: ``NOVELTY_GROWTH`` times as long as at the last time.
+MAX_NOVELTY_INSPECTIONS, NOVELTY_GROWTH = 16, 1.25
+
+
+class Detail(IntEnum):
+    """How much of a step is observed: Note [Levels of a step]."""
+
+    SENTINEL = 0
+    RECORD = 1
+    INSPECT = 2
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """How a step is observed.
+
+    :ivar backward_only: the nodes are recorded without observing the forward (Note [Steps that repeat]).
+    :ivar attached: the recorder and the module hooks are attached, though perhaps only to learn the modules.
+    :ivar calls_to_engine: the interceptor of the engine handles backward calls, even if everything is attached.
+    :ivar explains: the step is inspected because a failure in an earlier one is to be explained.
+    """
+
+    step: int
+    detail: Detail
+    backward_only: bool = False
+    attached: bool = False
+    calls_to_engine: bool = False
+    explains: bool = False
+
+    @property
+    def recorded(self) -> bool:
+        """Return whether the nodes of the step are recorded."""
+        return self.detail >= Detail.RECORD
+
+    @property
+    def forward_recorded(self) -> bool:
+        """Return whether the forward is recorded, too."""
+        return self.recorded and not self.backward_only
+
+    @property
+    def inspected(self) -> bool:
+        """Return whether every value and gradient is measured at once."""
+        return self.detail is Detail.INSPECT
+
+
+class StepPolicy:
+    """Decides how closely each step is observed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.budget = Budget(settings.budget, settings.level != "minimal")
+        self.inspections = InspectionSchedule(settings.inspected_steps)
+        self._plain = settings.budget is not None and settings.plain
+        #: Whether the next step is recorded, if that was decided before the current step is over.
+        self._ahead: bool | None = None
+        #: Steps before this one that are inspected are inspected because a failure is to be explained.
+        self._explains_until = 0
+        #: How many times novelty started an inspection, and the step of the last one.
+        self._novelties = self._last_novelty = 0
+        #: Something new was found while the budget did not cover an inspection.
+        self._postponed = False
+
+    @property
+    def omits_steps(self) -> bool:
+        """Return whether there may be steps that are not recorded."""
+        asked = self.settings
+        some = asked.level == "minimal" or asked.every > 1 or asked.first > 0 or asked.last is not None
+        return some or asked.budget is not None
+
+    def is_at_start(self, step: int) -> bool:
+        """Return whether `step` is one of the first: they are inspected, and the modules are learnt from them."""
+        return step < self.settings.inspected_steps
+
+    def plan(self, step: int, can_record: Callable[[], bool], can_repeat: bool) -> StepPlan:
+        """Return the plan for `step`, which begins now.
+
+        :param can_record: whether everything can be attached now; it is only asked if the step is to be recorded.
+        :param can_repeat: whether the next graph may be one of the last ones (Note [Steps that repeat]).
+        """
+        recorded = self._wants(step) if self._ahead is None else self._ahead
+        self._ahead = None
+        recorded = recorded and can_record()
+        self.budget.may_repeat = self._plain and can_repeat
+        repeats = recorded and self.budget.repeats and self.inspections.is_usual(step)
+        inspected = self.inspections.begin_step(step, self.settings, recorded and not repeats)
+        return StepPlan(
+            step,
+            Detail.INSPECT if inspected else Detail.RECORD if recorded else Detail.SENTINEL,
+            backward_only=repeats,
+            attached=(recorded and not repeats) or self.is_at_start(step),
+            calls_to_engine=not recorded and self.settings.level == "minimal",
+            explains=inspected and step < self._explains_until,
+        )
+
+    def decide_ahead(self, step: int) -> bool:
+        """Decide now whether the next step, number `step`, is recorded; ``plan`` will keep to it."""
+        self._ahead = self._wants(step)
+        return self._ahead
+
+    @property
+    def is_decided_ahead(self) -> bool:
+        """Return whether ``decide_ahead`` was called for the next step."""
+        return self._ahead is not None
+
+    def _wants(self, step: int) -> bool:
+        return self.inspections.wanted(step, self.settings, self.budget)
+
+    def fast_path_steps(self, step: int) -> int:
+        """Return how many steps from `step` on may take the fast path before one is to be inspected."""
+        return self.inspections.room(step, self.budget)
+
+    # What was seen
+
+    def call_recorded(self, recorded: PendingCallRecord, scaled: bool) -> None:
+        """Take a recorded backward call into account.
+
+        :param scaled: a ``GradScaler`` may have made its loss non-finite.
+        """
+        if recorded.trouble:
+            self._explains_until = max(self._explains_until, recorded.step + 1 + CLOSE)
+        if any(root.bad for root in recorded.roots):
+            self.budget.bad_loss(scaled)
+        elif recorded.kind != "autograd.grad":
+            self.budget.good_loss()
+
+    def found_novelty(self, step: int) -> bool:
+        """Inspect the steps after `step`, in which something new happened, as soon as the budget covers it. Return
+        whether they are inspected now. See Note [Kept for what is new].
+        """
+        if self._novelties >= MAX_NOVELTY_INSPECTIONS and step < NOVELTY_GROWTH * self._last_novelty:
+            return False
+        self._postponed = not self.budget.affords
+        if self._postponed:
+            return False
+        self._novelties, self._last_novelty = self._novelties + 1, step
+        self.inspections.something_new(step)
+        return True
+
+    def found_postponed_novelty(self, step: int) -> bool:
+        """The same, for novelty in `step` or before that the budget did not cover then."""
+        return self._postponed and self.found_novelty(step)
+
+    def found_late_failure(self, step: int) -> bool:
+        """Inspect the steps after `step`: an earlier loss was not finite, and this is known only now. Return whether
+        they are inspected.
+        """
+        if self._novelties >= MAX_NOVELTY_INSPECTIONS:
+            return False
+        self._novelties += 1
+        self.inspections.something_new(step)
+        return True

@@ -1,0 +1,206 @@
+"""Begins and ends steps: carries out the plan of each step, and accounts for what it cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..records import Step
+from ..torch_internals import private
+from .backward.calls import ActiveBackward, BackwardCalls
+from .backward.engine_interceptor import EngineInterceptor
+from .backward.pending_call_record import PendingCallRecord
+from .events import Events
+from .forward.modules import ModuleWatch
+from .forward.torch_call_recorder import TorchCallRecorder
+from .forward.values import ForwardValues
+from .instrumentation import Instrumentation
+from .record_delivery import RecordDelivery
+from .recording_state import RecordingState
+from .schedule.cost import Cost
+from .schedule.new_line_scanner import NewLineScanner
+from .schedule.samples import Away, AwayClipNorm
+from .schedule.step_policy import StepPlan, StepPolicy
+from .schedule.steps import StepWatch
+from .tracker_context import TrackerContext
+
+
+class StepController:
+    """Listener that asks the policy for a plan before each step, applies it, and passes the finished step on."""
+
+    #: The session ends if this part keeps failing.
+    vital = True
+
+    def __init__(
+        self,
+        policy: StepPolicy,
+        recorder: TorchCallRecorder,
+        modules: ModuleWatch,
+        values: ForwardValues,
+        steps: StepWatch,
+        calls: BackwardCalls,
+        interceptor: EngineInterceptor,
+        instrumentation: Instrumentation,
+        state: RecordingState,
+        scanner: NewLineScanner,
+        cost: Cost,
+        delivery: RecordDelivery,
+        context: TrackerContext,
+        events: Events,
+    ) -> None:
+        self._policy, self._budget, self._inspections = policy, policy.budget, policy.inspections
+        self._recorder, self._modules, self._values = recorder, modules, values
+        self._steps, self._calls, self._interceptor = steps, calls, interceptor
+        self._instrumentation, self._state, self._scanner = instrumentation, state, scanner
+        self._cost, self._delivery, self._context, self._events = cost, delivery, context, events
+
+    # Steps begin
+
+    def begin_step(self) -> None:
+        """Begin the next step as the policy plans it."""
+        can_repeat = self._calls.may_repeat and not self._steps.alone
+        self._apply(self._policy.plan(self._steps.index, self._instrumentation.may_record, can_repeat))
+
+    def _apply(self, plan: StepPlan) -> None:
+        recorder, modules = self._recorder, self._modules
+        self._interceptor.repeating = plan.backward_only
+        recorder.recording, recorder.inspecting = plan.forward_recorded, plan.inspected
+        modules.keep_trail, modules.inspecting = plan.forward_recorded, plan.inspected
+        self._values.checking = not self._inspections.used_to_it
+        if plan.forward_recorded:
+            recorder.last = private.next_sequence_nr()
+        self._cost.explains = self._cost.explains or plan.explains
+        self._instrumentation.to(plan.attached)
+        self._instrumentation.leave_calls_to_engine(plan.calls_to_engine)
+        self._steps.samples_away = plan.recorded
+        if self._state.attached:
+            self._events.step_begins.emit(plan.step, plan.inspected)
+
+    def forward_begins(self) -> None:
+        """End a step whose optimizer has stepped, and carry out a pending switch."""
+        if self._steps.stepped:
+            self._steps.finish()
+        self._instrumentation.settle()
+
+    # Steps end
+
+    def step_finished(self, step: Step, losses: list[Any], norms: list[Away | AwayClipNorm]) -> None:
+        """Account for a finished step, pass it on, begin the next one, and let steps after it take the fast path."""
+        mark = self._events.own.begin()
+        self._delivery.expect_numbers(step, losses, norms)
+        self._account(step)
+        self._events.step_ended.emit(step)
+        self._recorder.log.trim()
+        self._modules.new_step(self._steps.index)
+        self._start_postponed_inspection()
+        self.begin_step()
+        if not self._state.attached and self._scanner.is_due(step.index):
+            self._scan(step.index, step.seconds, mark)
+        else:
+            self._events.own.since(mark)
+        self._start_fast_path()
+
+    def _account(self, step: Step) -> None:
+        recorder, repeated = self._recorder, self._interceptor.have_repeated()
+        if repeated is False:
+            self._budget.was_like_none()
+        self._budget.step_ended(
+            self._cost.seconds,
+            step.watching,
+            recorded=recorder.recording or bool(repeated),
+            inspecting=recorder.inspecting,
+            first=self._policy.is_at_start(step.index),
+            asked=self._inspections.asked,
+            repeats=bool(repeated),
+            explains=self._cost.explained,
+        )
+
+    def _start_fast_path(self) -> None:
+        """Let as many of the next steps take the fast path as budget and trackers say: Note [Steps that pass]."""
+        off = not self._state.attached and not self._recorder.idle
+        if not off or self._policy.is_decided_ahead or self._interceptor.repeating:
+            return
+        begun, budget = self._steps.index, self._budget
+        room = min(self._policy.fast_path_steps(begun), max(self._context.next_look - begun, 0))
+        room = min([room, *(may_pass(begun, budget.long_steps) for may_pass in self._context.may_pass)])
+        deferred = self._gets_deferred_records()
+        if not deferred and self._steps.losses.is_odd_for_once and budget.tells():
+            return  # the next step finds out how its loss is summed up; those after it keep their losses
+        several = self._context.waiting is not None
+        self._steps.let_pass(min(budget.lets_pass(deferred, several), room), deferred)
+
+    def _gets_deferred_records(self) -> bool:
+        """Return whether records are made of fast-path steps (Note [Brief steps])."""
+        return not self._policy.settings.record_ops and bool(self._steps.losses.plain) and self._budget.tells()
+
+    def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
+        """Account for fast-path steps that are over, and pass on their records."""
+        self._interceptor.settle()
+        mine = self._cost.step_ended(seconds, steps)
+        self._budget.have_passed(steps, self._cost.seconds, mine)
+        self._deliver_deferred_records(mine / steps)
+        self._modules.new_step(self._steps.index)
+        if between:
+            self._start_postponed_inspection()
+            self.begin_step()
+        last = self._steps.index - 1
+        if not self._state.attached and self._scanner.is_due(last):
+            self._scan(last, seconds / steps, self._events.own.begin())
+
+    def _deliver_deferred_records(self, mine: float) -> None:
+        """Pass on records of fast-path steps; backprobe took `mine` seconds of each."""
+        mark = self._events.own.begin()
+        steps, away = self._steps.have_passed(mine)
+        if steps:
+            self._delivery.brief_steps(steps, away)
+        seconds = self._events.own.since(mark)
+        if steps:
+            self._budget.telling(len(steps), seconds)
+
+    def _scan(self, step: int, seconds: float, mark: Any) -> None:
+        if self._scanner.scan(step, seconds, mark):
+            self.novelty_found(self._steps.index)  # that step has begun already
+
+    # Backward calls
+
+    def outermost_call_ended(self) -> None:
+        """Begin the next step here if no optimizer marks the end of a step."""
+        if self._state.running_calls or not self._steps.alone or self._policy.is_decided_ahead:
+            return
+        step = self._steps.index + 1
+        recorded = self._policy.decide_ahead(step)
+        if recorded and not self._recorder.recording:
+            self._recorder.recording, self._recorder.inspecting = True, False
+        self._instrumentation.to(recorded or self._policy.is_at_start(step), True)
+
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Take a recorded call into account; if something was wrong in it, this step explains a failure."""
+        self.outermost_call_ended()
+        if recorded.trouble:
+            self._cost.explains = True
+        self._policy.call_recorded(recorded, scaled=self._steps.losses.scaler is not None)
+
+    def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        """Note a call without errors."""
+        self._budget.good_loss()
+
+    # Something is wrong or new in a step that is not recorded
+
+    def failure_found(self, step: int) -> None:
+        """Inspect the steps after `step`, in which something is wrong."""
+        self._inspections.something_new(step)
+        self._steps.stop_passing()
+
+    def novelty_found(self, step: int) -> None:
+        """Inspect the steps after `step`, in which something is new, if the policy allows it."""
+        if self._policy.found_novelty(step):
+            self._steps.stop_passing()
+
+    def nonfinite_loss_fetched(self) -> None:
+        """Inspect the next steps: the loss of an earlier step was not finite."""
+        if self._policy.found_late_failure(self._steps.index):
+            self._steps.stop_passing()
+
+    def _start_postponed_inspection(self) -> None:
+        """Start an inspection that was postponed, if the budget covers it now. Called before a step begins."""
+        if self._policy.found_postponed_novelty(self._steps.index - 1):
+            self._steps.stop_passing()
