@@ -391,6 +391,56 @@ def test_freed_graphs_are_not_reported_as_retained() -> None:
     assert session.budget.passed > 300 and trace.findings == []
 
 
+def test_a_parameter_with_the_id_of_a_freed_parameter() -> None:
+    """The parameters of the first model stay known as trained when a later parameter gets the id of one of them."""
+    reused: list[bool] = []
+
+    def loop() -> None:
+        net = Net()
+        train(net)
+        ids, last = {id(net.last.weight), id(net.last.bias)}, net.last
+        net.last = nn.Linear(1, 1)
+        del last
+        others = []
+        for _ in range(10_000):
+            others.append(nn.Parameter(torch.zeros_like(net.second.bias)))
+            if id(others[-1]) in ids:
+                break
+        later = Net()
+        later.second.bias = others[-1]
+        reused.append(id(later.second.bias) in ids)
+        del net, others
+        train(later)
+
+    trace, session, _ = watched(1e-9, loop)
+    assert reused == [True] and session.error is None
+    assert trace.findings == []
+
+
+def test_an_optimizer_with_the_id_of_a_freed_one_is_a_new_optimizer() -> None:
+    ids: list[int] = []
+
+    def loop() -> None:
+        net, other = Net(), Net()
+        for model in (net, other):
+            optimizers = [torch.optim.SGD(model.parameters(), 1e-3)]
+            while ids and id(optimizers[-1]) != ids[0]:
+                optimizers.append(torch.optim.SGD(model.parameters(), 1e-3))
+            ids.append(id(optimizers[-1]))
+            optimizer = optimizers[-1]
+            del optimizers
+            for _ in range(STEPS):
+                optimizer.zero_grad()
+                model(torch.randn(5, 4)).square().mean().backward()
+                optimizer.step()
+            del optimizer
+
+    trace, session, _ = watched(1e-9, loop)
+    assert ids[0] == ids[1] and session.error is None and session.budget.passed > 60
+    assert trace.findings == []
+    assert all(p.trained for p in trace.facts.parameters)
+
+
 def test_a_new_model_and_optimizer_during_fast_path_steps() -> None:
     trace, session, _ = watched(1e-9, lambda: [train(Net()) for _ in range(3)])
     assert session._steps.index == session.budget.steps == 3 * STEPS

@@ -44,6 +44,8 @@ OnAccelerator = tuple[list[Any], list[Away | AwayClipNorm]]
 
 #: Backward calls after which an optimizer that was created, but never steps, is no longer waited for.
 UNAIDED = 100
+#: References to parameters of optimizers above which those to freed parameters are dropped.
+MAX_HELD = 100_000
 _clock, _next_seq, _compiling = time.perf_counter, private.next_sequence_nr, private.compiling
 
 
@@ -95,7 +97,8 @@ class StepWatch:
         self.backwards: list[int] = []
         #: Backward calls of this step that wrote gradients.
         self._written = 0
-        #: Parameters that an optimizer held when it stepped.
+        #: By id of the reference: parameters that an optimizer held when it stepped. The id of a parameter would not
+        #: do: a later parameter may have the id of one that is gone.
         self.held: dict[int, weakref.ref[Any]] = {}
         #: By id: the optimizers that were seen being created, or stepping.
         self.optimizers: dict[int, SeenOptimizer] = {}
@@ -336,7 +339,7 @@ class StepWatch:
         if id(optimizer) in self.only:
             return
         if self._mine():
-            if self.only:  # another optimizer steps: `only` is wrong
+            if self.only or (self.passing and not self._is_known(optimizer)):  # the fast path does not expect it
                 self.stop_passing()
             self.stepping = True
             if self.passing:
@@ -365,7 +368,10 @@ class StepWatch:
             known.groups, known.empty = len(groups), sum(not group["params"] for group in groups)
             known.twice = count - len({id(p) for p in parameters})
             for p in parameters:
-                self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
+                ref = private.tensor_ref(p)
+                self.held[id(ref)] = known.refs[id(p)] = ref
+            if len(self.held) > MAX_HELD:
+                self.held = {key: ref for key, ref in self.held.items() if ref() is not None}
         self._known(optimizer, None).frozen = sum(not p.requires_grad for p in parameters)
         if sampled:
             self.samples.before(parameters, self.samples_away)
@@ -475,10 +481,21 @@ class StepWatch:
             known = self._known(optimizer, spot)
             known.present = {id(p): private.tensor_ref(p) for m in modules() for p in m.parameters()}
 
+    def _is_known(self, optimizer: Any) -> bool:
+        known = self.optimizers.get(id(optimizer))
+        return known is not None and known.ref() is optimizer
+
+    def _freed(self, by: int) -> None:
+        """Forget an optimizer that is gone: a new one may get the same id."""
+        self.only.pop(by, None)
+        self._sizes.pop(by, None)
+
     def _known(self, optimizer: Any, spot: CodeLocation | None) -> SeenOptimizer:
         known = self.optimizers.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
-            known = SeenOptimizer(type(optimizer).__name__, spot, {}, weakref.ref(optimizer))
+            by = id(optimizer)
+            ref = weakref.ref(optimizer, lambda _: self._freed(by))
+            known = SeenOptimizer(type(optimizer).__name__, spot, {}, ref)
             self.optimizers[id(optimizer)] = known
             self._sizes.pop(id(optimizer), None)
         return known
