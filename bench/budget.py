@@ -152,7 +152,7 @@ def main() -> None:
     options = parser.parse_args()
     models.COMPILER = options.compiled
     torch.set_num_threads(options.threads)
-    budgets.FREE = 0.0
+    budgets.FREE_SECONDS = 0.0
     share = budget_of(options.budget, Settings())
     print("| model | plain step | took | said | recorded |\n| --- | --- | --- | --- | --- |", flush=True)
     with busy(options.busy):

@@ -23,7 +23,7 @@ import torch
 from models import MODELS
 from torch import nn
 
-from backprobe.observe.schedule.cost import Took
+from backprobe.observe.schedule.cost import CostSummary
 from backprobe.observe.session import Session
 from backprobe.observe.sinks.memory import Collector
 
@@ -90,7 +90,7 @@ SCRIPTS: dict[str, Script] = {
 @dataclass
 class Run:
     ticks: list[float]
-    said: Took | None = None
+    said: CostSummary | None = None
 
     def seconds(self, first: int) -> float:
         return self.ticks[-1] - self.ticks[first]

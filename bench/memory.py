@@ -17,7 +17,7 @@ from torch import nn
 
 from backprobe.observe.schedule.settings import budget_of
 from backprobe.observe.session import Session, Settings
-from backprobe.observe.sinks.disk import Keep
+from backprobe.observe.sinks.disk import DiskSink
 from backprobe.observe.sinks.memory import Collector
 from backprobe.store.writer import Writer
 
@@ -26,7 +26,7 @@ class Both:
     """The sinks of ``backprobe run``: one in memory and one on disk."""
 
     def __init__(self, folder: Path) -> None:
-        self.collector, self.keep = Collector(), Keep(Writer(folder, {}, 32 << 20))
+        self.collector, self.keep = Collector(), DiskSink(Writer(folder, {}, 32 << 20))
 
     def backward(self, recorded) -> None:
         self.collector.backward(recorded)

@@ -66,7 +66,7 @@ SHAPES: dict[str, Callable[[], Step]] = {"mlp": mlp, "gpt": gpt}
 
 def work(rank: int, options: argparse.Namespace, name: str, folder: str) -> None:
     torch.set_num_threads(1)
-    budgets.FREE = 0.0
+    budgets.FREE_SECONDS = 0.0
     collector = Collector()
     session = Session(collector, Settings(budget=budget_of(options.budget, Settings())))
     part = Part(Path(folder), Identity(rank, rank, options.ranks))

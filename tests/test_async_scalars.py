@@ -20,9 +20,9 @@ from backprobe.torch_internals.async_scalars import Later
 @pytest.fixture(autouse=True)
 def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step is recorded but the first three, and those that trouble asks for; none passes."""
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
-    monkeypatch.setattr(budgets, "REST", math.inf)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", math.inf)
 
 
 class Kept:
@@ -111,7 +111,11 @@ def test_losses_of_fast_path_steps_on_an_accelerator_arrive_later(
 ) -> None:
     steps = 300
     every, _, _ = run(None, steps, spoil_at=spoil_at)
-    for name, value in (("REST", 0.0), ("BRIEF", 0.0), ("WHILE", 0.02)):
+    for name, value in (
+        ("UNRECORDED_STEP_FRACTION", 0.0),
+        ("UNRECORDED_STEP_FRACTION_IF_DEFERRED", 0.0),
+        ("MAX_DEFERRED_SECONDS", 0.02),
+    ):
         monkeypatch.setattr(budgets, name, value)
     monkeypatch.setattr(budgets.Budget, "tells", lambda self: True)
     kept, session, read = run(1e-9, steps, monkeypatch, spoil_at=spoil_at)

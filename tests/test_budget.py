@@ -41,8 +41,8 @@ from backprobe.torch_internals import engine_calls
 def test_overhead_stays_within_the_share_and_the_first_second() -> None:
     budget = Budget(0.05)
     which = spend(budget, 20_000, alone=0.01, recorded=0.02, passing=0.0001)
-    assert budget.spent <= budgets.FREE + 0.05 * budget.alone + 0.04
-    assert budget.spent >= 0.9 * (budgets.FREE + 0.05 * budget.alone)
+    assert budget.spent <= budgets.FREE_SECONDS + 0.05 * budget.alone + 0.04
+    assert budget.spent >= 0.9 * (budgets.FREE_SECONDS + 0.05 * budget.alone)
     assert all(which[:25]) and not all(which[:60])
 
 
@@ -114,7 +114,7 @@ def test_what_is_told_later_stands_where_nothing_was_noted(parts: list[tuple[boo
         at += count
     chosen = data.draw(st.lists(st.integers(0, at + 3), unique=True).map(sorted))
     told = [(seq, (None, seq, "told", None, None)) for seq in chosen]
-    log.tell(told)
+    log.fill_in(told)
     for seq, entry in told:
         truth.setdefault(seq, entry)
     assert log.ends == sorted(set(log.ends)) and len(log.ends) == len(log.entries)
@@ -232,9 +232,9 @@ def test_the_node_follows_from_which_leaves_are_bad() -> None:
 @pytest.fixture
 def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step is recorded but the first three, and those that trouble asks for; none passes."""
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
-    monkeypatch.setattr(budgets, "REST", math.inf)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", math.inf)
 
 
 @pytest.mark.parametrize("kind", [*SPOILS, "second-backward"])
@@ -299,8 +299,8 @@ def test_nothing_stays_when_watching_ends(nothing_to_spend: None) -> None:
 
 
 def test_modes_of_the_users_keep_their_places_while_ours_goes_and_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 5)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 5)
 
     class Counts(TorchFunctionMode):
         seen = 0

@@ -77,7 +77,12 @@ def test_each_step_has_the_norm_that_clipping_found(level: str) -> None:
 
 
 def test_very_short_steps_have_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("BRIEF", 0.0), ("WHILE", 0.02), ("FREE", 0.0), ("LONG_STEP", 0.0)):
+    for name, value in (
+        ("UNRECORDED_STEP_FRACTION_IF_DEFERRED", 0.0),
+        ("MAX_DEFERRED_SECONDS", 0.02),
+        ("FREE_SECONDS", 0.0),
+        ("LONG_STEP_ALLOWANCE_S", 0.0),
+    ):
         monkeypatch.setattr(budgets, name, value)
     monkeypatch.setattr(Budget, "tells", lambda self: True)
     sink, found = watched(Settings("minimal"), 120, once)

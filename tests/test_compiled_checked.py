@@ -195,7 +195,10 @@ def test_a_check_that_fails_loses_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     assert [one for one in trace.coverage.unseen if "of the test" in str(one)]
 
 
-@pytest.mark.parametrize(("limit", "note"), [("MOST", "was called after 1 others"), ("WRONG", "comes after 1 that")])
+@pytest.mark.parametrize(
+    ("limit", "note"),
+    [("MAX_CHECKED_REGIONS", "was called after 1 others"), ("MAX_WRONG_REGIONS", "comes after 1 that")],
+)
 def test_regions_that_are_left_out_are_counted(monkeypatch: pytest.MonkeyPatch, limit: str, note: str) -> None:
     monkeypatch.setattr(f"backprobe.observe.trackers.compiled_checked.{limit}", 1)
     _, trace = of_halves()

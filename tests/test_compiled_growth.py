@@ -164,8 +164,8 @@ def test_norms_are_measured_only_in_the_first_and_last_inspected_steps(monkeypat
     monkeypatch.setattr(kept.private, "norms_inside", lambda *given: looks.append(1) or again(*given))
     trace = trained(Net(1.3), whole, 20)
     assert [one.backward for one in trace.facts.of(RegionRun)] == [0, 1, 2] and len(looks) == 3
-    monkeypatch.setattr(kept, "LAST", 1)
-    monkeypatch.setattr(kept, "FIRST", 1)
+    monkeypatch.setattr(kept, "LAST_CALLS", 1)
+    monkeypatch.setattr(kept, "FIRST_CALLS", 1)
     trace = trained(Net(1.3), whole, 20)
     assert [one.backward for one in trace.facts.of(RegionRun)] == [0, 2]
 
@@ -175,7 +175,7 @@ def test_a_region_that_is_too_large_is_reported(limit: str, monkeypatch: pytest.
     if limit == "memory":
         monkeypatch.setattr(compiled_norms, "free_memory", lambda args: 10_000.0)
     else:
-        monkeypatch.setattr(kept, "NODES", 10)
+        monkeypatch.setattr(kept, "MAX_REGION_NODES", 10)
     trace = trained(Net(0.1), whole)
     (said,) = [one for one in trace.coverage.unseen if "not run again" in one.what]
     assert said.count == 3 and not trace.facts.of(RegionRun) and not trace.findings

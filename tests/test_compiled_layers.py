@@ -11,7 +11,7 @@ from torch import nn
 
 import backprobe
 from backprobe.observe.trackers import compiled as kept
-from backprobe.observe.trackers.compiled import InsideRegions
+from backprobe.observe.trackers.compiled import CompiledRegionTracker
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 LAYERS, STEPS, FAULT_STEP = 7, 5, 3
@@ -83,14 +83,14 @@ def test_lost_gradients_of_each_layer_are_named() -> None:
 
 def test_calls_go_with_their_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation with gradients on calls regions without end."""
-    made: list[InsideRegions] = []
-    begin = InsideRegions.__init__
+    made: list[CompiledRegionTracker] = []
+    begin = CompiledRegionTracker.__init__
 
-    def noted(self: InsideRegions, context: Any) -> None:
+    def noted(self: CompiledRegionTracker, context: Any) -> None:
         begin(self, context)
         made.append(self)
 
-    monkeypatch.setattr(InsideRegions, "__init__", noted)
+    monkeypatch.setattr(CompiledRegionTracker, "__init__", noted)
     net, x = net_of(), torch.randn(4, 6)
     with backprobe.trace(net, budget=None):
         for _ in range(5):
@@ -99,11 +99,11 @@ def test_calls_go_with_their_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(tracker._calls) == 0
         out = net(x)
         assert len(tracker._calls) == LAYERS
-        monkeypatch.setattr(kept, "CALLS", LAYERS + 2)
+        monkeypatch.setattr(kept, "MAX_LIVE_CALLS", LAYERS + 2)
         other = net(x)
-        assert len(tracker._calls) == LAYERS + 2 and tracker._often
+        assert len(tracker._calls) == LAYERS + 2 and tracker._dropped
         (out + other).sum().backward()
-        assert not tracker._calls and not tracker._often
+        assert not tracker._calls and not tracker._dropped
 
 
 class Bounded(nn.Module):

@@ -11,9 +11,9 @@ from watching import watched
 
 from backprobe import process_clock
 from backprobe.observe import own_time
-from backprobe.observe.own_time import Often, OwnTime
+from backprobe.observe.own_time import OwnTime, SampledWork
 from backprobe.observe.schedule import cost
-from backprobe.observe.schedule.cost import ENOUGH, Cost, Slowed, Took
+from backprobe.observe.schedule.cost import MIN_COMPARED_STEPS, Cost, CostSummary, SlowdownEstimate
 from backprobe.process_clock import Moment, Startup
 from backprobe.torch_internals import overheads
 from backprobe.view.overhead import overhead
@@ -32,7 +32,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return time
 
 
-def of_steps(took: Took) -> tuple[int, float, int, float, float]:
+def of_steps(took: CostSummary) -> tuple[int, float, int, float, float]:
     """Return the number of the first and the later steps, and the seconds of each that were overhead."""
     return took.first_steps, took.first, took.steps, took.seconds, took.watching
 
@@ -74,15 +74,15 @@ def test_slowdown_by_recorded_steps_is_counted(now: list[float]) -> None:
         own.nodes += recorded
         steps(cost, own, now, (1.5, 0.5) if recorded else (1.0, 0.0))
         said += [cost.took.watching - sum(said)] if recorded else []
-    assert said == [0.5] * (ENOUGH - 1) + [1.0] * (10 - ENOUGH + 1)
+    assert said == [0.5] * (MIN_COMPARED_STEPS - 1) + [1.0] * (10 - MIN_COMPARED_STEPS + 1)
 
 
 def test_steps_of_any_length_are_not_taken_for_slow_ones() -> None:
-    draw, slowed = random.Random(0), Slowed()
+    draw, slowed = random.Random(0), SlowdownEstimate()
     told = [slowed.step_ended(draw.uniform(1, 9), at % 7 == 0) for at in range(4000)]
     assert sum(told) / 4000 < 0.1  # 5 s each: 2 % of them
 
-    slowed = Slowed()
+    slowed = SlowdownEstimate()
     quicker = [slowed.step_ended(0.5 if at % 7 == 0 else 1.0, at % 7 == 0) for at in range(400)]
     assert not any(quicker)  # never less than nothing
 
@@ -274,7 +274,7 @@ def test_some_of_the_times_stand_for_all() -> None:
     """Whatever the period of what happens, and where looking closely begins and ends."""
     draw = random.Random(0)
     for period in (1, 2, 16, 32, 100):
-        often, total = Often(), 0.0
+        often, total = SampledWork(), 0.0
         for at in range(40_000):
             seconds = (1 + at % period) * draw.uniform(0.5, 1.5) * 1e-6
             close = at < 500
@@ -286,7 +286,7 @@ def test_some_of_the_times_stand_for_all() -> None:
 
 
 def test_an_interruption_does_not_stand_for_many() -> None:
-    often = Often()
+    often = SampledWork()
     for at in range(10_000):
         often.left -= 1
         if often.left <= 0:
@@ -351,11 +351,11 @@ def test_waiting_in_hooks_is_distinguished_from_waiting_in_nodes(now: list[float
     """Both are among what took long."""
     times = [0.0, 0.00001, 0.00002, 0.00003, 0.30003, 0.30004, 0.30005, 0.40005, 0.40006]
     own = OwnTime()
-    own.ran(4, 0.3, times, stood=0.2)
-    assert own.stood == pytest.approx(0.15)
+    own.ran(4, 0.3, times, stalled=0.2)
+    assert own.stalled == pytest.approx(0.15)
     own = OwnTime()
-    own.ran(2, 0.00002, times[:3], stood=0.2)
-    assert own.stood == 0.0
+    own.ran(2, 0.00002, times[:3], stalled=0.2)
+    assert own.stalled == 0.0
 
 
 def test_waiting_in_a_pause_is_in_no_step(now: list[float]) -> None:

@@ -22,10 +22,10 @@ STEPS = 60
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some steps pass after each that does not, and records of all can be paid."""
-    monkeypatch.setattr(budgets, "BRIEF", 0.0)
-    monkeypatch.setattr(budgets, "WHILE", 0.02)
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "LONG_STEP", 0.0)
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION_IF_DEFERRED", 0.0)
+    monkeypatch.setattr(budgets, "MAX_DEFERRED_SECONDS", 0.02)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "LONG_STEP_ALLOWANCE_S", 0.0)
     monkeypatch.setattr(Budget, "tells", lambda self: True)
 
 
@@ -440,9 +440,9 @@ def test_a_stretch_ends_after_half_a_second_or_at_the_next_recorded_step() -> No
         budget.step_ended(0.021, 1e-3, False, False)
         budget.have_passed(1, 0.02, 1e-4)
     counts = [budget.lets_pass(True) for _ in range(100)]
-    assert 1.5 * budgets.WHILE / 0.0199 >= max(counts) - 1 > 10 and len(set(counts)) > 5
+    assert 1.5 * budgets.MAX_DEFERRED_SECONDS / 0.0199 >= max(counts) - 1 > 10 and len(set(counts)) > 5
     paid = Budget(0.05)
-    paid.spent = budgets.FREE
+    paid.spent = budgets.FREE_SECONDS
     for _ in range(30):
         paid.step_ended(0.03, 0.01, True, False)
     seen = []

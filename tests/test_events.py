@@ -98,13 +98,13 @@ def test_trackers_are_the_files_of_the_folder() -> None:
     assert {make.__name__ for make in found if not make.wanted(Settings())} == {
         *(
             "Batches",
-            "Checkpointed",
-            "CompiledChecked",
-            "Functions",
+            "CheckpointComparison",
+            "CompiledRegionCheck",
+            "CustomFunctionCheck",
             "Memory",
             "NodeLog",
-            "Statistics",
-            "Taping",
+            "StatisticsTracker",
+            "OpRecordingTracker",
             "Tensors",
         )
     }

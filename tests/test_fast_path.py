@@ -23,8 +23,8 @@ from backprobe.torch_internals import engine_calls
 @pytest.fixture(autouse=True)
 def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step is recorded but the first three, and those that trouble asks for; nearly all others pass."""
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
 
 
 def stretches(budget: Budget, steps: int, alone: float, heard: float, passing: float) -> None:
@@ -79,7 +79,7 @@ def test_a_short_stretch_has_little_weight_in_the_estimate_of_a_step() -> None:
 
 @pytest.mark.parametrize("rest", [0.5, float("inf")])  # whether steps pass
 def test_a_loss_that_stays_nonfinite_is_diagnosed_a_few_times(rest: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budgets, "REST", rest)
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", rest)
     model, steps, bad = Net(), 300, 50
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 
@@ -91,13 +91,17 @@ def test_a_loss_that_stays_nonfinite_is_diagnosed_a_few_times(rest: float, monke
 
     trace, session, _ = watched(1e-9, run)
     assert [(found.kind, found.step) for found in trace.findings] == [("nonfinite-forward", bad)]
-    assert session.budget.explained <= budgets.IN_A_ROW
-    assert session.budget.only_counted == steps - bad - budgets.IN_A_ROW == trace.coverage.observed.only_counted
+    assert session.budget.explained <= budgets.MAX_CONSECUTIVE_BAD_LOSSES
+    assert (
+        session.budget.only_counted
+        == steps - bad - budgets.MAX_CONSECUTIVE_BAD_LOSSES
+        == trace.coverage.observed.only_counted
+    )
     assert session.budget.steps == steps
-    late = [step for step in trace.steps if step.index >= bad + budgets.IN_A_ROW]
+    late = [step for step in trace.steps if step.index >= bad + budgets.MAX_CONSECUTIVE_BAD_LOSSES]
     assert not any(step.backwards for step in late)  # nothing is recorded of them
     free = Budget(0.05)
-    free.explained, free.spent = budgets.EXPLAINED, 0.01
+    free.explained, free.spent = budgets.MAX_EXPLAINED_FAILURES, 0.01
     assert not free.explains  # nothing to spend
     free.alone = 1.0
     assert free.explains
@@ -106,7 +110,7 @@ def test_a_loss_that_stays_nonfinite_is_diagnosed_a_few_times(rest: float, monke
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_loss_that_recovered_is_diagnosed_again(passes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten bad steps in a row, ten good ones, and ten bad ones: three are explained each time, the others counted."""
-    monkeypatch.setattr(budgets, "REST", 0.5 if passes else float("inf"))
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", 0.5 if passes else float("inf"))
     model, bad = Net(), {*range(40, 50), *range(60, 70)}
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 
@@ -142,11 +146,11 @@ def test_the_number_of_fast_path_steps_has_no_period() -> None:
     budget = Budget(0.05)
     budget.step_ended(2e-4, 1e-4, False, False)
     counts = {budget.lets_pass() for _ in range(200)}
-    assert len(counts) > 10 and max(counts) <= 1.5 * budgets.FAR
+    assert len(counts) > 10 and max(counts) <= 1.5 * budgets.MAX_FAST_PATH_STEPS
 
 
 def test_recorded_steps_stay_within_the_budget() -> None:
-    budgets.MOST = 1000
+    budgets.MAX_STEPS_BETWEEN_RECORDED = 1000
     budget = Budget(0.05)
     assert sum(spend(budget, 100, alone=0.01, recorded=0.02))
     assert budget.passed == 0
@@ -268,8 +272,8 @@ def test_an_optimizer_that_overwrites_a_saved_tensor_is_named_in_fast_path_steps
     begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in the last of a row of steps that pass."""
-    monkeypatch.setattr(budgets, "FAR", 4)
-    monkeypatch.setattr(budgets, "LONG", 0.0)
+    monkeypatch.setattr(budgets, "MAX_FAST_PATH_STEPS", 4)
+    monkeypatch.setattr(budgets, "MAX_FAST_PATH_SECONDS", 0.0)
 
     def loop() -> None:
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
@@ -295,8 +299,8 @@ def test_an_optimizer_that_overwrites_a_saved_tensor_is_named_in_fast_path_steps
 @pytest.fixture
 def only_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step is recorded but the first, and those that something new asks for; all that asks can be paid."""
-    monkeypatch.setattr(budgets, "FREE", 1e6)
-    monkeypatch.setattr(budgets, "KEPT", 1.0)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 1e6)
+    monkeypatch.setattr(budgets, "RESERVED_FRACTION", 1.0)
 
 
 def test_the_reserve_is_spent_on_requested_steps(only_asked_for: None) -> None:
@@ -348,7 +352,7 @@ def late(steps: int, at: int, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["second-backward", "nonfinite-backward"])
 def test_faults_that_begin_in_a_fast_path_step(how: str, only_asked_for: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budgets, "PEEK", float("inf"))
+    monkeypatch.setattr(budgets, "GRADIENT_CHECK_FRACTION", float("inf"))
     some, session, _ = watched(1e-9, lambda: late(170, 100, how))
     assert session.budget.passed > 40 and session.budget.recorded < 60
     best = some.findings[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backprobe.observe.trackers.collective_wait import Waiting
+from backprobe.observe.trackers.collective_wait import CollectiveWaitWatcher
 from backprobe.torch_internals import code_objects
 
 SCRIPT = """
@@ -124,7 +124,7 @@ def test_a_module_that_is_imported_is_no_collective() -> None:
         def is_user(self, code: CodeType) -> bool:
             return code.co_filename == __file__
 
-    waiting, seen = Waiting(Frames()), []  # type: ignore[arg-type]
+    waiting, seen = CollectiveWaitWatcher(Frames()), []  # type: ignore[arg-type]
     scope: dict[str, Any] = {"sys": sys, "look": lambda frame: seen.append(waiting._where(frame)[1])}
     exec(compile(MODULE, f"{code_objects.COLLECTIVES}a_module.py", "exec"), scope)
     scope["all_reduce"]()

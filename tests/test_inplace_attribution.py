@@ -59,9 +59,9 @@ def test_a_write_that_was_noted_is_certain(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", STEPS)
 def test_a_write_in_a_step_that_was_not_recorded(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hook on optimizers saw the line of each step; what else wrote is inferred."""
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
-    monkeypatch.setattr(budgets, "REST", math.inf)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", math.inf)
     found, line = found_in(tmp_path, name, 40, 1e-9)
     assert mutated_line(found) == line
     assert found.confidence == ("likely" if name in BY_HAND else "certain")
@@ -73,8 +73,8 @@ def test_a_write_in_a_step_that_was_not_recorded(tmp_path: Path, name: str, monk
 @pytest.mark.parametrize("name", sample_cases(STEPS, 2))
 def test_a_write_in_a_step_that_passed(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fast-path step records no ops, so the line is never certain."""
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
     monkeypatch.setattr(budgets.Budget, "lets_pass", lambda *_, **__: 1000)  # however long a step takes here
     found, line = found_in(tmp_path, name, 200, 1e-9)
     assert (mutated_line(found), found.confidence) == (line, "likely")

@@ -33,17 +33,17 @@ def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     the speed of the machine.
     """
     monkeypatch.setattr(new_line_scanner, "SCAN_INTERVAL_RATIO", 0)
-    monkeypatch.setattr(budgets, "FAR", 8)
-    monkeypatch.setattr(budgets, "LONG", 0.0)
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
-    monkeypatch.setattr(budgets, "PEEK", math.inf)
+    monkeypatch.setattr(budgets, "MAX_FAST_PATH_STEPS", 8)
+    monkeypatch.setattr(budgets, "MAX_FAST_PATH_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
+    monkeypatch.setattr(budgets, "GRADIENT_CHECK_FRACTION", math.inf)
 
 
 def watched(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, passes: bool) -> WatchedRun:
     """Run a script whose failing step is not recorded; `passes`: it takes the fast path."""
     if not passes:
-        monkeypatch.setattr(budgets, "REST", math.inf)
+        monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", math.inf)
     told = run_watched(folder, text, Settings(budget=1e-9))
     assert told.noted == [False]
     return told

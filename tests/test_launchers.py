@@ -411,10 +411,10 @@ def test_who_a_process_is(environment: dict[str, str], parent: str | None, rank:
 def test_functions_that_start_processes_are_restored() -> None:
     import _posixsubprocess
 
-    from backprobe.observe.processes.bootstrap.backprobe_following import Following
+    from backprobe.observe.processes.bootstrap.backprobe_following import ChildEnvironment
 
     names = (_posixsubprocess.fork_exec, getattr(subprocess, "_fork_exec", None), dict(os.environ))
-    told = Following("{}")
+    told = ChildEnvironment("{}")
     told.start()
     try:
         assert _posixsubprocess.fork_exec is not names[0]

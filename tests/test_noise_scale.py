@@ -13,7 +13,7 @@ from watching import watched
 
 from backprobe.observe.session import Settings
 from backprobe.observe.statistics import noise
-from backprobe.observe.statistics.noise import RATE, estimates
+from backprobe.observe.statistics.noise import MIN_MEAN_WEIGHT, estimates
 from backprobe.traces import Statistics
 
 
@@ -39,7 +39,7 @@ class Plain:
         square = (k * big - small) / (k - 1)
         trace = (small - big) / (1 - 1 / k)
         self.looks += 1
-        rate = max(1 / self.looks, RATE)
+        rate = max(1 / self.looks, MIN_MEAN_WEIGHT)
         self.trace += rate * (trace - self.trace)
         self.square += rate * (square - self.square)
         return self.trace / self.square if self.square > 0 else math.nan
@@ -125,7 +125,7 @@ def test_estimates_are_unbiased() -> None:
 
 def test_of_large_parameters_some_elements_stand_for_all(monkeypatch: Any) -> None:
     """Over a round of looks each element counts as often as any other."""
-    monkeypatch.setattr(noise, "MANY", 16)
+    monkeypatch.setattr(noise, "MAX_COPIED_ELEMENTS", 16)
     torch.manual_seed(0)
     p = nn.Parameter(torch.zeros(10, 10))
     optimizer = torch.optim.SGD([p], 0.1)
@@ -133,7 +133,7 @@ def test_of_large_parameters_some_elements_stand_for_all(monkeypatch: Any) -> No
     small = big = 0.0
     apart = -(-100 // 16) | 1
     for turn in range(apart):
-        micro = noise.Micro(optimizer, turn)
+        micro = noise.MicroBatches(optimizer, turn)
         p.grad = None
         micro.restart(True)
         for gradient in gradients:
@@ -141,7 +141,7 @@ def test_of_large_parameters_some_elements_stand_for_all(monkeypatch: Any) -> No
             p.grad = gradient.clone() if p.grad is None else p.grad + gradient
             micro.over()
         numbers = noise.Numbers()
-        micro.tell("SGD", None, numbers)
+        micro.add_quantities("SGD", None, numbers)
         numbers.send()
         found = {(q, name): v for q, one in numbers.read().items() for name, v in one.items()}
         small, big = small + found["noise_small", "SGD"] / apart, big + found["noise_big", "SGD"] / apart

@@ -41,8 +41,15 @@ def test_the_budget_is_split_between_backward_only_and_complete_records() -> Non
     budget = Budget(0.05)
     kinds = spend(budget, 20_000, alone=0.01, whole=0.014, backward=0.006)
     whole, backward = 0.014 * kinds.count("whole"), 0.006 * kinds.count("backward")
-    assert set(kinds[:40]) == {"whole"} and abs(whole - budgets.FREE * (1 - budgets.KEPT) - backward) <= 0.04
-    assert 0.9 * (budgets.FREE + 0.05 * budget.alone) <= budget.spent <= budgets.FREE + 0.05 * budget.alone + 0.04
+    assert (
+        set(kinds[:40]) == {"whole"}
+        and abs(whole - budgets.FREE_SECONDS * (1 - budgets.RESERVED_FRACTION) - backward) <= 0.04
+    )
+    assert (
+        0.9 * (budgets.FREE_SECONDS + 0.05 * budget.alone)
+        <= budget.spent
+        <= budgets.FREE_SECONDS + 0.05 * budget.alone + 0.04
+    )
     assert budget.repeated == kinds.count("backward") and budget.recorded == budget.repeated + kinds.count("whole")
     late = [i for i, kind in enumerate(kinds) if kind == "whole" and i > 2000]
     for phases in range(2, 6):
@@ -86,7 +93,7 @@ def repeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Budget, "repeats", property(may))
     monkeypatch.setattr(Budget, "wants", lambda budget: True)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
 
 
 class All:

@@ -44,7 +44,11 @@ def test_the_count_is_exact_if_every_step_is_recorded() -> None:
 
 @pytest.mark.parametrize("rest", [0.5, float("inf")], ids=["passing", "unrecorded"])
 def test_a_lower_bound_is_reported_as_such(rest: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("FREE", 0.0), ("MOST", 10**9), ("REST", rest)):
+    for name, value in (
+        ("FREE_SECONDS", 0.0),
+        ("MAX_STEPS_BETWEEN_RECORDED", 10**9),
+        ("UNRECORDED_STEP_FRACTION", rest),
+    ):
         monkeypatch.setattr(budgets, name, value)
     found = retained_by([], STEPS, 1e-9)
     counted, since = found.evidence["graphs_alive"], found.evidence["steps_since"]

@@ -120,11 +120,11 @@ def test_an_error_of_a_handler_during_our_code_reaches_the_script(
 ) -> None:
     for module, name, value in (
         (new_line_scanner, "SCAN_INTERVAL_RATIO", 0),
-        (budgets, "FREE", 0.0),
-        (budgets, "MOST", 10**9),
+        (budgets, "FREE_SECONDS", 0.0),
+        (budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9),
     ):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(budgets, "REST", math.inf)
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", math.inf)
     armed: list[bool] = []
     comes_at(monkeypatch, owner, method, armed)
     sink = Collector()

@@ -424,7 +424,7 @@ def test_the_steps_after_an_alarm_are_recorded() -> None:
             super().measured(measured)
             if measured.step >= 150 and not begun:
                 begun.append(measured.step)
-                session.context.heed(["an alarm"], waits=False)
+                session.context.on_alarms(["an alarm"], waits=False)
 
     sink = Heeds()
     session = Session(sink, Settings("nodes", budget=0.001, layer_stats=10))

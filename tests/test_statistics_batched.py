@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from watching import watched
 
 from backprobe.observe.session import Settings
-from backprobe.observe.statistics.numbers import FEW, MANY, Numbers, every, zeros
-from backprobe.observe.statistics.outputs import TOGETHER
+from backprobe.observe.statistics.numbers import FRACTION_SAMPLES, UPDATE_SAMPLES, Numbers, every, zeros
+from backprobe.observe.statistics.outputs import MAX_WAITING_OUTPUTS
 from backprobe.observe.statistics.parameters import Parameters
 from backprobe.traces import Statistics
 
@@ -57,10 +57,10 @@ def test_each_parameter_has_its_own(make: Any) -> None:
         for name, p in net.named_parameters():
             if p.grad is None:
                 continue
-            apart = every(p.numel(), MANY)
+            apart = every(p.numel(), UPDATE_SAMPLES)
             moved = (p.detach() - before[name]).flatten()[::apart].double()
             row[f"update_norm|{name}"] = float(moved.norm()) * math.sqrt(p.numel() / moved.numel())
-            further = every(moved.numel(), FEW)
+            further = every(moved.numel(), FRACTION_SAMPLES)
             grad, less = p.grad.flatten()[::apart][::further].double(), moved[::further]
             row[f"grad_norm|{name}"] = float(p.grad.double().norm())
             row[f"grad_zeros|{name}"] = float((grad == 0).double().mean())
@@ -97,7 +97,7 @@ class Writes(nn.Module):
 class Deep(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(TOGETHER + 3))
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(MAX_WAITING_OUTPUTS + 3))
         self.middle, self.relu, self.writes = nn.Linear(4, 4), nn.ReLU(inplace=True), Writes()
         self.last = nn.Linear(4, 300)
 

@@ -158,13 +158,13 @@ def test_disk_use_is_bounded_and_findings_stay(tmp_path: Path) -> None:
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     from backprobe.observe.session import Session, Settings
-    from backprobe.observe.sinks.disk import Keep
+    from backprobe.observe.sinks.disk import DiskSink
 
     class Sink:
         def __init__(self, keep):
             self.backward, self.step = keep.backward, keep.step
 
-    keep = Keep(Writer(tmp_path / "run", {"started": time.time()}, limit=300_000))
+    keep = DiskSink(Writer(tmp_path / "run", {"started": time.time()}, limit=300_000))
     session = Session(Sink(keep), Settings())
     session.start()
     for i in range(400):

@@ -187,14 +187,14 @@ def watched(make: Callable[[], Train], settings: Settings, raises: bool = True) 
 
 def spend_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step is recorded but the first three, and those that trouble asks for."""
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
-    monkeypatch.setattr(budgets, "REST", math.inf)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", math.inf)
 
 
 def of_calls(waits: Waits) -> list[str]:
     """The fetches that belong to backward calls, without those for a suspicion or in a close inspection."""
-    others = (":_check ", ":joint_norm ", ":_that_are ", ":number_read ")
+    others = (":_check ", ":joint_norm ", ":_filtered ", ":number_read ")
     return [fetch for fetch in waits.fetches if not any(name in f"{fetch} " for name in others)]
 
 

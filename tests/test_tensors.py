@@ -106,7 +106,7 @@ def test_training_is_the_same():
 
 
 def test_a_run_holds_so_many(monkeypatch):
-    monkeypatch.setattr(looking, "MOST", 7)
+    monkeypatch.setattr(looking, "MAX_RECORDS", 7)
     trace, _ = train("*")
     assert len(trace.facts.of(TensorSeen)) == 7
     (unseen,) = [u for u in trace.coverage.unseen if u.what == "tensors"]

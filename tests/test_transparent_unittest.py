@@ -24,9 +24,9 @@ def depth() -> int:
 @pytest.fixture
 def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step is recorded but the first three, and those that trouble asks for; none passes."""
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
-    monkeypatch.setattr(budgets, "REST", math.inf)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", math.inf)
 
 
 def by_optimizer() -> Callable[[], None]:

@@ -22,7 +22,7 @@ from backprobe.observe.backward.node_count_history import NodeCountHistory
 from backprobe.observe.events import Events
 from backprobe.observe.forward.modules import ModuleWatch
 from backprobe.observe.forward.write_inference import WrittenTensor, inferred_write
-from backprobe.observe.forward.writes import SeenMutation, WriteLog
+from backprobe.observe.forward.writes import ObservedMutation, WriteLog
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
@@ -34,9 +34,9 @@ from backprobe.source.new_lines import SHOWS, FirstRuns
 @pytest.fixture(autouse=True)
 def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step is recorded but the first three, and those that trouble asks for; none passes."""
-    monkeypatch.setattr(budgets, "FREE", 0.0)
-    monkeypatch.setattr(budgets, "MOST", 10**9)
-    monkeypatch.setattr(budgets, "REST", math.inf)
+    monkeypatch.setattr(budgets, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "MAX_STEPS_BETWEEN_RECORDED", 10**9)
+    monkeypatch.setattr(budgets, "UNRECORDED_STEP_FRACTION", math.inf)
 
 
 class Profiled:
@@ -226,7 +226,7 @@ def test_a_line_that_counts_is_not_taken_for_one_that_writes(
     frames = Frames((str(tmp_path),))
     frames.is_user(code)
     spots = {line: (code, begin) for begin, _, line in reversed(list(code.co_lines())) if line and line > 2}
-    seen = SeenMutation("self", "Mul", (3,), 0, 1, None, None)
+    seen = ObservedMutation("self", "Mul", (3,), 0, 1, None, None)
     log = WriteLog(frames, ModuleWatch(frames, Events()))
     tensor = WrittenTensor((name,) if name else ())
     found = inferred_write(seen, tensor, 0, None, [spots[line] for line in sorted(spots)], log, frames)

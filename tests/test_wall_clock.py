@@ -12,7 +12,7 @@ import torch
 import backprobe
 from backprobe.collective_desync import Held, said
 from backprobe.observe import wall_clock
-from backprobe.observe.trackers.collective_wait import Waiting
+from backprobe.observe.trackers.collective_wait import CollectiveWaitWatcher
 from backprobe.records import RankSeen, RankWait
 from backprobe.source.frames import Frames
 
@@ -46,9 +46,9 @@ def test_durations_are_not_negative() -> None:
 
 @pytest.mark.usefixtures("set_back")
 def test_the_wait_of_a_rank_is_not_negative() -> None:
-    waiting = Waiting(Frames((str(Path(__file__).parent),)), say=False)
+    waiting = CollectiveWaitWatcher(Frames((str(Path(__file__).parent),)), say=False)
     for _ in range(3):
-        waiting.look()
+        waiting.inspect()
     moments = [at for at, _ in waiting.trail()]
     assert moments and moments == sorted(moments)
     assert all(abs(at - wall_clock.now()) < 600.0 for at in moments)

@@ -17,7 +17,7 @@ from ..view.terminal import write
 from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
-    from ..observe.overhead import Alternate
+    from ..observe.overhead import ToolAlternation
     from ..observe.program import Program
     from ..observe.session import Session
 
@@ -58,15 +58,15 @@ class _Comparing:
     """Attaches the object that switches between the tools."""
 
     def __init__(self) -> None:
-        self.alternate: Alternate | None = None
+        self.alternate: ToolAlternation | None = None
 
     def begin(self, program: Program) -> None: ...
 
     def attach(self, own: tuple[str, ...], script_s: float) -> Session:
-        from ..observe.overhead import Alternate
+        from ..observe.overhead import ToolAlternation
         from ..observe.session import Session
 
-        self.alternate = Alternate(list(_TOOLS))
+        self.alternate = ToolAlternation(list(_TOOLS))
         session = Session(self.alternate, Settings(), own)
         session.context.whole = True
         self.alternate.begin(session)

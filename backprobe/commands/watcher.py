@@ -27,11 +27,11 @@ from ..observe.processes.identity import identity
 from ..observe.processes.rendezvous import join, temporary
 from ..observe.processes.signals import start_ticks
 from ..observe.processes.termination import Terminated, left_by
-from ..observe.sinks.disk import Keep
-from ..observe.sinks.fanout import Telling
+from ..observe.sinks.disk import DiskSink
+from ..observe.sinks.fanout import FanoutSink
 from ..observe.sinks.memory import Collector
-from ..observe.sinks.plugin import Plugged, about
-from ..observe.sinks.tracker import Tracked
+from ..observe.sinks.plugin import PluginSink, about
+from ..observe.sinks.tracker import ExperimentTrackerSink
 from ..privacy import masked_arguments
 from ..process_clock import Moment, Startup
 from ..records import BriefSteps, Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
@@ -74,10 +74,10 @@ class Watcher:
     def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
         self.options, self.settings = options, settings
         self.collector = Collector()
-        self.keep: Keep | None = None
-        self._plugged: Plugged | None = None
-        self._tracked: Tracked | None = None
-        self._sinks = Telling([self.collector])
+        self.keep: DiskSink | None = None
+        self._plugged: PluginSink | None = None
+        self._tracked: ExperimentTrackerSink | None = None
+        self._sinks = FanoutSink([self.collector])
         self._me = identity(os.environ)
         #: If a launcher started several ranks: the folder of this process's part of the run, and that part.
         self._place: Path | None = None
@@ -158,7 +158,7 @@ class Watcher:
         self._alarmed.begin(session)
         if self.keep is not None:
             session.context.record_to = self._place or self.folder
-        self._plugged = Plugged(lambda: {**self._info, "run": str(self.folder) if self.folder else None})
+        self._plugged = PluginSink(lambda: {**self._info, "run": str(self.folder) if self.folder else None})
         self._sinks.add(self._plugged)
         if self._place is not None:
             assert self.folder is not None
@@ -174,7 +174,7 @@ class Watcher:
         from ..observe.processes.attach import begin_child
 
         assert self._launch is not None
-        begin_child(self._launch.told)
+        begin_child(self._launch.config)
 
     def failed(self, error: Exception) -> None:
         if self._part is not None and self._part.waiting is not None:
@@ -204,7 +204,7 @@ class Watcher:
         """Start the trackers' processes before child processes are observed, so that trackers are not."""
         options = self.options
         folder = os.path.relpath(self.folder) if self.folder is not None else ""
-        self._tracked = Tracked.of(options.log_to, options.metrics, options.script, folder, self._name)
+        self._tracked = ExperimentTrackerSink.of(options.log_to, options.metrics, options.script, folder, self._name)
         self._sinks.add(self._tracked)
 
     def _folders(self) -> Path | None:
@@ -227,7 +227,7 @@ class Watcher:
     def _begin_keeping(self, folder: Path, info: dict[str, Any]) -> None:
         try:
             texts = self.options.source != "none"
-            self.keep = Keep(Writer(folder, info, self.options.max_run_mb << 20, texts))
+            self.keep = DiskSink(Writer(folder, info, self.options.max_run_mb << 20, texts))
         except BackprobeError as error:
             self._cannot_keep(error)
             return

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..observe.backward.pending_call_record import PendingCallRecord
     from ..observe.live import LiveTrace
     from ..observe.session import Session, Sink
-    from ..observe.sinks.disk import Keep
+    from ..observe.sinks.disk import DiskSink
     from ..traces import Trace
 
 
@@ -92,7 +92,7 @@ class Watching:
         self._log = log
         self._live: LiveTrace | None = None
         self._alarmed: AlarmDispatcher | None = None
-        self._keep: Keep | None = None
+        self._keep: DiskSink | None = None
         self._folder: Path | None = None
         self._rank: int | None = None
         #: The numbers of the last look, and its step.
@@ -113,7 +113,7 @@ class Watching:
         from ..observe.alarm_dispatcher import AlarmDispatcher
         from ..observe.live import LiveTrace
         from ..observe.processes.identity import identity
-        from ..observe.sinks.disk import Keep
+        from ..observe.sinks.disk import DiskSink
         from ..observe.sinks.plugin import about
         from ..store.writer import Writer
 
@@ -126,7 +126,7 @@ class Watching:
         self._folder, self._keep = self._place(name), None
         if self._folder is not None:
             info = {"script": name, "arguments": [], **about(settings.level, time.time())}
-            self._keep = Keep(Writer(self._folder, info))
+            self._keep = DiskSink(Writer(self._folder, info))
         sinks: list[Sink] = [self, *([self._keep] if self._keep is not None else [])]
         batches = self._folder if self._options["save_batch"] else None
         self._live = LiveTrace(model, "model", settings, record=batches, sinks=sinks, alarmed=self._alarmed)
@@ -134,11 +134,11 @@ class Watching:
         atexit.register(self.end)  # a framework does not tell of every training that fails
 
     def _settings(self) -> Any:
-        from ..observe.schedule.settings import BATCH_MB, Settings, budget_of
+        from ..observe.schedule.settings import DEFAULT_MAX_BATCH_MB, Settings, budget_of
 
         options = self._options
         checks = {*_names(options["checks"]), *(["levels"] if options["layer_stats"] else [])}
-        kept = BATCH_MB if options["save_batch"] else 0
+        kept = DEFAULT_MAX_BATCH_MB if options["save_batch"] else 0
         settings = Settings(
             options["level"], checks=frozenset(checks), layer_stats=options["layer_stats"], max_batch_mb=kept
         )
@@ -157,7 +157,7 @@ class Watching:
 
     def end(self, error: BaseException | None = None) -> Trace | None:
         """End the training: print and store the findings."""
-        from ..observe.sinks.fanout import FAILURES, LOST, lost
+        from ..observe.sinks.fanout import SAVE_FAILED, WRITE_ERRORS, lost
 
         live, self._live = self._live, None
         if live is None:
@@ -167,14 +167,14 @@ class Watching:
         if self._log is not None and self._numbers:
             self._log(self.take(), self._at)
         self.trace = live
-        whole = self._keep is not None and not any(one.what == LOST for one in live.facts.unseen)
+        whole = self._keep is not None and not any(one.what == SAVE_FAILED for one in live.facts.unseen)
         if whole and self._keep is not None and self._folder is not None:
             assert live.session is not None
             said = None if error is None else raised(error)[:2000]
             try:
                 self._keep.close(live.session, live, list(live.findings), {**live.info, "error": said})
                 write_findings(self._folder / "findings.json", live, "lines")
-            except FAILURES as failed:  # the training goes on
+            except WRITE_ERRORS as failed:  # the training goes on
                 whole = False
                 live.note_unseen([lost("whole", failed)])
         if not self._options["quiet"] and (not self._rank or live.findings):

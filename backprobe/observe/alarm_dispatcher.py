@@ -1,6 +1,6 @@
 """Dispatch of alarms: to a printer, the session's trackers, and a function of the user.
 
-Note [When a function is told]: an alarm arises inside a hook of backprobe, where the script's modes are off and the
+Note [When alarm functions run]: an alarm arises inside a hook of backprobe, where the script's modes are off and the
 time counts as overhead. The user's function is therefore called from a separate hook after an optimizer has stepped,
 after all other hooks: it may save a checkpoint or change a learning rate as the script itself could there. Exceptions
 that it raises are contained, except those that are meant to end a script.
@@ -27,7 +27,9 @@ from .tracker import Tracker
 
 
 class AlarmDispatcher(Tracker):
-    """Looks for alarms in the statistics of a session. It is a sink of the session and a tracker in it.
+    """Looks for alarms in the statistics of a session, and dispatches them.
+
+    It is both a sink of the session and a tracker in it.
 
     :param say: called with each alarm at once, inside a hook of backprobe.
     :param call: called with the finding of each alarm after an optimizer has stepped.
@@ -73,7 +75,7 @@ class AlarmDispatcher(Tracker):
         found = self._monitor.add(measured)
         if self._session is None:
             return
-        self._session.context.heed(found, self._monitor.waits)
+        self._session.context.on_alarms(found, self._monitor.waits)
         for alarm in found:
             if self._say is not None:
                 self._say(alarm)
@@ -91,9 +93,9 @@ class AlarmDispatcher(Tracker):
         if private.compiling():
             return
         if self._waiting and os.getpid() == self._pid and get_ident() == self._thread:
-            self._tell()
+            self._call_function()
 
-    def _tell(self) -> None:
+    def _call_function(self) -> None:
         while self._waiting and self._call is not None:
             finding = self._waiting.pop(0)
             try:
@@ -106,7 +108,7 @@ class AlarmDispatcher(Tracker):
     def end(self) -> None:
         """Call the user's function with the findings that still wait, at the end of the training."""
         if os.getpid() == self._pid:
-            self._tell()
+            self._call_function()
 
     def unseen(self) -> list[Unseen]:
         if self._failed is None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-class Watching(Protocol):
+class ScriptObserver(Protocol):
     """The interface between ``launch`` and the observer of a script."""
 
     def begin(self, program: Program) -> None:
@@ -62,11 +62,11 @@ class Watching(Protocol):
         ...
 
 
-class _Refused(BaseException):
+class _RequestRefused(BaseException):
     """Raised to end the script if the request cannot be met. No ``except Exception`` of the script catches it."""
 
 
-def launch(script: Script, watching: Watching) -> int:
+def launch(script: Script, watching: ScriptObserver) -> int:
     """Run `script` as ``__main__``, and return its exit code.
 
     :raises BackprobeError: the request cannot be met.
@@ -76,7 +76,7 @@ def launch(script: Script, watching: Watching) -> int:
     program.enter()
     with program.shadows.ours():
         watching.begin(program)
-    attaching = _Attaching(watching, program)
+    attaching = _SessionAttacher(watching, program)
     process = os.getpid()
     failed: BaseException | None = None
     code = 0
@@ -110,7 +110,7 @@ def launch(script: Script, watching: Watching) -> int:
     return code
 
 
-class _Attaching:
+class _SessionAttacher:
     """Attaches a session once torch has been imported, and stops it at the end.
 
     Note [The thread that is watched]: a session watches the thread that it is started in. That is the main thread,
@@ -119,7 +119,7 @@ class _Attaching:
     the work, and is watched itself.
     """
 
-    def __init__(self, watching: Watching, program: Program) -> None:
+    def __init__(self, watching: ScriptObserver, program: Program) -> None:
         self._watching, self._program = watching, program
         self._own = (program.folder,)
         self._process = os.getpid()
@@ -156,7 +156,7 @@ class _Attaching:
         def pending(_: Any) -> int:
             try:
                 call()
-            except _Refused:
+            except _RequestRefused:
                 _thread.interrupt_main()
             return 0
 
@@ -178,7 +178,7 @@ class _Attaching:
                 self._session = self._watching.attach(self._own, script_s)
         except BackprobeError as error:
             self.refused = error
-            raise _Refused from None
+            raise _RequestRefused from None
         except Exception as error:  # an internal error must not disturb the script
             self._watching.failed(error)
 
@@ -192,8 +192,9 @@ def _waits(frame: FrameType | None) -> bool:
 
 @contextmanager
 def _once(error: BaseException | None) -> Iterator[None]:
-    """Ignore further interrupts in the block if Ctrl-C has ended the script: an impatient user, or a launcher that
-    forwards the signal, would otherwise prevent the report.
+    """Ignore further interrupts in the block if Ctrl-C has ended the script.
+
+    An impatient user, or a launcher that forwards the signal, would otherwise prevent the report.
     """
     alone = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if alone and isinstance(error, KeyboardInterrupt) else None

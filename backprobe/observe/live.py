@@ -21,11 +21,11 @@ from ..store.batches import Batch
 from ..traces import Findings, Trace
 from . import wall_clock
 from .alarm_dispatcher import AlarmDispatcher
-from .schedule.settings import BATCH_MB, RECORDING_LEVELS, budget_of
+from .schedule.settings import DEFAULT_MAX_BATCH_MB, RECORDING_LEVELS, budget_of
 from .session import Session, Settings, Sink
-from .sinks.fanout import Telling
+from .sinks.fanout import FanoutSink
 from .sinks.memory import Collector
-from .sinks.plugin import Plugged, about
+from .sinks.plugin import PluginSink, about
 from .trackers.batches import write_batch
 
 
@@ -56,9 +56,9 @@ class LiveTrace(Trace):
         self._model, self._name = model, name
         self._settings, self._record = settings, record
         self._collector = Collector()
-        self._sink: Sink = Telling([self._collector, *sinks]) if sinks else self._collector
+        self._sink: Sink = FanoutSink([self._collector, *sinks]) if sinks else self._collector
         self._plugins, self._alarmed = plugins, alarmed
-        self._plugged: Plugged | None = None
+        self._plugged: PluginSink | None = None
         self._session: Session | None = None
         self._begin = 0.0
 
@@ -69,7 +69,7 @@ class LiveTrace(Trace):
         self._begin = wall_clock.now()
         own = (os.getcwd(),)
         if self._plugins:
-            self._plugged = Plugged(lambda: about(self._settings.level, wall_clock.now()), self._sink)
+            self._plugged = PluginSink(lambda: about(self._settings.level, wall_clock.now()), self._sink)
         self._session = Session(self._plugged or self._sink, self._settings, own)
         self._session.context.record_to = self._record
         if self._alarmed is not None:
@@ -102,7 +102,7 @@ class LiveTrace(Trace):
         made = self._collector.trace(session, info)
         self.steps, self.facts, self.info = made.steps, made.facts, made.info
         self._read_sources = session.sources
-        if isinstance(self._sink, Telling):
+        if isinstance(self._sink, FanoutSink):
             self.note_unseen(self._sink.lost)
         if self._plugged is not None:
             self._plugged.close(self)
@@ -144,7 +144,7 @@ def trace(
     layer_stats: int = 0,
     on_alarm: Callable[[Finding], object] | None = None,
     save_batch: bool = False,
-    max_batch_mb: int = BATCH_MB,
+    max_batch_mb: int = DEFAULT_MAX_BATCH_MB,
 ) -> LiveTrace:
     """Watch what the block does with torch, and say what went wrong in its backward passes.
 

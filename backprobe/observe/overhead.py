@@ -12,10 +12,10 @@ from torch.optim import optimizer as optim
 from .session import Session, Settings
 
 #: Steps at the start that are not timed: warm-up, and backprobe's thorough inspection of the first steps.
-WARM = 12
+UNTIMED_STEPS = 12
 
 
-class Alternate:
+class ToolAlternation:
     """Switches the tool at the end of each optimizer step, and times the steps.
 
     A step belongs to the optimizer that ends it: if several optimizers alternate, each has its own times.
@@ -47,7 +47,7 @@ class Alternate:
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         now = time.perf_counter()
-        if self.steps > WARM * len(self.tools):
+        if self.steps > UNTIMED_STEPS * len(self.tools):
             self.times[self._tool].setdefault(id(optimizer), []).append(now - self._last)
         self.steps += 1
         # A separate generator, so that the script's random numbers do not change.

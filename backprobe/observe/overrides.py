@@ -81,8 +81,9 @@ def _seeded(seed: int) -> Callable[[], None]:
 def _called(
     dtype: torch.dtype | None = None, device: torch.device | None = None, compiled: str = ""
 ) -> Callable[[], None]:
-    """Move or compile outermost modules at their first call. Inputs of each call are moved too, and results are moved
-    back.
+    """Move or compile outermost modules at their first call.
+
+    Inputs of each call are moved too, and results are moved back.
     """
     before = nn.Module.__call__
     depth = [0]

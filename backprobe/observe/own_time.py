@@ -1,13 +1,13 @@
 """Measures the time that backprobe itself takes, separately from the script's.
 
-Note [What watching takes]: work that happens a few times in a step is timed with a clock, from a mark. Work that
-happens thousands of times is timed in a sample (``Often``); each sample represents the occurrences since the last one.
-The time that torch takes to call backprobe cannot be clocked here: it is measured on trivial calls (``overheads``) and
-added for each call. Nothing is counted twice: a timed or frequent piece of work inside another is subtracted from the
-outer one. Time in which other programs used the processor does not count: if the clock went on while this thread did
-not run, the difference is noted separately (``stood``), and subtracted as far as the thread waited for a processor
-(``Cost``). If the thread waited for something else, such as a disk, the time counts as backprobe's. Very short work is
-hardly ever interrupted and needs no such correction.
+Note [Own time]: work that happens a few times in a step is timed with a clock, from a mark. Work that
+happens thousands of times is timed in a sample (``SampledWork``); each sample represents the occurrences since the last
+one. The time that torch takes to call backprobe cannot be clocked here: it is measured on trivial calls (``overheads``)
+and added for each call. Nothing is counted twice: a timed or frequent piece of work inside another is subtracted from
+the outer one. Time in which other programs used the processor does not count: if the clock went on while this thread
+did not run, the difference is noted separately (``stalled``), and subtracted as far as the thread waited for a
+processor (``Cost``). If the thread waited for something else, such as a disk, the time counts as backprobe's. Very
+short work is hardly ever interrupted and needs no such correction.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Mark = tuple[float, float]
 Begin = tuple[float, float, float, float]
 #: Seconds: a thread that did not run for less than this has hardly waited for a processor; the scheduler's slice is
 #: longer.
-BRIEF = 2e-4
+MIN_STALL_S = 2e-4
 
 
-class Often:
+class SampledWork:
     """Frequent work of backprobe: each occurrence is timed while steps are inspected closely, otherwise a sample.
 
     The intervals between samples are random, so that they match no period of the script.
@@ -34,7 +34,7 @@ class Often:
     """
 
     #: The most that one sample counts, as a multiple of the mean: a longer one was interrupted.
-    MOST = 30.0
+    MAX_SAMPLE_RATIO = 30.0
 
     def __init__(self) -> None:
         self.left = self._gap = 1
@@ -50,7 +50,7 @@ class Often:
         else:
             self._measured += 1
             if self._measured > 8:
-                seconds = min(seconds, self.MOST * self._mean)
+                seconds = min(seconds, self.MAX_SAMPLE_RATIO * self._mean)
             self._mean += (seconds - self._mean) / min(self._measured, 256)
             self._seconds += since * seconds
         self._state = (1103515245 * self._state + 12345) % 2**31
@@ -67,13 +67,13 @@ class OwnTime:
 
     def __init__(self) -> None:
         #: Calls of torch functions that the recorder sees; entries into and exits from calls of modules.
-        self.ops, self.enters, self.leaves = Often(), Often(), Often()
+        self.ops, self.enters, self.leaves = SampledWork(), SampledWork(), SampledWork()
         #: Backward calls of fast-path steps.
-        self.passes = Often()
+        self.passes = SampledWork()
         #: Seconds measured with a clock.
         self.clocked = 0.0
         #: Of these, seconds in which the thread did not run.
-        self.stood = 0.0
+        self.stalled = 0.0
         #: Nodes that ran with a hook, and the extra seconds of each.
         self.nodes, self.per_node = 0, 0.0
 
@@ -83,32 +83,36 @@ class OwnTime:
 
     def begin(self) -> Begin:
         """Begin a piece of backprobe's work; ``since`` ends it."""
-        return _clock(), self.clocked, _ran(), self.stood
+        return _clock(), self.clocked, _ran(), self.stalled
 
     def since(self, begin: Begin) -> float:
         """End the work that began at `begin`, including work clocked inside it. Returns its seconds."""
         seconds = _clock() - begin[0]
-        stood = seconds - (_ran() - begin[2])
+        stalled = seconds - (_ran() - begin[2])
         self.clocked = begin[1] + seconds
-        self.stood = begin[3] + (stood if stood > BRIEF else 0.0)
+        self.stalled = begin[3] + (stalled if stalled > MIN_STALL_S else 0.0)
         return seconds
 
-    def ran(self, nodes: int, seconds: float, times: Sequence[float] = (), stood: float = 0.0) -> None:
+    def ran(self, nodes: int, seconds: float, times: Sequence[float] = (), stalled: float = 0.0) -> None:
         """Account for hooks on `nodes` nodes that took `seconds`.
 
         :param times: when hooks were entered and left, in turn; the first is the start.
-        :param stood: seconds that the thread did not run meanwhile, in long hooks or between them.
+        :param stalled: seconds that the thread did not run meanwhile, in long hooks or between them.
         """
         self.nodes += nodes
         self.clocked += seconds
-        if stood > BRIEF:
-            ours, between = (
-                sum(long for a, b in zip(times[at::2], times[at + 1 :: 2], strict=False) if (long := b - a) > BRIEF)
+        if stalled > MIN_STALL_S:
+            in_hooks, between_hooks = (
+                sum(
+                    long
+                    for a, b in zip(times[at::2], times[at + 1 :: 2], strict=False)
+                    if (long := b - a) > MIN_STALL_S
+                )
                 for at in (1, 0)
             )
-            self.stood += min(ours, stood * ours / (ours + between)) if ours else 0.0
+            self.stalled += min(in_hooks, stalled * in_hooks / (in_hooks + between_hooks)) if in_hooks else 0.0
 
-    def often(self, often: Often, mark: Mark, elsewhere: float, close: bool) -> None:
+    def often(self, often: SampledWork, mark: Mark, elsewhere: float, close: bool) -> None:
         """End a piece of frequent work that began at `mark`. Work clocked inside it is subtracted.
 
         :param elsewhere: seconds since `mark` that were the script's, less the overhead that no clock sees.

@@ -1,5 +1,6 @@
-"""The program that Python runs as ``__main__``: a file, a module, code or standard input, exactly as ``python`` runs
-it.
+"""Runs the script as ``__main__``, exactly as ``python`` does.
+
+The script is a file, a module, code or standard input.
 
 No torch. ``tests/test_as_python.py`` compares this with the interpreter.
 """
@@ -59,9 +60,9 @@ class Script:
 class Program:
     """A script that is about to run.
 
-    Note [The script's world]: the module stays ``__main__`` after the script has ended, as it does under Python itself.
-    Code that runs later (atexit handlers, remaining threads, ``__del__`` of its globals) finds the module and can
-    pickle from it.
+    Note [The main module outlives the script]: the module stays ``__main__`` after the script has ended, as it does
+    under Python itself. Code that runs later (atexit handlers, remaining threads, ``__del__`` of its globals) finds the
+    module and can pickle from it.
 
     :raises CannotStart: there is no such file, or it cannot be read.
     """

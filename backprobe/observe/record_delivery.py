@@ -16,7 +16,7 @@ from .backward.calls import ActiveBackward
 from .backward.pending_call_record import PendingCallRecord
 from .events import Events
 from .schedule.brief_steps import pass_brief
-from .schedule.samples import Away, AwayClipNorm
+from .schedule.samples import AcceleratorClipNorm, AcceleratorNorms
 from .schedule.steps import OnAccelerator
 from .statistics.losses import Losses
 
@@ -48,7 +48,9 @@ class RecordDelivery:
         #: Step -> how many numbers of it are not known yet.
         self._missing: dict[int, int] = {}
 
-    def expect_numbers(self, step: Step, losses: list[Any], norms: Sequence[Away | AwayClipNorm] = ()) -> None:
+    def expect_numbers(
+        self, step: Step, losses: list[Any], norms: Sequence[AcceleratorNorms | AcceleratorClipNorm] = ()
+    ) -> None:
         """Make `step`, which is over, wait for parts of its loss and for norms."""
         if losses or norms:
             self._missing[step.index] = bool(losses) + len(norms)
@@ -66,7 +68,7 @@ class RecordDelivery:
 
         return known
 
-    def _norms(self, index: int, away: Away | AwayClipNorm) -> Callable[[list[float]], None]:
+    def _norms(self, index: int, away: AcceleratorNorms | AcceleratorClipNorm) -> Callable[[list[float]], None]:
         return lambda read: self._known(index, lambda step: away.put(step, read))
 
     def _known(self, index: int, change: Callable[[Step], Step]) -> None:

@@ -37,8 +37,8 @@ from .instrumentation import Instrumentation
 from .record_delivery import RecordDelivery, Sink
 from .recording_state import RecordingState
 from .run_facts import RunFacts
-from .schedule.budget import FREE
-from .schedule.cost import Cost, Took
+from .schedule.budget import FREE_SECONDS
+from .schedule.cost import Cost, CostSummary
 from .schedule.new_line_scanner import NewLineScanner
 from .schedule.settings import Settings
 from .schedule.step_policy import StepPolicy
@@ -73,7 +73,7 @@ class Session:
         values = ForwardValues(frames, modules, events.own, holds_results="memory" not in asked.checks)
         self._regions, detach_points = Regions(names, writes, events), DetachPoints(names)
         # Steps.
-        free = 0.0 if asked.budget is None else FREE
+        free = 0.0 if asked.budget is None else FREE_SECONDS
         self._cost = Cost(events.own, asked.inspected_steps, free, asked.budget)
         self._steps = steps = StepWatch(
             names, events, self._cost, self._state, ends_early=policy.omits_steps, share=asked.budget
@@ -253,7 +253,7 @@ class Session:
         return self._calls.count
 
     @property
-    def took(self) -> Took:
+    def took(self) -> CostSummary:
         """The time that observing has taken so far."""
         return self._cost.took
 

@@ -16,23 +16,23 @@ from types import ModuleType
 
 #: Modules that Python itself loads before a script: a script's own module of such a name is not found without backprobe
 #: either.
-_AT_START = frozenset(
+_LOADED_AT_START = frozenset(
     {"sys", "builtins", "_frozen_importlib", "_frozen_importlib_external", "_imp", "_thread", "_warnings", "_weakref"}
     | {"_io", "marshal", "posix", "time", "zipimport", "_codecs", "codecs", "encodings", "_signal", "_abc", "abc", "io"}
     | {"_stat", "stat", "_collections_abc", "genericpath", "posixpath", "os", "_sitebuiltins", "site"}
 )
 #: Packages that backprobe uses, and their dependencies.
 _REQUIRED = frozenset({"rich", "safetensors", "pygments", "markdown_it", "mdurl"})
-_STANDARD = os.path.dirname(os.__file__)
+_STANDARD_LIBRARY = os.path.dirname(os.__file__)
 
 
 class Shadows:
     """Separates backprobe's modules from the script's modules of the same name."""
 
     def __init__(self) -> None:
-        own = [one for one in sys.path[: _standard_at(sys.path)] if not one.startswith(_STANDARD)]
+        own = [one for one in sys.path[: _standard_at(sys.path)] if not one.startswith(_STANDARD_LIBRARY)]
         offered = set().union(*map(_offered, own))
-        self._names = offered & (sys.stdlib_module_names | _REQUIRED) - _AT_START
+        self._names = offered & (sys.stdlib_module_names | _REQUIRED) - _LOADED_AT_START
         #: Modules that backprobe uses, while the script runs.
         self._ours = self._taken()
 
@@ -49,7 +49,7 @@ class Shadows:
             return
         theirs, path = self._taken(), sys.path[:]
         sys.modules.update(self._ours)
-        sys.path.sort(key=lambda one: not str(one).startswith(_STANDARD))
+        sys.path.sort(key=lambda one: not str(one).startswith(_STANDARD_LIBRARY))
         try:
             yield
         finally:
@@ -60,7 +60,7 @@ class Shadows:
 
 def _standard_at(path: list[str]) -> int:
     """Return the position of the standard library in `path`."""
-    return next((at for at, one in enumerate(path) if one == _STANDARD), len(path))
+    return next((at for at, one in enumerate(path) if one == _STANDARD_LIBRARY), len(path))
 
 
 def _offered(folder: str) -> set[str]:

@@ -18,7 +18,7 @@ from .record_delivery import RecordDelivery
 from .recording_state import RecordingState
 from .schedule.cost import Cost
 from .schedule.new_line_scanner import NewLineScanner
-from .schedule.samples import Away, AwayClipNorm
+from .schedule.samples import AcceleratorClipNorm, AcceleratorNorms
 from .schedule.step_policy import StepPlan, StepPolicy
 from .schedule.steps import StepWatch
 from .tracker_context import TrackerContext
@@ -83,7 +83,7 @@ class StepController:
 
     # Steps end
 
-    def step_finished(self, step: Step, losses: list[Any], norms: list[Away | AwayClipNorm]) -> None:
+    def step_finished(self, step: Step, losses: list[Any], norms: list[AcceleratorNorms | AcceleratorClipNorm]) -> None:
         """Account for a finished step, pass it on, begin the next one, and let steps after it take the fast path."""
         mark = self._events.own.begin()
         self._delivery.expect_numbers(step, losses, norms)

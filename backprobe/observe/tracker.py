@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .backward.pending_call_record import PendingCallRecord
     from .forward.oplog import Entry
     from .forward.torch_call_recorder import Op
-    from .schedule.samples import Away, AwayClipNorm
+    from .schedule.samples import AcceleratorClipNorm, AcceleratorNorms
     from .schedule.settings import Settings
     from .tracker_context import TrackerContext
 
@@ -51,7 +51,7 @@ class Tracker:
     def step_begins(self, step: int, inspecting: bool) -> None:
         """Step number `step` begins. `inspecting`: the step is inspected closely."""
 
-    def step_finished(self, step: Step, losses: list[Any], norms: list[Away | AwayClipNorm]) -> None:
+    def step_finished(self, step: Step, losses: list[Any], norms: list[AcceleratorNorms | AcceleratorClipNorm]) -> None:
         """A step that did not take the fast path is over, and not accounted for yet: listen to ``step_ended`` instead.
 
         :param losses: the parts of its loss, and `norms`: the norms, that are still on an accelerator.

@@ -24,7 +24,7 @@ from .schedule.settings import Settings
 from .schedule.steps import StepWatch
 
 if TYPE_CHECKING:
-    from .trackers.collective_wait import Waiting
+    from .trackers.collective_wait import CollectiveWaitWatcher
 
 
 #: Steps that are inspected closely after an alarm, from the current one on.
@@ -65,7 +65,7 @@ class TrackerContext:
     raised: BaseException | None = None
     code: int = 0
     signal: int | None = None
-    waiting: Waiting | None = None
+    waiting: CollectiveWaitWatcher | None = None
     record_to: Path | None = None
     look_closely: Callable[[int], None] = lambda step: None
     hand_on: Callable[[Measured], None] = lambda measured: None
@@ -83,7 +83,7 @@ class TrackerContext:
     def frames(self) -> Frames:
         return self.names.frames
 
-    def heed(self, alarms: Sequence[Any], waits: bool) -> None:
+    def on_alarms(self, alarms: Sequence[Any], waits: bool) -> None:
         """React to the last statistics.
 
         :param alarms: new alarms; the next steps are inspected closely, and an ``alarm`` event is emitted for each.

@@ -1,6 +1,6 @@
 """Wall-clock time for records that are compared with those of other processes, and for durations.
 
-Note [A clock that goes forward]: the system clock may be set back or forward (NTP, a user, a virtual machine that wakes
+Note [Monotonic wall clock]: the system clock may be set back or forward (NTP, a user, a virtual machine that wakes
 up). Durations measured with it can be negative, or hours too long. So the system clock is read once, and the monotonic
 clock gives the time since then.
 """

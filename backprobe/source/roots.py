@@ -41,7 +41,7 @@ class RootModule:
 
 
 class ModuleCallRef:
-    """The n-th call of a module in a step (Note [One Where for each call]).
+    """The n-th call of a module in a step (Note [One reference per module call]).
 
     ``path`` is ``None`` for a module that is not part of its model, such as a loss that the forward creates; ``around``
     is then the enclosing call.

@@ -13,7 +13,7 @@ dies with it. A kept call holds detached tensors, so it keeps nothing else alive
 
 Note [Regions that are not run again]: no call is kept of a region that takes or creates a tensor subclass with its own
 dispatch (``DTensor``, a jagged nested tensor): such an op runs the class's code, which may communicate with other ranks
-(Note [No collective of ours]). The same holds for a region that communicates itself. These calls are counted.
+(Note [No own collectives]). The same holds for a region that communicates itself. These calls are counted.
 
 Note [Compiled in an earlier session]: a session does not recompile anything. Graphs that an earlier session kept stay
 alive as long as the backend's compiled function, for use by later sessions. A region that was compiled while no session

@@ -1,11 +1,11 @@
 """Access to the values of a tensor that this process holds and may read.
 
-Note [No collective of ours]: an op on a ``DTensor`` may communicate with other ranks: its norm is summed over them, and
+Note [No own collectives]: an op on a ``DTensor`` may communicate with other ranks: its norm is summed over them, and
 so is ``item()``. The other ranks do not measure at the same time, so they would hang, or take our call for one of the
 script's. So only the local tensor is ever measured, and the norm of the whole is derived later, from the placements,
 over the records of all ranks.
 
-Note [Memory that was given back]: FSDP frees the memory of its parameters between their uses
+Note [Freed memory]: FSDP frees the memory of its parameters between their uses
 (``untyped_storage().resize_(0)``), and any code may do so. The tensor object stays and keeps its shape; reading it
 crashes the process. So every tensor that is read later than it was made goes through ``local``, here, or through
 ``is_freed``.
@@ -43,7 +43,7 @@ def local(tensor: Any) -> Any:
 
     That is the case if the memory was freed, or if the tensor has no values (``is_symbolic``).
 
-    See Note [No collective of ours]. A tensor of another subclass is returned unchanged.
+    See Note [No own collectives]. A tensor of another subclass is returned unchanged.
     """
     if type(tensor) in _PLAIN:
         return None if is_freed(tensor) else tensor

@@ -126,7 +126,7 @@ class Norms:
     def into(self, slot: int, tensor: Any) -> None:
         """Measure `tensor` at once, for an existing slot.
 
-        For a distributed tensor, the local part: Note [No collective of ours].
+        For a distributed tensor, the local part: Note [No own collectives].
         """
         if self.plain and not modes.is_plain(tensor):
             self._unmeasurable(slot)

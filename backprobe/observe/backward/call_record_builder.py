@@ -36,7 +36,7 @@ class CallRecordBuilder:
         self._values, self._failures, self._second = values, failures, second
 
     def of(self, running: ActiveBackward) -> PendingCallRecord:
-        """Return the record of a call that is over, and tell the step of the call and its loss."""
+        """Return the record of a finished call, and add the call and its loss to the step."""
         recorded = self._recorded(running)
         if running.scale != 1.0:
             recorded.arguments["loss_scale"] = f"{running.scale:g}"
@@ -99,8 +99,9 @@ class CallRecordBuilder:
         return self._second.once(users)
 
     def _signature(self, running: ActiveBackward) -> Signature:
-        """Return the signature of the measurements: that of the last call if it is equal, otherwise a new one, with
-        which the next call is compared.
+        """Return the signature of the measurements.
+
+        It is that of the last call if both are equal; otherwise a new one, with which the next call is compared.
         """
         rows, live = running.watch.raw(), running.live
         if rows is None:

@@ -219,8 +219,9 @@ class BackwardCalls:
         return call() if way is None else way(call)
 
     def _rehearses(self, frame: Any) -> bool:
-        """Return whether a pipeline makes the call to learn shapes. Such a call is not the script's, and what was
-        recorded of the forward before it is discarded.
+        """Return whether a pipeline makes the call only to learn shapes.
+
+        Such a call is not the script's, and the records of the forward before it are discarded.
         """
         if not code_objects.in_rehearsal(frame):
             return False
@@ -230,8 +231,10 @@ class BackwardCalls:
 
     @dynamo_passthrough
     def watched(self, begin: Callable[[], ActiveBackward | None], call: Callable[[], Any]) -> Any:
-        """Make `call` and observe it. `begin` gives its ``ActiveBackward``. Errors of ours are counted; the exception
-        of the call is raised to its caller.
+        """Make `call` and observe it.
+
+        `begin` gives its ``ActiveBackward``. Errors of backprobe are counted; the exception of the call is raised to
+        its caller.
         """
         running, mark = None, self._own.begin()
         try:
@@ -343,8 +346,9 @@ class BackwardCalls:
         return first_order and not (self.layouts.compiled or self.compiled or self._events.node_ran.listeners)
 
     def repeated(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward | None:
-        """Return the state of an outermost call whose backward alone is recorded; ``None`` if its graph is none of the
-        last ones.
+        """Return the state of an outermost call of which only the backward is recorded.
+
+        Returns ``None`` if its graph equals none of the last ones.
         """
         if arguments.get("create_graph"):
             return None
@@ -463,10 +467,10 @@ class BackwardCalls:
         before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
         if self._hooked:
             before.update(i for i, seq in enumerate(graph.seqs) if seq in self._hooked)
-        look = MeasurementMode(recorder.inspecting, self._inspections.used_to_it, running.creates_graph)
-        running.watch = NodeHookSet(graph.nodes, graph.plan, before, self._hooks, look, running.live.program, python)
+        mode = MeasurementMode(recorder.inspecting, self._inspections.used_to_it, running.creates_graph)
+        running.watch = NodeHookSet(graph.nodes, graph.plan, before, self._hooks, mode, running.live.program, python)
         running.watch.on_error = self._hook_failed
-        running.watch.start(self._told(running))
+        running.watch.start(self._node_callback(running))
 
     def _end(self, running: ActiveBackward) -> None:
         """Remove the hooks from the graph, and pass on the record."""
@@ -488,14 +492,14 @@ class BackwardCalls:
         if running.inside is None:
             self.between.over()
         hooked, inside, times = len(watch.order), watch.watching, watch.times
-        stood = mark[0] - running.began - (mark[2] - running.ran)
+        stalled = mark[0] - running.began - (mark[2] - running.ran)
         del watch
         running.free()
         if not self._own.per_node and not self._state.running_calls:
             self._own.per_node = private.overhead_of_node()
             self._recorder.last = private.next_sequence_nr()
         self._own.since(mark)
-        self._own.ran(hooked, inside, times, stood)
+        self._own.ran(hooked, inside, times, stalled)
 
     def _fetch(self, running: ActiveBackward) -> None:
         """Fetch the numbers of a call that are on an accelerator, with one wait: Note [Nothing waits]."""
@@ -524,8 +528,10 @@ class BackwardCalls:
     def _hook_failed(self, error: BaseException) -> None:
         self._events.fault(self._hooks, error)
 
-    def _told(self, running: ActiveBackward) -> Callable[[int, Any, Any], None] | None:
+    def _node_callback(self, running: ActiveBackward) -> Callable[[int, Any, Any], None] | None:
         """Return the callback that emits each node that ran; ``None`` if the event has no listeners."""
         if not self._events.node_ran.listeners:
             return None
-        return lambda node, came, went: self._events.node_ran.emit(running, node, came, went)
+        return lambda node, grad_inputs, grad_outputs: self._events.node_ran.emit(
+            running, node, grad_inputs, grad_outputs
+        )

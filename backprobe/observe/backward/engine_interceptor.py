@@ -75,7 +75,7 @@ class EngineInterceptor:
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._last, self._alarms, self._turn = HEALTHY, {MISSING: 0, NONFINITE: 0}, 0
         #: The last health of gradients that an accelerator delivered.
-        self._later, self._told = later, HEALTHY
+        self._later, self._accelerator_state = later, HEALTHY
         #: Whether the backward of the running step is recorded, as far as its graph is known and no mode of the user
         #: would see our work (Note [Steps that repeat]); how many calls of the step were recorded so, and how many were
         #: not.
@@ -116,7 +116,7 @@ class EngineInterceptor:
             return result
         if call is not None:
             self._safely(self._ended, call)
-        elif passes and self._budget.peeks and self._is_spoilt(quick):
+        elif passes and self._budget.peeks and self._gave_nonfinite(quick):
             self._safely(self._gave_bad, roots, args, kwargs, sys._getframe(1))
         if passes and not quick:
             self._counted.calls.between.over()
@@ -172,8 +172,9 @@ class EngineInterceptor:
     def _begins(
         self, roots: Any, args: Any, kwargs: Any, frame: Any
     ) -> tuple[Call, Callable[[], ActiveBackward | None] | None]:
-        """Prepare a call. Returns the call as the user made it, and a function that begins to record it, if it is to be
-        recorded.
+        """Prepare a call.
+
+        Returns the call as the user made it, and a function that begins to record it, if it is to be recorded.
         """
         counted = self._counted
         self.settle()
@@ -204,8 +205,9 @@ class EngineInterceptor:
 
     @dynamo_passthrough
     def in_one(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, proceed: Any) -> Any:
-        """Make a call whose backward is compiled as a whole. Its nodes get no hooks; errors in it are reported as in a
-        step that is not recorded.
+        """Make a call whose backward is compiled as a whole.
+
+        Its nodes get no hooks. Errors in it are reported as in a step that is not recorded.
         """
         call = Call(kind, roots, arguments, frame)
         self._safely(self._begins_in_one, call)
@@ -233,14 +235,15 @@ class EngineInterceptor:
 
     def _ended_in_one(self, call: Call) -> None:
         state = self._state_now() if call.kind != "autograd.grad" else self._last
-        if state is NONFINITE and self._last is not NONFINITE and self._tells_of(state):
+        if state is NONFINITE and self._last is not NONFINITE and self._is_alarm(state):
             self._alarms[NONFINITE] += 1
             self._counted.gave_bad(*call)
         self._last = state
 
     def have_repeated(self) -> bool | None:
-        """Return whether calls of the finished step were recorded as repetitions of an earlier one; ``None`` if it had
-        no such calls.
+        """Return whether calls of the finished step were recorded as repetitions of an earlier one.
+
+        Returns ``None`` if the step had no such calls.
         """
         repeated, others, self.repeated, self.others = self.repeated, self.others, 0, 0
         return bool(repeated) if repeated or others else None
@@ -255,9 +258,10 @@ class EngineInterceptor:
             self._events.failure_found.emit(self._counted.step)
             self._counted.failed(*call, error)
 
-    def _is_spoilt(self, quick: bool) -> bool:
-        """Return whether a call of a fast-path step gave a non-finite gradient to the farthest leaf, or, in every
-        fourth call, to one of the other leaves in turn. Note [Cold code].
+    def _gave_nonfinite(self, quick: bool) -> bool:
+        """Return whether a call of a fast-path step gave a non-finite gradient to a sampled leaf.
+
+        The farthest leaf is checked; in every fourth call, one of the others in turn. See Note [Cold code].
 
         :param quick: no mode and no profiler of the user is on.
         """
@@ -285,7 +289,7 @@ class EngineInterceptor:
 
     def _gave_bad(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
         call = call_of(roots, args, kwargs, frame)
-        if call.kind != "autograd.grad" and self._last is not NONFINITE and self._tells_of(NONFINITE):
+        if call.kind != "autograd.grad" and self._last is not NONFINITE and self._is_alarm(NONFINITE):
             self._alarms[NONFINITE] += 1
             self._last = NONFINITE
             self.settle()
@@ -298,7 +302,7 @@ class EngineInterceptor:
         state = self._state_now() if call.kind != "autograd.grad" else self._last
         if state is not self._last:
             # Gradients that are missing or zero now: the next steps show why.
-            if self._tells_of(state):
+            if self._is_alarm(state):
                 self._alarms[state] += 1
                 self._events.failure_found.emit(counted.step)
                 if state is NONFINITE:
@@ -308,41 +312,43 @@ class EngineInterceptor:
         counted.over(call.kind, call.arguments)
         self._events.outermost_call_ended.emit()
 
-    def _tells_of(self, state: str) -> bool:
-        """Return whether gradients in this `state` justify a closer inspection. A loss that is only counted does
-        not.
+    def _is_alarm(self, state: str) -> bool:
+        """Return whether gradients in this `state` justify a closer inspection.
+
+        A loss that is only counted does not justify one.
         """
         return state is not HEALTHY and self._alarms[state] < MAX_GRADIENT_ALARMS and not self._budget.only_counts
 
     def _state_now(self) -> str:
-        """Return the health of the farthest leaf and of one of the others in turn; of all sampled leaves if it
-        changed.
+        """Return the health of the farthest leaf and of one of the others in turn.
+
+        If it changed, all sampled leaves are checked.
         """
         leaves = self._counted.witnesses
-        some = self._some(leaves)
-        self._ask_later([leaf.grad for leaf in some])
-        state = _state([leaf.grad for leaf in some])
+        sampled = self._sampled(leaves)
+        self._check_later([leaf.grad for leaf in sampled])
+        state = _state([leaf.grad for leaf in sampled])
         return state if state is self._last else _state([leaf.grad for leaf in leaves])
 
-    def _some(self, leaves: list[Any]) -> list[Any]:
+    def _sampled(self, leaves: list[Any]) -> list[Any]:
         """Return the farthest leaf, and one of the others in turn."""
         self._turn += 1
         return [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
 
-    def _ask_later(self, grads: Sequence[Any]) -> None:
+    def _check_later(self, grads: Sequence[Any]) -> None:
         """Check gradients on an accelerator without waiting for it."""
         away = [grad for grad in grads if grad is not None and not grad.is_cpu and private.is_plain(grad)]
         away = [grad.detach() for grad in away if grad.is_floating_point() and not private.hands_off(grad)]
         if away:
             with torch.no_grad():
-                self._later.add(torch.stack(torch._foreach_norm(away, math.inf)).sum(), self._gradients_were)
+                self._later.add(torch.stack(torch._foreach_norm(away, math.inf)).sum(), self._accelerator_checked)
 
-    def _gradients_were(self, most: float) -> None:
+    def _accelerator_checked(self, most: float) -> None:
         state = NONFINITE if most - most != 0.0 else HEALTHY if most else MISSING
-        if state is not self._told and self._tells_of(state):
+        if state is not self._accelerator_state and self._is_alarm(state):
             self._alarms[state] += 1
             self._events.failure_found.emit(self._counted.step)
-        self._told = state
+        self._accelerator_state = state
 
 
 def call_of(roots: Any, args: Any, kwargs: Any, frame: Any) -> Call:
@@ -362,8 +368,10 @@ def _kind(adds: bool, frame: Any) -> str:
 
 
 def _state(grads: Sequence[Any]) -> str:
-    """Return the health of gradients: one is non-finite, all are there and not zero, or some are missing or zero.
-    Hidden from a dispatch mode of the user.
+    """Return the health of gradients.
+
+    It is ``NONFINITE`` if one is non-finite, ``MISSING`` if one is missing or zero, and ``HEALTHY`` otherwise. A
+    dispatch mode of the user does not see the check.
     """
     if private.in_mode():
         with private.undispatched():

@@ -30,7 +30,7 @@ from .layouts import LiveLayout
 from .pending_call_record import Cause
 
 
-class _Past(NamedTuple):
+class _FinishedCall(NamedTuple):
     """A call that is over, the lowest sequence number of its graph, and the node counter at its end.
 
     ``live`` is the layout of its graph; ``None`` if its nodes are not known.
@@ -63,7 +63,7 @@ class Failures:
     ) -> None:
         self._names, self._frames, self._regions = names, names.frames, regions
         self._recorder, self._state, self._scanner = recorder, state, scanner
-        self._past: deque[_Past] = deque(maxlen=1024)
+        self._past: deque[_FinishedCall] = deque(maxlen=1024)
 
     def remember(self, running: ActiveBackward) -> None:
         """Remember a finished call that freed its graph: a later call may go through the same graph again."""
@@ -71,7 +71,7 @@ class Failures:
         if running.creates_graph if kept is None else kept:
             return
         seen = (running.live, running.graph.span[0], private.next_sequence_nr())
-        self._past.append(_Past(running.index, running.step, running.spot, *seen))
+        self._past.append(_FinishedCall(running.index, running.step, running.spot, *seen))
 
     def remember_unrecorded(
         self, index: int, step: int, spot: CodeLocation | None, base: int, counter: int | None = None
@@ -82,11 +82,11 @@ class Failures:
         :param counter: the node counter when the call was made; the current one by default.
         """
         self._past.append(
-            _Past(index, step, spot, None, base, private.next_sequence_nr() if counter is None else counter)
+            _FinishedCall(index, step, spot, None, base, private.next_sequence_nr() if counter is None else counter)
         )
 
     def raised(self, running: ActiveBackward) -> Raised | None:
-        """Return what the call raised, and at which node."""
+        """Return the record of the exception that the call raised, with the node that raised it."""
         error, live, nodes = running.error, running.live, running.graph.nodes
         if error is None:
             return None
@@ -104,8 +104,9 @@ class Failures:
         return Raised(type(error).__name__, str(error), node, certain, inner, inferred=running.counted)
 
     def _backward_of(self, nodes: list[Any], node: int | None, text: str) -> Site | None:
-        """Return the user's line that the error refers to: the hook that it names, or the return of a custom function's
-        backward.
+        """Return the user's line that the error refers to.
+
+        It is the line of the hook that the error names, or the return of a custom function's backward.
         """
         hook = CHANGED_BY_HOOK.search(text)
         if hook is not None:
@@ -118,8 +119,9 @@ class Failures:
         return None
 
     def cause(self, node: int, text: str, running: ActiveBackward) -> Cause:
-        """Return the cause of an error with `text` at `node`: what was written in place, what freed the graph, or what
-        held the memory.
+        """Return the cause of an error with `text` at `node`.
+
+        The cause is an in-place write, an earlier call that freed the graph, or the holders of memory.
         """
         if IN_PLACE in text:
             return self._mutated(node, text, running)
@@ -183,8 +185,9 @@ class Failures:
 
 
 def _entry(node: int, running: ActiveBackward, counter: int) -> tuple[int, int] | None:
-    """Return the oldest node made from `counter` on that leads to `node`, and the older node that it passes gradients
-    to.
+    """Return the edge at which new nodes enter an old graph.
+
+    It is the oldest node made from `counter` on that leads to `node`, with the older node that it passes gradients to.
     """
     seqs, plan = running.graph.seqs, running.live.plan
     into: dict[int, list[int]] = {}

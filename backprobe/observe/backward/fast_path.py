@@ -107,7 +107,7 @@ class FastPath:
         self._ever += 1
         self.base, between.over_at = between.over_at, now
         if begin is not None:
-            self._took(begin, end)
+            self._update_cost(begin, end)
         return True
 
     def _show(self, root: Any) -> None:
@@ -115,9 +115,11 @@ class FastPath:
         self._events.root_sampled.emit(root)
         self._events.own.clocked += _clock() - begin
 
-    def _took(self, begin: tuple[float, ...], end: float) -> None:
-        """Update the cost of a call from a timed one, which began at `begin` and whose check of the loss ended at
-        `end`. Time that other threads used is not counted.
+    def _update_cost(self, begin: tuple[float, ...], end: float) -> None:
+        """Update the cost of a call from a timed call.
+
+        The call began at `begin`, and its check of the loss ended at `end`. Time that other threads used is not
+        counted.
         """
         here = min(_clock() - begin[1], _ran() - begin[0])
         look = min(end - begin[1], here)
@@ -125,8 +127,10 @@ class FastPath:
         self.seconds = usual + 0.2 * (min(taken, MAX_COST_GROWTH * usual) - usual) if usual else taken
 
     def take(self) -> tuple[int, list[tuple[int, int, int, CodeLocation]]]:
-        """Return how many calls took the fast path since the last time; and for the latest of them, their steps, the
-        node counters between which their graphs were made, and their places.
+        """Return and reset the number of calls that took the fast path.
+
+        For the latest of them, also return their steps, the node counters between which their graphs were made, and
+        their places.
         """
         count, self.count = self.count, 0
         latest = [(step, base, now, (code, at)) for step, base, now, code, at in self._latest]

@@ -22,7 +22,7 @@ from .calls import BackwardCalls
 from .pending_call_record import PendingCallRecord
 
 #: Functions that expose the memory of a tensor.
-_GIVE_OUT = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__)
+_MEMORY_EXPORTS = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__)
 
 
 @dataclass
@@ -61,8 +61,9 @@ class DebuggedCall:
 
 
 class InterceptedFunctions:
-    """Registers a handler with the recorder for each such function. A handler calls the function and returns its
-    result.
+    """Registers a handler with the recorder for each function that is intercepted.
+
+    A handler calls the function and returns its result.
     """
 
     def __init__(self, recorder: TorchCallRecorder, names: Naming, steps: StepWatch, calls: BackwardCalls) -> None:
@@ -75,7 +76,7 @@ class InterceptedFunctions:
         self.around: Callable[[DebuggedCall], Any] | None = None
         for entry in entry_points():
             recorder.special[entry.function] = self._entry_point(entry)
-        for function in _GIVE_OUT:
+        for function in _MEMORY_EXPORTS:
             recorder.special[function] = self._read_memory
         recorder.special[torch.Tensor.data.__get__] = self._read_data  # type: ignore[attr-defined]
         recorder.special[torch.Tensor.register_hook] = self._register_hook
@@ -137,8 +138,9 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _read_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """Emit a read of ``.grad``. It is always ``None`` for a non-leaf tensor; a leaf's is incomplete during a
-        backward.
+        """Emit a read of ``.grad``.
+
+        It is always ``None`` for a non-leaf tensor; a leaf's is incomplete during a backward.
         """
         value = self._recorder.call(func, args, kwargs, frame)
         if self.on:

@@ -38,16 +38,17 @@ _STEM = re.compile(r"(?:torch::autograd::)?(\w+?)(?:Backward\d*)?$")
 
 
 def from_new_lines(
-    names: Mapping[int, str], news: list[CodeLocation], frames: Frames, known: Iterable[Entry]
+    names: Mapping[int, str], new_lines: list[CodeLocation], frames: Frames, known: Iterable[Entry]
 ) -> dict[int, Entry]:
-    """Infer the lines that made the nodes `names` from lines that ran for the first time: a line that calls an
-    operation of the node's name; else the only line of the user's files that does; else the only new line that calls
-    any operation.
+    """Infer the lines that made the nodes `names` from lines that ran for the first time.
+
+    For each node, this is a new line that calls an operation of the node's name; else the only line of the user's files
+    that does; else the only new line that calls any operation.
 
     :param known: entries of other nodes of the graph: a line belongs to the same module as others of its function.
     """
     lines: list[tuple[CodeLocation, list[str]]] = []
-    for code, at in news:
+    for code, at in new_lines:
         site = frames.site((code, at))
         found = operations_on(site.file, site.line) if site is not None else []
         if found:
@@ -68,7 +69,7 @@ def from_new_lines(
 
 
 def _place_of(stem: str, new: list[tuple[CodeLocation, list[str]]], frames: Frames) -> tuple[CodeLocation | None, str]:
-    """Return the likeliest place of an operation `stem`, and what the operation is called there.
+    """Return the likeliest line that calls the operation `stem`, and the name under which it is called there.
 
     :param new: new lines, with the operations on each.
     """
@@ -90,7 +91,7 @@ def _lines_with(stem: str, frames: Frames) -> Iterator[tuple[str, int]]:
 
 
 def from_lines_that_ran(
-    part: Sequence[int], names: Sequence[str], made: Mapping[int, Entry], news: list[CodeLocation], frames: Frames
+    part: Sequence[int], names: Sequence[str], made: Mapping[int, Entry], new_lines: list[CodeLocation], frames: Frames
 ) -> dict[int, Entry]:
     """Find the lines that ran for the first time and made nodes of `part`.
 
@@ -103,7 +104,7 @@ def from_lines_that_ran(
     if len(part) > MAX_COMPARED_NAMES or all(node in made for node in part):
         return found
     stems, where = [_stem_of(names[node]) for node in part], _modules_of(made.values())
-    for spot in dict.fromkeys(news):
+    for spot in dict.fromkeys(new_lines):
         site = frames.site(spot)
         called = operations_in_order(site.file, site.line) if site is not None else []
         ops = [op for op in (_plain(op) for op in called if not _is_class(op)) if op in stems]
@@ -119,8 +120,9 @@ def from_lines_that_ran(
 
 
 def _modules_of(known: Iterable[Entry]) -> dict[int, ModuleCallRef | None]:
-    """Return the module in which the lines of each code object run, by the id of the code object. If there are several,
-    it is the outermost: operations of modules that are called from there are inside it.
+    """Return the module in which the lines of each code object run, by the id of the code object.
+
+    If there are several, it is the outermost: operations of modules that are called from there are inside it.
     """
     where: dict[int, ModuleCallRef | None] = {}
     for entry in known:
@@ -131,8 +133,9 @@ def _modules_of(known: Iterable[Entry]) -> dict[int, ModuleCallRef | None]:
 
 
 def _run_of(ops: list[str], stems: list[str], names: list[str], start: int) -> list[int]:
-    """Return the positions from `start` on of nodes that match `ops` in order, with nothing but views in between. Up to
-    half of the operations may make no nodes: they compute with numbers.
+    """Return the positions from `start` on of nodes that match `ops` in order, with only views in between.
+
+    Up to half of the operations may make no nodes: they compute with numbers.
     """
     if not ops or stems[start] != ops[0]:
         return []
@@ -148,8 +151,9 @@ def _run_of(ops: list[str], stems: list[str], names: list[str], start: int) -> l
 
 
 def candidate_lines(name: str, entries: Iterable[Entry], frames: Frames, most: int = 8) -> tuple[Site, ...]:
-    """Return the lines that may have made a node called `name`: those of `entries`, then all lines of the user's files
-    that call an operation of this name.
+    """Return the lines that may have made a node called `name`.
+
+    First those of `entries`, then all lines of the user's files that call an operation of this name.
     """
     found: dict[tuple[str, int], Site] = {}
     for entry in entries:
@@ -166,8 +170,9 @@ def candidate_lines(name: str, entries: Iterable[Entry], frames: Frames, most: i
 
 
 def from_names(names: Mapping[int, str], known: Iterable[tuple[str, Entry]]) -> dict[int, Entry]:
-    """Infer the lines of the nodes `names` that belong to custom functions, if one line alone was seen to make such a
-    node.
+    """Infer the lines of nodes of custom functions from their `names`.
+
+    This requires that only one line was seen to make a node of that name.
 
     :param known: names of nodes, and their entries.
     """
@@ -206,14 +211,14 @@ def _line(frames: Frames, entry: Entry) -> int | None:
 
 
 #: Node names that differ from the operations that users write.
-_WRITTEN_AS = {"rsub": "sub", "tocopy": "to", "linalgvectornorm": "norm"}
+_PYTHON_NAMES = {"rsub": "sub", "tocopy": "to", "linalgvectornorm": "norm"}
 
 
 def _stem_of(name: str) -> str:
     """Return the operation that a node called `name` stands for, in the form that ``_plain`` gives to source names."""
     match = _STEM.match(name)
     stem = _plain(match[1] if match else name)
-    return _WRITTEN_AS.get(stem, stem)
+    return _PYTHON_NAMES.get(stem, stem)
 
 
 def _makes(op: str, stem: str) -> bool:

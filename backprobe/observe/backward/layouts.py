@@ -1,4 +1,7 @@
-"""Graph layouts shared by steps: a new graph is compared with the last ones and looked up only if it differs."""
+"""Graph layouts shared by steps.
+
+A new graph is compared with the last layouts, and its lines are looked up only if it differs from all of them.
+"""
 
 from __future__ import annotations
 
@@ -80,11 +83,12 @@ class LiveLayout:
         return self._ordered() == other._ordered()
 
     def entries_for(self, names: list[str]) -> dict[int, Entry]:
-        """Return the entries of our nodes that match `names`, by position. `names` are in the order in which nodes were
-        made.
+        """Return the entries of this layout's nodes that match `names`, by position.
+
+        `names` are in the order in which nodes were made.
         """
-        ours, entries = self._ordered()
-        return {at: entries[i] for at, i in alike(names, ours)}
+        own_names, entries = self._ordered()
+        return {at: entries[i] for at, i in alike(names, own_names)}
 
     def named_entries(self) -> Iterable[tuple[str, Entry]]:
         """Return the name and the entry of each node."""
@@ -167,8 +171,9 @@ class Layouts:
         return live
 
     def known(self, graph: LiveGraph, needed: frozenset[int] | None) -> LiveLayout | None:
-        """Return the layout that `graph` repeats (Note [Steps that repeat]); ``None`` if there is none, or several that
-        were made at different lines.
+        """Return the layout that `graph` repeats (Note [Steps that repeat]).
+
+        Returns ``None`` if there is none, or several that were made at different lines.
         """
         seqs, base, ids = graph.seqs, graph.span[0], _ids(graph.leaves)
         found = [live for live in self._layouts if live.like(graph.plan, seqs, base, ids, needed)]
@@ -203,26 +208,26 @@ class Layouts:
         self.newcomers = unknown - made.keys()
         self.inferred = frozenset(seqs[i] for i in unknown)
         if self.newcomers:
-            names_of, news = {i: names[i] for i in self.newcomers}, self.scanner.latest()
+            names_of, new_lines = {i: names[i] for i in self.newcomers}, self.scanner.latest()
             for part in parts.values():
-                made |= from_lines_that_ran(part, names, made, news, self._names.frames)
+                made |= from_lines_that_ran(part, names, made, new_lines, self._names.frames)
             left = {i: name for i, name in names_of.items() if i not in made}
-            made |= from_new_lines(left, news, self._names.frames, made.values())
+            made |= from_new_lines(left, new_lines, self._names.frames, made.values())
         rest = {i: names[i] for i in self.newcomers - made.keys()}
         if rest:
             made |= from_names(rest, (pair for live in self._layouts for pair in live.named_entries()))
         for part in parts.values() if self.newcomers - made.keys() else ():
             made |= from_neighbours(part, made, self._names.frames)
-        log.tell([(seqs[i], made[i]) for i in order if i in made])
+        log.fill_in([(seqs[i], made[i]) for i in order if i in made])
 
     def candidates(self, graph: LiveGraph, i: int) -> tuple[Site, ...]:
         """Return the lines that node `i` may have been made at, likeliest first, if its line is inferred."""
         name, seq = graph.plan.names[i], graph.seqs[i]
         if seq not in self.inferred:
             return ()
-        told = next((entry for _, entry in makers([seq], *self._log.slice(seq, seq), self._log.first)), UNKNOWN)
+        logged = next((entry for _, entry in makers([seq], *self._log.slice(seq, seq), self._log.first)), UNKNOWN)
         same = (entry for live in self._layouts for one, entry in live.named_entries() if one == name)
-        return candidate_lines(name, (told, *same), self._names.frames)
+        return candidate_lines(name, (logged, *same), self._names.frames)
 
     def unseen(self) -> list[Unseen]:
         found = []

@@ -32,12 +32,12 @@ def first_bad_node(
                 if edge is not None:
                     bits |= below.get(edge[0], 0)
             below[i] = bits
-    spoilt = {i for i in order if below[i] and not below[i] & ~bad}
+    all_bad = {i for i in order if below[i] and not below[i] & ~bad}
     found = []
     for i in order:
         if i in leaves:
             continue
-        gives = [below.get(edge[0], 0) for edge in plan.edges(i) if edge is not None and edge[0] in spoilt]
+        gives = [below.get(edge[0], 0) for edge in plan.edges(i) if edge is not None and edge[0] in all_bad]
         covered = 0
         for bits in gives:
             covered |= bits
@@ -57,8 +57,10 @@ def is_able(name: str) -> bool:
 
 
 def _ability(name: str) -> int:
-    """Return how easily a node makes a non-finite gradient: 0 for a singularity, 1 for one that depends on arguments or
-    on a non-finite result, 2 if the gradient can overflow, 3 if it hardly ever does.
+    """Return how easily a node makes a non-finite gradient.
+
+    0 for a singularity, 1 if it depends on arguments or on a non-finite result, 2 if the gradient can overflow, 3 if it
+    hardly ever happens.
     """
     operator = info(name)
     if operator.singular_at and not operator.singular_for_some_arguments:

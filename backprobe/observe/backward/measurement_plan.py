@@ -44,17 +44,17 @@ class MeasurementPlan:
     It is made from the raw lists of a ``NodeHookSet``: rows of (node, number, slot, shape, dtype).
     """
 
-    def __init__(self, order: list[int], out: list[Any], came: list[Any], plan: Plan) -> None:
-        self.order, self.out, self.came, self.counts = order, out, came, plan.counts
+    def __init__(self, order: list[int], out: list[Any], incoming: list[Any], plan: Plan) -> None:
+        self.order, self.out, self.incoming, self.counts = order, out, incoming, plan.counts
         #: The norms that the last call with this plan measured.
         self.last: Sequence[float] = ()
-        self.slots = 1 + max((m[2] for m in (*out, *came)), default=-1)
+        self.slots = 1 + max((m[2] for m in (*out, *incoming)), default=-1)
         rows: dict[int, list[Any]] = {}
         for m in out:
             rows.setdefault(m[0], []).append(m)
         #: Node -> ((number, slot, shape, dtype), ...) of what goes out.
         self.rows = {i: tuple(m[1:] for m in ms) for i, ms in rows.items()}
-        self.came_slots = {(m[0], m[1]): m for m in came}
+        self.incoming_slots = {(m[0], m[1]): m for m in incoming}
         #: Nodes whose results are small and new tensors: they may be held until a batch is full:
         #: Note [No gradient is held].
         self.held = {
@@ -81,9 +81,9 @@ def _small(shape: Any) -> bool:
 
 def signature_of(rows: Rows) -> Signature:
     """Return the record of `rows`."""
-    order, out, came = rows
+    order, out, incoming = rows
     return Signature(
         tuple(int(i) for i in order),
         tuple((int(i), k, s, sizes(shape), dtype_name(dtype)) for i, k, s, shape, dtype in out),
-        tuple((int(i), k, s, sizes(shape), dtype_name(dtype)) for i, k, s, shape, dtype in came),
+        tuple((int(i), k, s, sizes(shape), dtype_name(dtype)) for i, k, s, shape, dtype in incoming),
     )

@@ -36,8 +36,9 @@ class NodeCountHistory:
             del self.bounds[:MIN_REMEMBERED_CALLS]
 
     def as_many(self) -> bool:
-        """Note the beginning of a call. Returns whether as many nodes were made since the last call as before an
-        earlier one.
+        """Note the beginning of a call.
+
+        Returns whether as many nodes were made since the last call as before an earlier one.
         """
         made = private.next_sequence_nr() - self.over_at
         known = made in self.sizes

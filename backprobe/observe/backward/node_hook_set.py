@@ -79,7 +79,7 @@ class NodeHookSet:
         plan: Plan,
         before: Iterable[int],
         hooks: Hooks,
-        look: MeasurementMode,
+        mode: MeasurementMode,
         program: MeasurementPlan | None = None,
         python: PythonNodes | None = None,
     ) -> None:
@@ -87,7 +87,7 @@ class NodeHookSet:
         #: Whether a dispatch mode or a profiler of the user would see what we compute:
         #: Note [Unseen by the user's modes].
         self._hidden = private.in_mode() or private.profiled()
-        self.norms = Norms(brief=look.brief, plain=private.in_mode())
+        self.norms = Norms(brief=mode.brief, plain=private.in_mode())
         self.order: list[int] = []
         #: The times at which hooks were entered and left, in turn; the first is the start.
         self.times: list[float] = []
@@ -95,11 +95,11 @@ class NodeHookSet:
         #: from it.
         self.out: list[tuple[int, int, int, Any, Any]] = []
         #: (node, input, slot, shape, dtype) of incoming gradients that were measured on their own.
-        self.came: list[tuple[int, int, int, Any, Any]] = []
+        self.incoming: list[tuple[int, int, int, Any, Any]] = []
         self.bad_nodes: list[BadNode] = []
         #: With ``create_graph``: each node that ran, and the node counter after it.
-        self.made: list[tuple[int, int]] | None = [] if look.create_graph else None
-        at_once = look.inspecting or look.create_graph or self._hidden
+        self.made: list[tuple[int, int]] | None = [] if mode.create_graph else None
+        at_once = mode.inspecting or mode.create_graph or self._hidden
         self.program = None if at_once else program
         #: Gradients of the plan that did not come this time: (node, number).
         self.missing: set[tuple[int, int]] = set()
@@ -107,7 +107,7 @@ class NodeHookSet:
         #: The pending small gradients of held nodes since the last flush, in the order in which the nodes ran.
         self.waiting: list[Any] = []
         self._flushes, self._flushed = 0, 0
-        self._seen_came: set[tuple[int, int]] = set()
+        self._seen_incoming: set[tuple[int, int]] = set()
         self._before_nodes = {*plan.met, *before}
         self._python = python
         self._on = private.NodeHooks()
@@ -130,12 +130,12 @@ class NodeHookSet:
             else self._after_known
         )
 
-    def start(self, told: Callable[[int, Any, Any], None] | None = None) -> None:
-        """Register the hooks. `told` is called with each node that ran, and its gradients."""
+    def start(self, on_node: Callable[[int, Any, Any], None] | None = None) -> None:
+        """Register the hooks. `on_node` is called with each node that ran, and its gradients."""
         try:
             self._attach()
-            if told is not None:
-                self._on.put((self.nodes[i].register_hook, partial(told, i)) for i in self.plan.hooked)
+            if on_node is not None:
+                self._on.put((self.nodes[i].register_hook, partial(on_node, i)) for i in self.plan.hooked)
         except BaseException:
             self._on.remove()
             raise
@@ -173,8 +173,9 @@ class NodeHookSet:
         self.times = [0.0] * (2 * len(self.order) + 1)
 
     def release(self) -> None:
-        """Release the graph at once: ``after`` is bound to this object, and the cycle would wait for the garbage
-        collector.
+        """Release the graph at once.
+
+        ``after`` is bound to this object, and the reference cycle would wait for the garbage collector.
         """
         self.nodes, self.waiting, self.after = [], [], None  # type: ignore[assignment]
 
@@ -191,17 +192,17 @@ class NodeHookSet:
         return sum(times[2::2]) - sum(times[1 : len(times) - 1 : 2]) + self._spent_before if len(times) > 2 else 0.0
 
     def raw(self) -> Rows | None:
-        """Return the rows of what was measured; ``None`` if it equals the plan."""
+        """Return the measured rows; ``None`` if they equal the plan."""
         program = self.program
         if program is None:
-            return self.order, self.out, self.came
-        came_same = len(self._seen_came) == len(program.came)
-        if not self.out and not self.missing and not self.came and came_same and self.order == program.order:
+            return self.order, self.out, self.incoming
+        incoming_same = len(self._seen_incoming) == len(program.incoming)
+        if not self.out and not self.missing and not self.incoming and incoming_same and self.order == program.order:
             return None
         ran, new = set(self.order), {(m[0], m[1]) for m in self.out}
         out = [m for m in program.out if m[0] in ran and (m[0], m[1]) not in new | self.missing]
-        came = [m for m in program.came if (m[0], m[1]) in self._seen_came]
-        return self.order, out + self.out, came + self.came
+        incoming = [m for m in program.incoming if (m[0], m[1]) in self._seen_incoming]
+        return self.order, out + self.out, incoming + self.incoming
 
     def failed(self, error: Exception, grads: Any) -> None:
         """Account for an error in a hook."""
@@ -225,22 +226,22 @@ class NodeHookSet:
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            known = self.program.came_slots if self.program is not None else None
+            known = self.program.incoming_slots if self.program is not None else None
             for k, g in enumerate(grad_outputs):
                 if g is None:
                     continue
                 m = known.get((i, k)) if known is not None else None
                 if m is not None and m[3] == g.shape and m[4] is g.dtype:
-                    self._seen_came.add((i, k))
+                    self._seen_incoming.add((i, k))
                     self.norms.into(m[2], g)
                 else:
-                    self.came.append((i, k, self.norms.now(g), g.shape, g.dtype))
+                    self.incoming.append((i, k, self.norms.now(g), g.shape, g.dtype))
         finally:
             torch._C._set_grad_enabled(was)
 
     def _after(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
         """Record all gradients of a node. Used while there is no plan."""
-        out, came = self.out, grad_outputs[0] if grad_outputs else None
+        out, incoming = self.out, grad_outputs[0] if grad_outputs else None
         norms = self.norms
         measure = norms.take
         if i in self.plan.to_leaf:
@@ -249,7 +250,7 @@ class NodeHookSet:
                 norms.flush_batches()  # a gradient that is passed on to an accumulator may be in a pending batch
         for k, g in enumerate(grad_inputs):
             if g is not None:
-                out.append((i, k, SAME if g is came else measure(g), g.shape, g.dtype))
+                out.append((i, k, SAME if g is incoming else measure(g), g.shape, g.dtype))
 
     def _after_known(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
         """Measure a node of the plan whose results are large, or passed on unchanged."""

@@ -26,7 +26,9 @@ class Hooks:
         running: list[NodeHookSet] = []
         self.running = running
 
-        class After(int):
+        class AfterHook(int):
+            """Runs after a node."""
+
             __slots__ = ()
 
             def __call__(self, grad_inputs: Any, grad_outputs: Any) -> None:
@@ -39,7 +41,7 @@ class Hooks:
                     watch.failed(error, grad_inputs)
                 watch.times.append(_clock())
 
-        class Held(int):
+        class HeldHook(int):
             """Runs after a node whose results are held."""
 
             __slots__ = ()
@@ -57,7 +59,9 @@ class Hooks:
                         watch.failed(error, grad_inputs)
                 times.append(_clock())
 
-        class Before(int):
+        class BeforeHook(int):
+            """Runs before a node."""
+
             __slots__ = ()
 
             def __call__(self, grad_outputs: Any) -> None:
@@ -66,12 +70,13 @@ class Hooks:
                 except Exception as error:
                     running[-1].failed(error, grad_outputs)
 
-        self._types = After, Held, Before
+        self._types = AfterHook, HeldHook, BeforeHook
         self._made: tuple[list[Any], list[Any], list[Any]] = [], [], []
 
     def grow(self, size: int) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return hooks that run after a node, after a held node, and before a node; at least `size` of each, by node
-        number.
+        """Return hooks that run after a node, after a held node, and before a node.
+
+        There are at least `size` of each, by node number.
         """
         for made, kind in zip(self._made, self._types, strict=True):
             made.extend(map(kind, range(len(made), size)))

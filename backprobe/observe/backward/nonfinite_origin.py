@@ -1,6 +1,6 @@
 """Locates the forward op that first produced a NaN or Inf, from the autograd graph alone, when its backward begins.
 
-Note [What a graph tells of its forward]: this works without any earlier observation. Nodes save inputs or results until
+Note [Forward values from the graph]: this works without any earlier observation. Nodes save inputs or results until
 their backward frees them, and a saved tensor says which node made it. A value that no node has saved is recomputed from
 what the node has, or from the results of the nodes before it, if the op has a known formula. A number that was added is
 not saved: it is assumed to be zero, and conclusions from that are uncertain. Ops that make finite values of finite
@@ -24,7 +24,7 @@ from ...torch_internals import private
 from ...torch_internals.measure import FLOATS, bad_values, stat_of, sum_of
 from ...torch_internals.walk import LiveGraph
 
-_CONTAINED = (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError, KeyError, IndexError)
+_REPLAY_ERRORS = (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError, KeyError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def nonfinite_origin(graph: LiveGraph, starts: Iterable[int]) -> NonFiniteOrigin
     torch._C._set_grad_enabled(False)
     try:
         with private.unseen(), private.unnoticed():
-            search = _Search(graph, starts)
-            search.go_down()
+            search = _OriginSearch(graph, starts)
+            search.read_saved_tensors()
             return search.found()
     finally:
         torch._C._set_grad_enabled(was)
@@ -75,13 +75,13 @@ def bad_storages(graph: LiveGraph, i: int) -> list[tuple[int, bool]]:
     the value is a Python number.
     """
     with private.unseen(), private.unnoticed(), torch.no_grad():
-        search = _Search(graph, ())
+        search = _OriginSearch(graph, ())
         kept = [t for _, t, own in search.kept(graph.nodes[i]) if not own and search.measured(t) is not None]
         memory = [(t, t.untyped_storage()) for t in kept]
         return [(own.data_ptr(), not t.shape or own.is_shared() or not own.resizable()) for t, own in memory]
 
 
-class _Search:
+class _OriginSearch:
     """Walks from bad results down through everything that is not known to be finite, then finds the first bad value."""
 
     def __init__(self, graph: LiveGraph, starts: Iterable[int]) -> None:
@@ -109,22 +109,22 @@ class _Search:
         #: Nodes whose result is unknown, and may contain an Inf that was put there on purpose.
         self._filled: set[int] = set()
 
-    def go_down(self) -> None:
+    def read_saved_tensors(self) -> None:
         """Read the saved tensors of all nodes that a bad result can have passed, and sort the nodes, inputs first."""
-        seen, stack = set(self._starts), self._starts[::-1]
+        visited, stack = set(self._starts), self._starts[::-1]
         while stack:
             i = stack.pop()
-            self._look(i)
+            self._read_node(i)
             self._order.append(i)
             if i in self._result and i not in self._bad:
                 continue
             for edge in self._plan.edges(i):
-                if edge is not None and edge[0] not in seen and edge not in self._fine:
-                    seen.add(edge[0])
+                if edge is not None and edge[0] not in visited and edge not in self._fine:
+                    visited.add(edge[0])
                     stack.append(edge[0])
         self._order.sort(key=lambda i: -1 if self._plan.names[i] == ACCUMULATE else self._seqs[i])
 
-    def _look(self, i: int) -> None:
+    def _read_node(self, i: int) -> None:
         node, plan = self._nodes[i], self._plan
         if plan.names[i] == ACCUMULATE:
             self._note(i, node.variable)
@@ -146,9 +146,9 @@ class _Search:
                     self._outside.add(i)
         if i not in self._result:
             self._note(i, private.forward_again(canonical(plan.names[i]), node, kept))
-        self._look_before(i)
+        self._propagate_nan(i)
 
-    def _look_before(self, i: int) -> None:
+    def _propagate_nan(self, i: int) -> None:
         """Mark the input of node `i` as NaN if its result is, and if `i` only moves values or makes no NaN."""
         bad, edges = self._result.get(i), self._plan.edges(i)
         name = self._plan.names[i]
@@ -201,7 +201,7 @@ class _Search:
             if kind not in self._attributes:
                 self._attributes[kind] = private.saved_attributes(kind, node)
             views, _ = private.read_saved(node, self._attributes[kind])
-        except _CONTAINED:
+        except _REPLAY_ERRORS:
             return []
         fits = _is_there if any_dtype else _readable
         return [(name, t, own) for name, t, own, changed, hook in views if not changed and hook is None and fits(t)]
@@ -246,7 +246,7 @@ class _Search:
             elif not inputs:
                 fine.add(i)
                 taken.add(i)
-        return self._told(sure, doubtful, taken)
+        return self._first_origin(sure, doubtful, taken)
 
     def _is_calm(self, i: int) -> bool:
         """Return whether node `i` makes finite results of finite inputs, except for an overflow."""
@@ -281,7 +281,7 @@ class _Search:
         """Return whether an Inf that was put there on purpose may have gone into node `i`."""
         return any(edge and edge[0] in self._filled for edge in self._plan.edges(i))
 
-    def _told(self, sure: list[int], doubtful: list[int], taken: set[int]) -> NonFiniteOrigin | None:
+    def _first_origin(self, sure: list[int], doubtful: list[int], taken: set[int]) -> NonFiniteOrigin | None:
         if sure:
             i, plan = sure[0], self._plan
             operator = info(plan.names[i])
@@ -291,12 +291,12 @@ class _Search:
             certain = certain or not any(edge and edge[0] in taken and edge not in self._fine for edge in plan.edges(i))
             certain = certain and i not in self._approximate
             mixes = self._is_masked(i) and operator.mixes_inf
-            return self._birth(
-                i, None if certain or mixes or i in self._computed or normalises else self._way_in(i), certain
+            return self._origin_at(
+                i, None if certain or mixes or i in self._computed or normalises else self._unsaved_entry(i), certain
             )
         left = [i for i in doubtful if i not in self._bad or self._may_have(i)]
         left.sort(key=self._risk)  # stable: the first of the forward comes first
-        return self._birth(left[0], None, False, tuple(left[1:])) if left else None
+        return self._origin_at(left[0], None, False, tuple(left[1:])) if left else None
 
     def _risk(self, i: int) -> int:
         """Return how unlikely it is that node `i` made a non-finite value, if its values are unknown."""
@@ -307,34 +307,36 @@ class _Search:
             return 1 if operator.name == "div" and self._plan.edges(i)[1] is None else 0
         return 1 if operator.forward in (OVERFLOWS, NORMALISES) else 2
 
-    def _way_in(self, i: int) -> int | None:
-        """Return the node before `i` that may have received a value that no node saved; ``None`` if there is none, or
-        several.
+    def _unsaved_entry(self, i: int) -> int | None:
+        """Return the node before `i` that may have received a value that no node saved.
+
+        Returns ``None`` if there is none, or several.
         """
-        ways, stack, seen = [], [i], {i}
+        ways, stack, visited = [], [i], {i}
         while stack:
             at = stack.pop()
             edges = self._plan.edges(at)
             if None in edges and info(self._plan.names[at]).forgets_inputs:
                 ways.append(at)
             for edge in edges:
-                if edge and edge[0] not in seen and edge not in self._fine and edge[0] not in self._result:
-                    seen.add(edge[0])
+                if edge and edge[0] not in visited and edge not in self._fine and edge[0] not in self._result:
+                    visited.add(edge[0])
                     stack.append(edge[0])
         return ways[0] if len(ways) == 1 else None
 
-    def _birth(self, i: int, way_in: int | None, sure: bool, others: tuple[int, ...] = ()) -> NonFiniteOrigin:
-        at = i if way_in is None else way_in
+    def _origin_at(self, i: int, entry: int | None, sure: bool, others: tuple[int, ...] = ()) -> NonFiniteOrigin:
+        at = i if entry is None else entry
         leaf = self._plan.names[at] == ACCUMULATE
-        outside = way_in is not None or i in self._outside or self._takes_in(i)
+        outside = entry is not None or i in self._outside or self._has_unsaved_bad_input(i)
         how = "leaf" if leaf else "outside" if outside else "made"
         kept, normalises = () if leaf else self._stats(at), info(self._plan.names[at]).forward == NORMALISES
         masked = self._is_masked(i) or (normalises and self._result.get(at) is not None)
         return NonFiniteOrigin(at, how, kept, self._result.get(at), sure, how == "made" and masked, others)
 
-    def _takes_in(self, i: int) -> bool:
-        """Return whether `i` made a bad result from finite known inputs, so that the bad value must be an unsaved
-        input.
+    def _has_unsaved_bad_input(self, i: int) -> bool:
+        """Return whether an input of `i` that was not saved must have been bad.
+
+        That is the case if the result is bad and all known inputs are finite.
         """
         return i in self._bad and None in self._plan.edges(i) and info(self._plan.names[i]).forgets_inputs
 

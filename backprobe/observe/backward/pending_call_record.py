@@ -1,7 +1,7 @@
 """A backward call as it was observed, turned into a record when it is read.
 
-Names of modules are resolved at that time, not before (Note [One Where for each call]): a script that trains one module
-until step 100 and two from there gets the same names throughout.
+Names of modules are resolved at that time, not before (Note [One reference per module call]): a script that trains one
+module until step 100 and two from there gets the same names throughout.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...source.dataflow import singular_before
 from ..forward.naming import Naming
 from ..forward.nongraph_values import NonFiniteResult
 from ..forward.oplog import op_name, spot_of
-from ..forward.writes import SeenMutation
+from ..forward.writes import ObservedMutation
 from .layouts import LiveLayout
 from .second import SecondOrder
 
@@ -34,31 +34,31 @@ class Cause:
     :ivar allocation: what was held when an allocation failed.
     """
 
-    mutated: SeenMutation | None = None
+    mutated: ObservedMutation | None = None
     named: Any = None
     region: Site | None = None
     reuse: Reuse | None = None
     allocation: FailedAllocation | None = None
 
     def mutation(self, names: Naming) -> Mutation | None:
-        seen = self.mutated
-        if seen is None:
+        observed = self.mutated
+        if observed is None:
             return None
         named = self.named
         if isinstance(named, tuple):
             tensor = names.modules.full_name(*named)
         elif named:
             tensor = named
-        elif seen.producer and seen.producer not in ("AsStrided", "CopySlices"):
-            tensor = f"output of {seen.producer}"
+        elif observed.producer and observed.producer not in ("AsStrided", "CopySlices"):
+            tensor = f"output of {observed.producer}"
         else:
             tensor = "a tensor"
-        write = seen.write
+        write = observed.write
         return Mutation(
             tensor,
-            seen.shape,
-            seen.saved_version,
-            seen.found_version,
+            observed.shape,
+            observed.saved_version,
+            observed.found_version,
             write.op if write else "",
             names.frames.site(write.spot) if write else None,
             names.modules.place_of(write.where) if write else None,
@@ -94,27 +94,27 @@ class PendingCallRecord:
     names: Naming
     second: SecondOrder
 
-    def _bad_op(self, seen: NonFiniteResult) -> BadOp:
-        where = seen.entry[3]
-        origin, guessed = None, seen.guessed
-        if seen.origin is not None:
-            origin, guessed = self._bad_op(seen.origin), guessed or seen.origin.guessed
+    def _bad_op(self, observed: NonFiniteResult) -> BadOp:
+        where = observed.entry[3]
+        origin, guessed = None, observed.guessed
+        if observed.origin is not None:
+            origin, guessed = self._bad_op(observed.origin), guessed or observed.origin.guessed
         if origin is not None and info(origin.op).takes_python_values and origin.site is not None:
             line = singular_before(origin.site, self.names.frames)
             if line is not None and line != origin.site:
                 origin, guessed = dataclasses.replace(origin, op="this line, as the code reads,", site=line), True
         return BadOp(
-            seen.first - self.base,
-            seen.last - self.base,
-            op_name(seen.entry[2]),
-            self.names.frames.site(spot_of(seen.entry)),
+            observed.first - self.base,
+            observed.last - self.base,
+            op_name(observed.entry[2]),
+            self.names.frames.site(spot_of(observed.entry)),
             self.names.modules.place_of(where),
             where.call if where else 1,
-            seen.output,
-            seen.inputs,
+            observed.output,
+            observed.inputs,
             origin,
             guessed,
-            seen.order,
+            observed.order,
         )
 
     def packed(self) -> Packed:

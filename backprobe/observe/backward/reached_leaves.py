@@ -21,8 +21,10 @@ class ReachedLeaves:
         self._updates = 0
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        """Detect gradients that no backward call made: the script computes them itself (per sample, with
-        ``torch.func``, or from other processes). The check visits each parameter, so it does not run in every step.
+        """Detect gradients that no backward call made.
+
+        The script computes them itself: per sample, with ``torch.func``, or from other processes. The check visits each
+        parameter, so it does not run in every step.
         """
         self._updates += 1
         if self._updates > 3 and self._updates % 64:
@@ -53,8 +55,9 @@ class ReachedLeaves:
     backward_repeated = backward_recorded
 
     def _slots_of(self, recorded: PendingCallRecord) -> list[tuple[LeafTensor, int | None]]:
-        """Return the leaves that a call reached and the slots of their norms. They are computed once for each
-        signature, by unpacking a call whose norms are the numbers of their slots.
+        """Return the leaves that a call reached and the slots of their norms.
+
+        They are computed once for each signature, by unpacking a call whose norms are the numbers of their slots.
         """
         live = recorded.live
         known = self._slots.get(live.index)
@@ -64,9 +67,9 @@ class ReachedLeaves:
         runs = unpack(dataclasses.replace(recorded.packed(), norms=numbers, bad={}))
         found: list[tuple[LeafTensor, int | None]] = []
         for i, leaf in live.named.items():
-            came = runs[i].grad_outputs
-            if came and came[0] is not None:
-                norm = came[0].norm
+            grad_outputs = runs[i].grad_outputs
+            if grad_outputs and grad_outputs[0] is not None:
+                norm = grad_outputs[0].norm
                 found.append((leaf, None if norm is None else int(norm)))
         if len(self._slots) > 64:
             self._slots.clear()

@@ -57,8 +57,9 @@ class SecondOrder:
         return self._described(self._of(seq) if self._ends else None)
 
     def once(self, users: Iterable[int]) -> Derivative | None:
-        """Return the custom function whose backward made the inputs of the nodes `users` without a differentiable node:
-        torch gives its placeholder no sequence number.
+        """Return the custom function whose backward is not differentiable and made the inputs of the nodes `users`.
+
+        Torch gives the placeholder node of such a result no sequence number.
         """
         first = min(users, default=0)
         return self._described(next((entry for end, entry in reversed(self._once) if end <= first), None))

@@ -67,8 +67,9 @@ class SentinelCalls:
         return known or [leaf for leaf in (ref() for ref in self._provisional) if leaf is not None]
 
     def lets_pass(self, roots: Any, adds: bool, frame: Any, budget: Budget) -> bool | None:
-        """Return whether an outermost call that is about to be made belongs to a fast-path step. ``None``: it does, and
-        its graph has another number of nodes than earlier calls.
+        """Return whether an outermost call that is about to be made belongs to a fast-path step.
+
+        Returns ``None`` if it does, but its graph has another number of nodes than earlier calls.
 
         :param adds: whether the call accumulates gradients.
         :param budget: says whether a non-finite loss is only counted.
@@ -108,8 +109,10 @@ class SentinelCalls:
         return calls.between.as_many() or None
 
     def have_passed(self, count: int, latest: list[tuple[int, int, int, CodeLocation]]) -> None:
-        """Account for `count` calls that took the fast path. `latest` holds, for the latest of them, the step, the node
-        counters between which the graph was made, and the place.
+        """Account for `count` calls that took the fast path.
+
+        `latest` holds, for the latest of them, the step, the node counters between which the graph was made, and the
+        place.
         """
         self.calls.count += count
         places: dict[CodeLocation | None, int] = {}
@@ -143,8 +146,9 @@ class SentinelCalls:
         return calls.between.as_many()
 
     def repeats(self, running: ActiveBackward) -> bool:
-        """Begin to record the backward of `running` alone. Returns whether as many nodes were made for it as for an
-        earlier one.
+        """Begin to record only the backward of `running`.
+
+        Returns whether as many nodes were made for it as for an earlier one.
         """
         if running.kind != "autograd.grad":
             self._events.sentinel_call_begins.emit(running.spot, running.roots)
@@ -182,7 +186,7 @@ class SentinelCalls:
             for i, leaf in graph.leaves:
                 if leaf.grad is not None:
                     slots[i] = watch.norms.now(leaf.grad)
-                    watch.came.append((i, 0, slots[i], leaf.grad.shape, leaf.grad.dtype))
+                    watch.incoming.append((i, 0, slots[i], leaf.grad.shape, leaf.grad.dtype))
             watch.norms.flush()
         bad = {i: slot in watch.norms.bad for i, slot in slots.items()}
         written = torch.autograd.function.BackwardCFunction

@@ -27,7 +27,7 @@ _READS = frozenset(
     for name in ("item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__index__")
 )
 #: Calls whose result does not depend on the values, or is not part of the forward.
-NO_FLOW = frozenset(
+VALUE_INDEPENDENT = frozenset(
     {
         *(getattr(torch, f"{n}_like") for n in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
         *(getattr(torch.Tensor, f"new_{n}") for n in ("zeros", "ones", "empty", "full", "tensor")),
@@ -36,11 +36,11 @@ NO_FLOW = frozenset(
 )
 
 #: How many calls per (line, function) have their graph walked: one line may detach several paths.
-_WALKED = 8
+_MAX_WALKS_PER_LINE = 8
 
 
 @dataclass
-class SeenCut:
+class ObservedCut:
     """An op whose result is detached, and the ids of the leaves whose gradient path it cuts."""
 
     op: str
@@ -71,7 +71,7 @@ class DetachPoints:
 
     def __init__(self, names: Naming) -> None:
         self._names, self._frames, self._modules = names, names.frames, names.modules
-        self._found: dict[Any, SeenCut] = {}
+        self._found: dict[Any, ObservedCut] = {}
         #: Follows the detached values: they may enter a graph again.
         self._reentries = GraphReentry(names.frames)
         #: Whether library code turned gradient mode off last: an op run without gradients may be a detach point then,
@@ -119,7 +119,7 @@ class DetachPoints:
 
     def _note(self, func: Any, out: Any, args: Any, frame: Any) -> None:
         """Record an op that takes a tensor that requires a gradient and returns a result without a graph."""
-        if func in NO_FLOW or not (self._library_off or torch.is_grad_enabled()):
+        if func in VALUE_INDEPENDENT or not (self._library_off or torch.is_grad_enabled()):
             return
         tensor_out = isinstance(out, _Tensor)
         if not tensor_out and func not in _READS:
@@ -134,13 +134,13 @@ class DetachPoints:
         known = self._found.get(key)
         if known is not None:
             known.count += 1
-            first = known.count <= _WALKED
+            first = known.count <= _MAX_WALKS_PER_LINE
             known.leaves |= leaves_of(sources) if first else {id(s) for s in sources if s.grad_fn is None}
             known.copied &= all(s.is_leaf for s in sources)
             return
         if len(self._found) > 1000:
             return
-        self._found[key] = SeenCut(
+        self._found[key] = ObservedCut(
             op_name(func) if func != _DATA else "data",
             spot,
             stack[-1] if stack else None,

@@ -1,4 +1,4 @@
-"""Fingerprints (checksums) of tensors whose memory code outside torch may write to: NumPy, DLPack, a loader's buffer.
+"""Checksums of tensors whose memory code outside torch may write to: NumPy, DLPack, a data loader.
 
 Note [Writes from outside]: a write from outside torch increments no version counter. A fingerprint is a checksum of a
 tensor's memory. It is taken when an op saves data that no op made, and when the memory is handed out (``.numpy()``). It
@@ -17,11 +17,11 @@ from ...torch_internals import private
 from ...torch_internals.structure import attributes_of, is_a
 
 #: Larger tensors, by number of elements, get no fingerprint.
-_LIMIT = 4_000_000
+_MAX_ELEMENTS = 4_000_000
 
 
 @dataclass(frozen=True)
-class Print:
+class Fingerprint:
     """A checksum of one tensor's memory, taken at the op that made the nodes ``seq`` to ``end - 1``."""
 
     seq: int
@@ -40,7 +40,7 @@ class Fingerprints:
     """The fingerprints since the last backward, by storage address."""
 
     def __init__(self) -> None:
-        self._prints: dict[int, list[Print]] = {}
+        self._prints: dict[int, list[Fingerprint]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._prints)
@@ -63,7 +63,7 @@ class Fingerprints:
             not tensor.is_cpu
             or tensor.is_nested
             or tensor.layout is not torch.strided
-            or not 0 < tensor.numel() <= _LIMIT
+            or not 0 < tensor.numel() <= _MAX_ELEMENTS
         ):
             return
         if private.hands_off(tensor):
@@ -77,9 +77,9 @@ class Fingerprints:
         if len(known) < 64 and len(self._prints) < 4096:
             total = _checksum(tensor)
             shape = (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
-            self._prints[storage] = [*known, Print(seq, end, version, *shape, total, spot)]
+            self._prints[storage] = [*known, Fingerprint(seq, end, version, *shape, total, spot)]
 
-    def changed(self, tensor: Any, seq: int) -> Print | None:
+    def changed(self, tensor: Any, seq: int) -> Fingerprint | None:
         """Return the fingerprint that no longer matches the memory of `tensor`, saved by node `seq`.
 
         ``None`` if none differs.

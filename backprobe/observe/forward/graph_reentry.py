@@ -19,9 +19,9 @@ from ...source.frames import Frames
 from ...torch_internals import private
 from .torch_call_recorder import Op
 
-_MAKERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
-_THERE_AND_BACK = frozenset({torch.Tensor.numpy.__name__, torch.from_numpy.__name__})
-_LIMIT = 20_000
+_TENSOR_CONSTRUCTORS = frozenset({torch.tensor, torch.as_tensor, torch.asarray})
+_NUMPY_ROUND_TRIP = frozenset({torch.Tensor.numpy.__name__, torch.from_numpy.__name__})
+_MAX_ENTRIES = 20_000
 
 
 class GraphReentry:
@@ -47,7 +47,7 @@ class GraphReentry:
     def begin(self, key: Any, out: Any, stack: list[Any]) -> None:
         """Start to follow `out`, a tensor or a value read into Python, which the detach point `key` returned."""
         code = key[0][0] if key[0] is not None else None
-        if code is not None and _THERE_AND_BACK.issubset(code.co_names):
+        if code is not None and _NUMPY_ROUND_TRIP.issubset(code.co_names):
             self._back[code] = self._back.get(code, frozenset()) | {key}
         if isinstance(out, torch.Tensor):
             self._mark(out, frozenset((key,)))
@@ -71,7 +71,7 @@ class GraphReentry:
                     back = self._made_in(op.frame)
                     self.numpy |= back
                     cuts |= back
-        if read and op.func in _MAKERS:
+        if read and op.func in _TENSOR_CONSTRUCTORS:
             cuts |= read
         if not cuts:
             return
@@ -91,9 +91,9 @@ class GraphReentry:
         return self._back.get(spot[0], frozenset()) if spot is not None else frozenset()
 
     def _mark(self, tensor: Any, cuts: frozenset[Any]) -> None:
-        if len(self._of) > _LIMIT:
+        if len(self._of) > _MAX_ENTRIES:
             self._of = {k: v for k, v in self._of.items() if v[0]() is not None}
-            if len(self._of) > _LIMIT:
+            if len(self._of) > _MAX_ENTRIES:
                 self._of.clear()
         self._of[id(tensor)] = (private.tensor_ref(tensor), cuts)
 

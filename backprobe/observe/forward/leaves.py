@@ -28,9 +28,9 @@ from .modules import ModuleWatch
 
 #: How many backward calls must reach a parameter after ``requires_grad`` was turned on, until an optimizer that trains
 #: it must have stepped.
-THAWED = 3
+MIN_CALLS_AFTER_THAW = 3
 #: The attribute under which FSDP keeps the flat parameter of a unit.
-FLAT = "_flat_param"
+FSDP_FLAT_PARAMETER = "_flat_param"
 
 
 class LeafTensor:
@@ -111,13 +111,13 @@ class Leaves:
         label = _label_of(tensor, frame, self._frames)
         plain = self._plain.get(label)
         if plain is None or tensor.__class__ is not torch.Tensor:
-            label = self._untaken(label)
+            label = self._unique_label(label)
             plain = self._add(LeafTensor(tensor, None, "", None, []), tensor)
             plain.label = label
             self._plain[label] = plain
         return plain
 
-    def _untaken(self, label: str) -> str:
+    def _unique_label(self, label: str) -> str:
         """Return `label`, with a number appended if another live leaf has this name."""
         base, n = label or "tensor", 1
         while (other := self._plain.get(label)) is not None and other.ref() is not None and n < 1000:
@@ -205,7 +205,7 @@ class Leaves:
         for flat, unit, parts in sharding.flattened(module):
             known = self._by_id.get(id(flat))
             if known is None or known.ref() is not flat:
-                path = f"{root.path_of(unit) or ''}.{FLAT}".strip(".")
+                path = f"{root.path_of(unit) or ''}.{FSDP_FLAT_PARAMETER}".strip(".")
                 known = self._add(LeafTensor(flat, root, path, unit, []), flat)
             known.parts = [leaf for p in parts if (leaf := self._by_id.get(id(p))) is not None and leaf.ref() is p]
 
@@ -284,13 +284,13 @@ class Leaves:
             if leaf.root is not None:
                 first.setdefault((id(leaf.root), leaf.path), leaf)
                 last[(id(leaf.root), leaf.path)] = leaf
-        later = self._came_later(present)
+        later = self._added_after_optimizer(present)
         for leaf in self._all:
             if leaf.root is None or leaf.parts:
                 continue
             held_too = trained is None or id(leaf.ref) in trained
             at, reached = leaf.since
-            if leaf.thawed is not None and trained is not None and leaf.reached - reached >= THAWED:
+            if leaf.thawed is not None and trained is not None and leaf.reached - reached >= MIN_CALLS_AFTER_THAW:
                 held_too = held_too and goes_on(leaf.ref, at)  # an optimizer that held it earlier may no longer step
             place = None if held_too or not leaf.reached else self._replaced_at(leaf)
             replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
@@ -350,7 +350,7 @@ class Leaves:
             for name, leaf in last.items()
         )
 
-    def _came_later(self, present: list[dict[int, Any]]) -> set[int]:
+    def _added_after_optimizer(self, present: list[dict[int, Any]]) -> set[int]:
         """Return the ids of the leaves that were added to a model after its optimizer was created."""
         known = {id(ref) for refs in present for ref in refs.values()}
         roots = {id(one.root) for one in self._all if id(one.ref) in known}

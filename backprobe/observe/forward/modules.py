@@ -1,7 +1,7 @@
 """Module calls: global forward hooks that record the running call, and the names of modules and parameters.
 
-Note [One Where for each call]: there is one ``ModuleCallRef`` per module and call number, created once and reused in
-every step, so that the op log can compare steps by identity. Its name is resolved only when it is read, because the
+Note [One reference per module call]: there is one ``ModuleCallRef`` per module and call number, created once and reused
+in every step, so that the op log can compare steps by identity. Its name is resolved only when it is read, because the
 spelling of a path depends on how many outermost modules the script turns out to have.
 """
 
@@ -34,7 +34,7 @@ _ident = threading.get_ident
 _grad_on = torch.is_grad_enabled
 
 
-class _Seen:
+class _ModuleState:
     """The call counts and call references of one module."""
 
     __slots__ = ("calls", "count", "off", "queries_modes", "quiet", "quiet_now", "ref", "root", "step", "wheres")
@@ -58,9 +58,9 @@ class ModuleWatch:
         self._frames, self._events = frames, events or Events()
         self._limit = limit
         self._hooks, self._room = ModuleHooks(self._enter, self._leave), Room()
-        self._seen: dict[int, _Seen] = {}
+        self._states: dict[int, _ModuleState] = {}
         #: The same records by id of their weak reference, which identifies a module after it is gone.
-        self._counts: dict[int, _Seen] = {}
+        self._counts: dict[int, _ModuleState] = {}
         self.thread = _ident()
         #: Seconds that torch spends on calling our hooks at each module call.
         self.overhead = private.Overheads().module
@@ -166,7 +166,7 @@ class ModuleWatch:
             mark = own.mark()
         depth = len(self.stack)
         try:
-            self._entered(module, args)
+            self._record_call(module, args)
         except Exception as error:
             self._events.fault(self, error)
             if depth and len(self.stack) == depth:  # treat the call as part of the call around it
@@ -174,7 +174,7 @@ class ModuleWatch:
         if mark is not None:
             own.often(own.enters, mark, -self.overhead, self.inspecting)
 
-    def _entered(self, module: nn.Module, args: Any) -> None:
+    def _record_call(self, module: nn.Module, args: Any) -> None:
         if _ident() != self.thread:
             self.other_threads += 1
             return
@@ -183,21 +183,21 @@ class ModuleWatch:
             events.forward_begins.emit()
             self._first_output = True
             self._room.begin()
-        seen = self._seen.get(id(module))
-        if seen is None or seen.ref() is not module:
-            seen = self._meet(module)
-        if seen.step != self.step:
-            seen.step, seen.count, seen.quiet_now = self.step, 0, 0
-        n = seen.count
-        seen.count = n + 1
+        state = self._states.get(id(module))
+        if state is None or state.ref() is not module:
+            state = self._add_module(module)
+        if state.step != self.step:
+            state.step, state.count, state.quiet_now = self.step, 0, 0
+        n = state.count
+        state.count = n + 1
         if _grad_on():
-            seen.calls += 1
+            state.calls += 1
         else:
-            seen.quiet += 1
-            seen.quiet_now += 1
-            seen.off = self.grad_off
-        wheres = seen.wheres
-        where = wheres[n] if n < len(wheres) else self._where(module, seen, n)
+            state.quiet += 1
+            state.quiet_now += 1
+            state.off = self.grad_off
+        wheres = state.wheres
+        where = wheres[n] if n < len(wheres) else self._where(module, state, n)
         if where.path is None and stack and where.around is not stack[-1]:
             where = wheres[min(n, len(wheres) - 1)] = ModuleCallRef(
                 where.root, None, where.class_name, where.call, stack[-1]
@@ -219,7 +219,7 @@ class ModuleWatch:
                 self.moments.append(private.next_sequence_nr())
             else:
                 self.dropped += 1
-        if seen.queries_modes or self._querying is not None:
+        if state.queries_modes or self._querying is not None:
             self._query(module, args, sys._getframe(2))
 
     def _trace_enters(self, module: nn.Module) -> None:
@@ -276,13 +276,13 @@ class ModuleWatch:
             mark = own.mark()
         try:
             with private.unseen():
-                self._left(module, output)
+                self._record_return(module, output)
         except Exception as error:
             self._events.fault(self, error)
         if mark is not None:
             own.often(own.leaves, mark, 0.0, self.inspecting)
 
-    def _left(self, module: nn.Module, output: Any) -> None:
+    def _record_return(self, module: nn.Module, output: Any) -> None:
         stack, events = self.stack, self._events
         where = stack.pop()
         if not stack:
@@ -320,7 +320,7 @@ class ModuleWatch:
                 self.details[at][1] = tuple(map(shape_of, tensors))
                 self.details[at][3] = joint_norm(tensors)
 
-    def _meet(self, module: nn.Module) -> _Seen:
+    def _add_module(self, module: nn.Module) -> _ModuleState:
         root = None
         if self.stack:
             root = self.stack[-1].root
@@ -335,13 +335,13 @@ class ModuleWatch:
                 root = other or root
         else:
             root = self._find_root(module)
-        seen = self._seen[id(module)] = _Seen(module, root)
-        self._counts[id(seen.ref)] = seen
-        if len(self._seen) > self._limit:
-            self._seen = {k: s for k, s in self._seen.items() if s.ref() is not None}
+        state = self._states[id(module)] = _ModuleState(module, root)
+        self._counts[id(state.ref)] = state
+        if len(self._states) > self._limit:
+            self._states = {k: s for k, s in self._states.items() if s.ref() is not None}
         if len(self._counts) > 2 * self._limit:
             self._counts = {k: s for k, s in self._counts.items() if s.ref() is not None}
-        return seen
+        return state
 
     def _find_root(self, module: nn.Module) -> RootModule:
         for root in self.roots:
@@ -364,22 +364,22 @@ class ModuleWatch:
         self.roots = [r for r in self.roots if (m := r.ref()) is None or root.path_of(m) is None]
         self.roots.append(root)
         self._most = max(self._most, sum(r.has_parameters and r.ref() is not None for r in self.roots))
-        for seen in self._seen.values():
-            m = seen.ref()
+        for state in self._states.values():
+            m = state.ref()
             path = root.path_of(m) if m is not None else None
             if path is not None:
-                seen.root = root
-                for where in seen.wheres:
+                state.root = root
+                for where in state.wheres:
                     where.root, where.path = root, path
         self._events.root_found.emit()
         return root
 
-    def _where(self, module: nn.Module, seen: _Seen, n: int) -> ModuleCallRef:
+    def _where(self, module: nn.Module, state: _ModuleState, n: int) -> ModuleCallRef:
         if n >= self._limit:
-            return seen.wheres[-1]
+            return state.wheres[-1]
         kind = plain_class(type(module))
-        where = ModuleCallRef(seen.root, seen.root.path_of(module), kind.__name__, n + 1)
-        seen.wheres.append(where)
+        where = ModuleCallRef(state.root, state.root.path_of(module), kind.__name__, n + 1)
+        state.wheres.append(where)
         return where
 
     def unseen(self) -> list[Unseen]:
@@ -393,8 +393,8 @@ class ModuleWatch:
         return found
 
     def was_called(self, module: nn.Module) -> bool:
-        seen = self._seen.get(id(module))
-        return seen is not None and seen.ref() is module
+        state = self._states.get(id(module))
+        return state is not None and state.ref() is module
 
     def grad_was_on(self) -> bool:
         """Return whether gradient mode was on when the innermost running call began; true if that was not recorded."""
@@ -403,8 +403,8 @@ class ModuleWatch:
 
     def all_quiet(self) -> bool:
         """Return whether modules were called in this step, all of them with gradient mode off."""
-        now = [seen for seen in self._seen.values() if seen.step == self.step]
-        return bool(now) and all(seen.quiet_now == seen.count for seen in now)
+        now = [state for state in self._states.values() if state.step == self.step]
+        return bool(now) and all(state.quiet_now == state.count for state in now)
 
     @property
     def naming(self) -> int:
@@ -436,13 +436,13 @@ class ModuleWatch:
 
     def counts(self, ref: weakref.ref[nn.Module] | None) -> tuple[int, int]:
         """Return how many calls of the module behind `ref`, which may be gone, had gradient mode on, and off."""
-        seen = self._counts.get(id(ref)) if ref is not None else None
-        return (seen.calls, seen.quiet) if seen is not None and seen.ref is ref else (0, 0)
+        state = self._counts.get(id(ref)) if ref is not None else None
+        return (state.calls, state.quiet) if state is not None and state.ref is ref else (0, 0)
 
     def turned_off(self, ref: weakref.ref[nn.Module] | None) -> Site | None:
         """Return the line that had turned gradient mode off before the module's latest call without gradients."""
-        seen = self._counts.get(id(ref)) if ref is not None else None
-        return seen.off if seen is not None and seen.ref is ref else None
+        state = self._counts.get(id(ref)) if ref is not None else None
+        return state.off if state is not None and state.ref is ref else None
 
     def calls_of(
         self, trail: list[ModuleCallRef | None], details: dict[int, list[Any]], step: int

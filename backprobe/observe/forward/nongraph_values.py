@@ -32,19 +32,19 @@ _Parameter: Any = torch.nn.Parameter
 _wrapped, _ref, _next = private.is_wrapped, private.tensor_ref, private.next_sequence_nr
 _SET = torch.Tensor.__setitem__
 #: Dtypes that autocast casts to.
-_HALF = frozenset((torch.bfloat16, torch.float16))
+_AUTOCAST_DTYPES = frozenset((torch.bfloat16, torch.float16))
 #: Stands for the address of a Python number among the inputs of an op.
-_NUMBER = -1
+_NUMBER_ADDRESS = -1
 #: In-place ops that keep finite values finite if their operand is a number: the values before the op matter.
-_BY_A_NUMBER = frozenset(("add_", "sub_", "mul_", "div_"))
+_FINITE_BY_NUMBER = frozenset(("add_", "sub_", "mul_", "div_"))
 #: The most lines remembered that read non-finite numbers.
-_LINES = 20
+_MAX_NUMBER_READS = 20
 #: The most noted results; the most elements of a result that is measured although nothing is wrong.
-MOST, LARGE = 1024, 1 << 20
+MAX_NOTED_RESULTS, MAX_MEASURED_ELEMENTS = 1024, 1 << 20
 #: The most measurements on an accelerator that are kept unread, to be read together.
 MAX_UNREAD_MEASUREMENTS = 16
 #: The most bytes of storage behind a result whose values are kept.
-_BYTES = 1 << 14
+_MAX_KEPT_BYTES = 1 << 14
 
 
 @dataclass
@@ -69,8 +69,8 @@ class NonFiniteResult:
 _Bad = tuple[weakref.ref[Any], NonFiniteResult | None, bool, bool]
 
 
-class Outside:
-    """Tracker of the results of ops outside the graph, and of those that are non-finite.
+class NonGraphValues:
+    """Tracker of the results of ops outside the graph, which finds the non-finite ones.
 
     :param holds_results: keep small results until they are measured; not while memory ownership is being measured.
     """
@@ -130,7 +130,7 @@ class Outside:
                         if type(t) is _Tensor:
                             inputs.append(t.data_ptr())
                 elif type(value) is float and value - value != 0.0:
-                    inputs.append(_NUMBER)
+                    inputs.append(_NUMBER_ADDRESS)
         except RuntimeError:  # a sparse tensor, or one inside a transform
             return
         code, at = self._line(frame)
@@ -139,8 +139,8 @@ class Outside:
         values = _values(out) if self._holds_results else None
         self._noted.append((values, _ref(out), own, version, inputs, entry, _next()))
         waiting.add(own)
-        if len(self._noted) > MOST:
-            self._measure(LARGE if self.inspecting else 0)
+        if len(self._noted) > MAX_NOTED_RESULTS:
+            self._measure(MAX_MEASURED_ELEMENTS if self.inspecting else 0)
             if len(self._unread) > MAX_UNREAD_MEASUREMENTS or not any(norms.away for *_, norms in self._unread):
                 self.settle(0)
 
@@ -166,7 +166,7 @@ class Outside:
             known = self.origin_of((tensor,)) or before
         if known is not None:
             self._numbers[line] = known
-            if len(self._numbers) > _LINES:
+            if len(self._numbers) > _MAX_NUMBER_READS:
                 del self._numbers[next(iter(self._numbers))]
 
     def of_number(self, nan: bool) -> NonFiniteResult | None:
@@ -234,31 +234,34 @@ class Outside:
             if slot is not None and values is None:
                 bad.pop(at, None)
                 continue
-            given = [bad[i] for i in inputs if i in bad]  # prefer a computed value to one that was written on purpose
-            came = next((one for one in given if one[1] is not None), given[0] if given else None)
+            bad_inputs = [bad[i] for i in inputs if i in bad]
+            # Prefer a computed value to one that was written on purpose.
+            first_bad = next((one for one in bad_inputs if one[1] is not None), bad_inputs[0] if bad_inputs else None)
             name = op_name(entry[2]) if entry[2] is not None else ""
-            if values is None and came is None:
-                unknown[at] = before if before and inputs == [at] and name in _BY_A_NUMBER else entry
+            if values is None and first_bad is None:
+                unknown[at] = before if before and inputs == [at] and name in _FINITE_BY_NUMBER else entry
                 continue
-            seen = values
-            if came is None and values is not None and (info(name).passes_on or info(name).makes_no_nan):
+            observed = values
+            if first_bad is None and values is not None and (info(name).passes_on or info(name).makes_no_nan):
                 maker = next((unknown[i] for i in inputs if i in unknown), None)
                 if maker is not None and maker[2] is not None:  # that op's result was never measured
                     name, entry = op_name(maker[2]), maker
-                    seen = BadValues(values.nan, values.inf, 0, ())
-            nan = values.nan > 0 if values is not None else came is not None and came[2]
-            number = self.of_number(nan) if _NUMBER in inputs or info(name).takes_python_values else None
-            if came is None and info(name).is_fill and (not nan or number is None):
+                    observed = BadValues(values.nan, values.inf, 0, ())
+            nan = values.nan > 0 if values is not None else first_bad is not None and first_bad[2]
+            number = self.of_number(nan) if _NUMBER_ADDRESS in inputs or info(name).takes_python_values else None
+            if first_bad is None and info(name).is_fill and (not nan or number is None):
                 bad[at] = (ref, None, nan, True)
                 continue
-            if came is not None and not (nan and not came[2] and came[3]):
-                bad[at] = (ref, came[1], nan, came[3])
-                origin = came[1]
+            if first_bad is not None and not (nan and not first_bad[2] and first_bad[3]):
+                bad[at] = (ref, first_bad[1], nan, first_bad[3])
+                origin = first_bad[1]
             else:
                 origin = number
                 made = name and not info(name).passes_on and entry[0] is not None
-                if origin is None and made and seen is not None:
-                    origin = NonFiniteResult(seq, seq - 1, entry, seen, (), None, seen is not values, self._settled)
+                if origin is None and made and observed is not None:
+                    origin = NonFiniteResult(
+                        seq, seq - 1, entry, observed, (), None, observed is not values, self._settled
+                    )
                 bad[at] = (ref, origin, nan, origin is None)
             if origin is not None and shape is not None:
                 self._recent.append((seq, shape, origin))
@@ -290,7 +293,7 @@ class Outside:
         The cast itself is not observed.
         """
         for t in tensors:
-            if t.dtype in _HALF and t.grad_fn is None and not t.requires_grad and bad_values(t) is not None:
+            if t.dtype in _AUTOCAST_DTYPES and t.grad_fn is None and not t.requires_grad and bad_values(t) is not None:
                 for seq, own, origin in self._recent[::-1]:
                     if seq <= first and own == t.shape:
                         return origin
@@ -299,7 +302,7 @@ class Outside:
     def clear(self) -> None:
         """Forget, at the end of a backward call, the results that were made for it and are gone."""
         noted, self._taken = [] if self.inspecting else [*self._taken, *self._noted], []
-        self.settle(LARGE if self.inspecting else 0)
+        self.settle(MAX_MEASURED_ELEMENTS if self.inspecting else 0)
         gone: dict[int, Any] = {}
         kept: dict[int, Any] = {}
         for values, ref, at, version, inputs, entry, seq in noted:
@@ -341,7 +344,11 @@ def _values(tensor: Any) -> Any:
 
     That is the case if the tensor or its storage is large, or a dispatch mode would observe the copy.
     """
-    if tensor.numel() > MAX_BATCHED_ELEMENTS or tensor.untyped_storage().nbytes() > _BYTES or private.in_mode():
+    if (
+        tensor.numel() > MAX_BATCHED_ELEMENTS
+        or tensor.untyped_storage().nbytes() > _MAX_KEPT_BYTES
+        or private.in_mode()
+    ):
         return None
     return tensor.detach()
 

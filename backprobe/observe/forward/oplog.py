@@ -79,7 +79,7 @@ class OpLog:
         at = bisect_right(self.ends, seq)
         return at == len(self.ends) or self.entries[at] is UNKNOWN
 
-    def tell(self, made: list[tuple[int, Entry]]) -> None:
+    def fill_in(self, made: list[tuple[int, Entry]]) -> None:
         """Fill in the makers of unrecorded nodes; `made` holds (sequence number, entry), ascending."""
         if made and (not self.ends or self.ends[-1] <= made[-1][0]):
             self.ends.append(made[-1][0] + 1)
@@ -94,8 +94,8 @@ class OpLog:
             self.ends[at : at + 1], self.entries[at : at + 1] = ends, entries
 
     def unseen(self) -> list[Unseen]:
-        told = (
+        causes = (
             (self.dropped, "older than the op log reaches: their nodes have no line"),
             (self.cut, "noted before one that was interrupted: their nodes have no line"),
         )
-        return [Unseen("ops", count, why) for count, why in told if count]
+        return [Unseen("ops", count, why) for count, why in causes if count]

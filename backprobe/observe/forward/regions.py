@@ -28,7 +28,7 @@ from ...torch_internals import code_objects, private
 from ...torch_internals.measure import dtype_name, is_float
 from ...torch_internals.norms import norm
 from ..events import Events
-from .detach_points import SeenCut
+from .detach_points import ObservedCut
 from .naming import Naming
 from .torch_call_recorder import Op
 from .writes import WriteLog
@@ -36,15 +36,15 @@ from .writes import WriteLog
 if TYPE_CHECKING:
     from ..backward.calls import ActiveBackward
 
-_LIMIT = 20_000
+_MAX_OPS = 20_000
 #: The number of regions per line whose values are compared in any step: a checkpoint may be rare.
-FIRST = 4
-_STOPPED = object()
+ALWAYS_COMPARED_REGIONS = 4
+_STOPPED_OP = object()
 #: The location of an op that does not belong to the region.
-_LIBRARY: CodeLocation = ((lambda: None).__code__, -1)
+_LIBRARY_LOCATION: CodeLocation = ((lambda: None).__code__, -1)
 #: Ops that save only their random state, so a recomputation may end with them.
-_DRAWS = re.compile(r"dropout|rrelu")
-_PLAIN = frozenset({bool, int, float, str})
+_RANDOM_OPS = re.compile(r"dropout|rrelu")
+_PLAIN_TYPES = frozenset({bool, int, float, str})
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class _Region:
     lost: set[int] | None = None
     where: ModuleCallRef | None = None
     run: Any = None
-    again: list[_Op] = field(default_factory=list)
+    recomputed: list[_Op] = field(default_factory=list)
     #: Whether the first ops of the forward may not have been observed.
     partial: bool = False
     #: Paths of the modules whose forward ran without our function mode: only the recomputation of their ops was
@@ -102,17 +102,19 @@ class _Region:
     unobserved: set[str] = field(default_factory=set)
 
     @property
-    def heard(self) -> list[_Op]:
+    def comparable_ops(self) -> list[_Op]:
         """Return the ops of the recomputation that can be compared.
 
         They begin with the first op that was observed in the forward. Ops of modules whose forward was not observed are
         left out.
         """
-        again = [op for op in self.again if not self._is_unobserved(op)] if self.unobserved else self.again
+        recomputed = (
+            [op for op in self.recomputed if not self._is_unobserved(op)] if self.unobserved else self.recomputed
+        )
         if not self.partial:
-            return again
-        first = (i for i, op in enumerate(again) if self.ops and op.same_call(self.ops[0]))
-        return again[next(first, len(again)) :]
+            return recomputed
+        first = (i for i, op in enumerate(recomputed) if self.ops and op.same_call(self.ops[0]))
+        return recomputed[next(first, len(recomputed)) :]
 
     def _is_unobserved(self, op: _Op) -> bool:
         path = op.where.path if op.where is not None else None
@@ -132,7 +134,7 @@ class Regions:
         self._redone: dict[int, _Region] = {}
         self._found: dict[Any, RegionDiffers] = {}
         #: Per line, how many regions were compared by values; and the user's locations of the ops inside them.
-        self._seen: dict[CodeLocation | None, int] = {}
+        self._regions_by_line: dict[CodeLocation | None, int] = {}
         self._inner: set[CodeLocation] = set()
         #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of the leaves inside,
         #: first step.
@@ -182,7 +184,7 @@ class Regions:
         if wanted != self._listens:
             self._listens = wanted
             claimed = self._events.op_claimed
-            (claimed.add if wanted else claimed.remove)(self._saw)
+            (claimed.add if wanted else claimed.remove)(self._record)
 
     def grad_mode_set(self, on: bool, frame: Any) -> None:
         """Track a reentrant checkpoint.
@@ -211,13 +213,13 @@ class Regions:
                 ctx = variables(frame).get(code_objects.CHECKPOINT_NODE)
                 found = self._regions.get(ctx) if ctx is not None else None
                 if found is not None:
-                    found.again = []
+                    found.recomputed = []
                     self._redone[id(found)] = found
                     self._open.append((found, True))
             elif self._open and self._open[-1][1]:
                 self._open.pop()
 
-    def _saw(self, op: Op) -> bool:
+    def _record(self, op: Op) -> bool:
         """Record an op of a region; return whether it belongs to a recomputation whose nodes no backward will run.
 
         Values are recorded, too, in closely inspected steps and in the first regions of a line.
@@ -227,49 +229,49 @@ class Regions:
         if mark is None:
             if not self._open:
                 return False
-            region, again = self._open[-1]
-            if region.lost is not None and len(region.lost) < _LIMIT:
+            region, is_recomputation = self._open[-1]
+            if region.lost is not None and len(region.lost) < _MAX_OPS:
                 region.lost.update(id(a) for a in op.args if isinstance(a, torch.nn.Parameter) and a.requires_grad)
         else:
             holder, run = mark
-            again = run is not None
+            is_recomputation = run is not None
             known = self._regions.get(holder)
             if known is None:
-                if again:
+                if is_recomputation:
                     return True
                 known = self._begin(holder, self._checkpoint(op.frame), False, op.frame)
                 known.first = op.before
             region = known
-            if again and region.run is not run:
-                region.run, region.again = run, []
+            if is_recomputation and region.run is not run:
+                region.run, region.recomputed = run, []
                 self._redone[id(region)] = region
-            elif not again:
+            elif not is_recomputation:
                 region.last = op.after
-        ops = region.again if again else region.ops
+        ops = region.recomputed if is_recomputation else region.ops
         inside = self._inside(op.frame)
-        if inside is not _LIBRARY and len(ops) < _LIMIT:
+        if inside is not _LIBRARY_LOCATION and len(ops) < _MAX_OPS:
             tensors = [t for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)]
-            if tensors or out is _STOPPED:
+            if tensors or out is _STOPPED_OP:
                 stack = self._modules.stack
                 made = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
                 value = _value(tensors[0]) if (op.inspecting or region.closely) and tensors else None
                 where = stack[-1] if stack else None
-                given = (*enumerate(op.args), *op.kwargs.items())
-                plain = tuple((k, v) for k, v in given if type(v) in _PLAIN)
-                parameters = tuple(_of_parameter(v) for _, v in given if type(v) is torch.nn.Parameter)
-                drew = _drew(op) if region.closely and _DRAWS.search(_named(op)) else None
+                arguments = (*enumerate(op.args), *op.kwargs.items())
+                plain = tuple((k, v) for k, v in arguments if type(v) in _PLAIN_TYPES)
+                parameters = tuple(_of_parameter(v) for _, v in arguments if type(v) is torch.nn.Parameter)
+                drew = _drew(op) if region.closely and _RANDOM_OPS.search(_named(op)) else None
                 if region.closely and inside is not None:
                     self._inner.add(inside)
                 ops.append(_Op(inside, op.func, where, plain, parameters, made, value, drew))
-        return again and not region.reentrant
+        return is_recomputation and not region.reentrant
 
     def _begin(self, holder: Any, spot: CodeLocation | None, reentrant: bool, frame: Any) -> _Region:
         """Begin a region's forward; `frame` is a frame inside it if its start is to be reported, else ``None``."""
         stack = self._modules.stack
         region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
-        seen = self._seen.get(spot, 0)
-        if seen < FIRST and len(self._seen) < _LIMIT:
-            self._seen[spot], region.closely = seen + 1, True
+        seen = self._regions_by_line.get(spot, 0)
+        if seen < ALWAYS_COMPARED_REGIONS and len(self._regions_by_line) < _MAX_OPS:
+            self._regions_by_line[spot], region.closely = seen + 1, True
         self.known, self._modules.no_regions = True, False
         self._listen(True)
         if frame is not None:
@@ -278,23 +280,23 @@ class Regions:
 
     def recomputation_stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
         """Record the op at which a recomputation stops: all saved tensors are there, so the op returns no result."""
-        self._saw(Op(func, args, kwargs, _STOPPED, (0, 0), frame, inspecting=False))
+        self._record(Op(func, args, kwargs, _STOPPED_OP, (0, 0), frame, inspecting=False))
 
     def _inside(self, frame: Any) -> CodeLocation | None:
         """Return the user's location of an op inside the region; ``None`` if there is none.
 
-        Locations outside the region differ between the two runs. ``_LIBRARY``: the op was run by a hook of
+        Locations outside the region differ between the two runs. ``_LIBRARY_LOCATION``: the op was run by a hook of
         torch.distributed around a module, which gathers missing shards, or by the checkpoint itself for what a custom
         function saves. Such ops differ between the two runs, too.
         """
         if code_objects.is_pack_hook(frame.f_code):
-            return _LIBRARY
+            return _LIBRARY_LOCATION
         library = False
         while frame is not None and (file := frame.f_code.co_filename) != code_objects.CHECKPOINT_FILE:
             if self._frames.is_user(frame.f_code):
                 return frame.f_code, frame.f_lasti
             if library and file == code_objects.MODULE_FILE:
-                return _LIBRARY
+                return _LIBRARY_LOCATION
             library = library or file.startswith(code_objects.COLLECTIVES)
             frame = frame.f_back
         return None
@@ -338,15 +340,19 @@ class Regions:
         last = next(reversed(redone.values()), None)  # the one that was running when torch raised
         for region in redone.values():
             mine = error is not None and region is last
-            told = mine and raised  # report it even if its beginning was not observed
-            found = difference(region.ops, region.heard, region.reentrant, told) if told or not region.partial else None
+            reported = mine and raised  # report it even if its beginning was not observed
+            found = (
+                difference(region.ops, region.comparable_ops, region.reentrant, reported)
+                if reported or not region.partial
+                else None
+            )
             if found is not None or (raised and mine):
                 self._note(region, found, str(error) if mine else "", step, index, failed)
-            region.again = []
+            region.recomputed = []
         if raised and last is None:
-            self._unheard(str(error), step, index, failed)
+            self._note_unobserved(str(error), step, index, failed)
 
-    def _unheard(self, raised: str, step: int, index: int, failed: CodeLocation | None) -> None:
+    def _note_unobserved(self, raised: str, step: int, index: int, failed: CodeLocation | None) -> None:
         """Record a difference that torch found in a region whose ops were not observed, as in an unrecorded step.
 
         The random calls in the region's source are the only evidence.
@@ -358,9 +364,9 @@ class Regions:
             key = site.file, site.function
             last[key] = max(site, last.get(key, site), key=lambda one: one.line)
         drawn = {line for site in last.values() if (line := drawn_before(site)) is not None}
-        region = self._frames.site(next(iter(self._seen))) if len(self._seen) == 1 else None
-        told = "unheard", region, None, self._frames.site(failed), None, "", "", "", raised, step, (index,), None
-        self._found[None] = RegionDiffers(*told, drawn.pop() if len(drawn) == 1 else None)
+        region = self._frames.site(next(iter(self._regions_by_line))) if len(self._regions_by_line) == 1 else None
+        fields = "unheard", region, None, self._frames.site(failed), None, "", "", "", raised, step, (index,), None
+        self._found[None] = RegionDiffers(*fields, drawn.pop() if len(drawn) == 1 else None)
 
     def _note(
         self, region: _Region, found: Any, raised: str, step: int, index: int, failed: CodeLocation | None
@@ -372,13 +378,13 @@ class Regions:
             return
         if len(self._found) >= 20:
             return
-        how, op, forward, again = found or ("unknown", None, "", "")
+        how, op, forward, recomputed = found or ("unknown", None, "", "")
         name = getattr(op.func, "__name__", str(op.func)) if op is not None else ""
         changed = None
         if how == "written" and op is not None:
-            changed = self._writer(op, again)
-        elif how == "arguments" and {forward.rpartition("=")[2], again.rpartition("=")[2]} == {"True", "False"}:
-            method = "eval" if again.endswith("False") else "train"
+            changed = self._writer(op, recomputed)
+        elif how == "arguments" and {forward.rpartition("=")[2], recomputed.rpartition("=")[2]} == {"True", "False"}:
+            method = "eval" if recomputed.endswith("False") else "train"
             changed = next((c[0] for c in calls_of_method(self._frames, method)), None)
         cause = self._frames.site(op.spot or region.spot) if op is not None else None
         if changed is None and cause is not None and how in ("extra", "missing", "other", "shape"):
@@ -393,7 +399,7 @@ class Regions:
             self._modules.place_of(where) if op is not None else None,
             name,
             forward,
-            again,
+            recomputed,
             raised,
             step,
             (*(known.backwards if known is not None else ()), index),
@@ -412,23 +418,25 @@ class Regions:
     def records(self) -> tuple[Cut | RegionDiffers, ...]:
         """Return the reentrant checkpoints that cut a gradient path, and the regions whose recomputation differed."""
         cuts = (
-            SeenCut("checkpoint", spot, where, frozenset(ids), 0, step).record(self._names, None)
+            ObservedCut("checkpoint", spot, where, frozenset(ids), 0, step).record(self._names, None)
             for spot, (where, ids, step) in self._lost.items()
         )
         return (*cuts, *self._found.values())
 
 
-def difference(ops: list[Any], again: list[Any], reentrant: bool, raised: bool) -> tuple[str, Any, str, str] | None:
+def difference(
+    ops: list[Any], recomputed: list[Any], reentrant: bool, raised: bool
+) -> tuple[str, Any, str, str] | None:
     """Return the first difference of a region's recomputation: how it differs, the op, and the results of both runs.
 
-    A recomputation stops as soon as it has what it needs, so `again` may be shorter than `ops`.
+    A recomputation stops as soon as it has what it needs, so `recomputed` may be shorter than `ops`.
     """
-    for i, op in enumerate(again):
+    for i, op in enumerate(recomputed):
         if i >= len(ops):
             return ("extra", op, "", _made(op)) if raised or reentrant else None
         was = ops[i]
         if not op.same_call(was):
-            later = any(o.same_call(was) for o in again[i:])
+            later = any(o.same_call(was) for o in recomputed[i:])
             before = any(o.same_call(op) for o in ops[i:])
             if later and not before:
                 return "extra", op, "", _made(op)
@@ -458,8 +466,8 @@ def difference(ops: list[Any], again: list[Any], reentrant: bool, raised: bool) 
             return "values", op, f"norm {was.value[1]:.4g}", f"norm {op.value[1]:.4g}"
         if not op.made and was.drew is not None and op.drew is not None and was.drew != op.drew:
             return "values", op, "a mask", "another mask"
-    if raised and len(again) < len(ops) and again:
-        was = ops[len(again)]
+    if raised and len(recomputed) < len(ops) and recomputed:
+        was = ops[len(recomputed)]
         return "missing", was, _made(was), ""
     return None
 
@@ -469,8 +477,8 @@ def _flags(was: bool, now: bool) -> tuple[str, str]:
     return words[was], words[now]
 
 
-def _argument(given: tuple[Any, Any]) -> str:
-    key, value = given
+def _argument(argument: tuple[Any, Any]) -> str:
+    key, value = argument
     text = f"{value:.6g}" if type(value) is float else repr(value)
     return f"{key}={text}" if isinstance(key, str) else text
 
@@ -493,8 +501,8 @@ def _value(tensor: Any) -> tuple[float, float] | None:
 
 
 def _drew(op: Op) -> int:
-    given = (*op.args, *op.kwargs.values())
-    cpu, others = private.random_state(tuple(a for a in given if isinstance(a, torch.Tensor)))
+    arguments = (*op.args, *op.kwargs.values())
+    cpu, others = private.random_state(tuple(a for a in arguments if isinstance(a, torch.Tensor)))
     return hash((cpu.numpy().tobytes(), *(state.numpy().tobytes() for _, state in others)))
 
 

@@ -41,7 +41,7 @@ VIEWS = frozenset(
     if callable(getattr(torch.Tensor, name, None)) and not writes_in_place(name)
 )
 #: Result types of ops outside the graph that are worth recording.
-_PLAIN = frozenset(
+_RECORDED_TYPES = frozenset(
     {
         *(torch.Tensor, tuple, torch.nn.Parameter, float, list),
         *(kind for kind in vars(torch.return_types).values() if isinstance(kind, type)),
@@ -50,7 +50,7 @@ _PLAIN = frozenset(
 #: Reasons to leave the mode stack for a while: an optimizer's step, a module that queries modes, a PyTorch trace,
 #: Dynamo.
 OPTIMIZER, QUERY, TRACE, DYNAMO = 1, 2, 4, 8
-_SET = torch.Tensor.__setitem__
+_SETITEM = torch.Tensor.__setitem__
 _next = private.next_sequence_nr
 _compiling = private.compiling
 _frame, _clock = sys._getframe, time.perf_counter
@@ -278,7 +278,7 @@ class TorchCallRecorder(TorchFunctionMode):
                 if writes and not self.in_builtin_optimizer:
                     self._wrote(kind, func, args, kwargs, after, frame)
                 if self.inspecting or events.op_claimed.listeners:
-                    self._closely(Op(func, args, kwargs, out, (before, after), frame, self.inspecting, self.optimizing))
+                    self._inspect(Op(func, args, kwargs, out, (before, after), frame, self.inspecting, self.optimizing))
                 elif after != before:
                     entry = self._note(func, after, frame)
                     if func not in VIEWS:
@@ -287,7 +287,7 @@ class TorchCallRecorder(TorchFunctionMode):
                                 listener(out, before, after, entry)
                             except Exception as error:
                                 events.listener_failed(listener, error)
-                elif not self.optimizing and (type(out) in _PLAIN or func is _SET):
+                elif not self.optimizing and (type(out) in _RECORDED_TYPES or func is _SETITEM):
                     for on_op in events.nongraph_op.listeners:
                         try:
                             on_op(func, args, out, frame)
@@ -316,7 +316,7 @@ class TorchCallRecorder(TorchFunctionMode):
 
     @dynamo_passthrough
     def _timed(self, frame: Any) -> Any:
-        """Return a callable like ``_place`` does, but one that measures the time of the call."""
+        """Return a callable that calls a function as ``_place`` does, and measures the time of the call."""
         call = self._place(frame)
 
         def timed(func: Any, args: Any, kwargs: Any) -> Any:
@@ -328,7 +328,7 @@ class TorchCallRecorder(TorchFunctionMode):
 
         return timed
 
-    def _closely(self, op: Op) -> None:
+    def _inspect(self, op: Op) -> None:
         """Log the op if it made nodes, and pass it to the listeners that inspect every op."""
         events = self.events
         for listener in events.op_claimed.listeners:
@@ -344,7 +344,11 @@ class TorchCallRecorder(TorchFunctionMode):
             events.op_inspected.emit(op)
         elif op.entry is None:
             # Regions are observed in a backward, too. Ops that run there, including our own norms, enter no forward.
-            if not self.optimizing and (type(op.out) in _PLAIN or op.func is _SET) and private.graph_task() == -1:
+            if (
+                not self.optimizing
+                and (type(op.out) in _RECORDED_TYPES or op.func is _SETITEM)
+                and private.graph_task() == -1
+            ):
                 events.nongraph_op.emit(op.func, op.args, op.out, op.frame)
         elif op.func not in VIEWS:
             events.graph_op.emit(op.out, op.before, op.after, op.entry)

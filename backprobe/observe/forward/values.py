@@ -1,11 +1,11 @@
 """Finds non-finite results in the forward, op by op or in batches.
 
-Note [Results that wait]: the detached values of a small result are kept in a batch until the forward is over, an op
+Note [Batched checks]: the detached values of a small result are kept in a batch until the forward is over, an op
 that writes in place runs, or the batch is full. The tensor itself is not kept alive: a graph that the script drops is
 freed at once. Results on an accelerator are measured there at these times, and the measurements are read when a
 backward call begins: Note [Nothing waits].
 
-Note [Results that need no look]: a bounded function (``relu``, ``tanh``) of finite values is finite. If its input is
+Note [Results that need no check]: a bounded function (``relu``, ``tanh``) of finite values is finite. If its input is
 the result of an op that is checked itself, no bad value can originate in it, and its own result is not checked.
 """
 
@@ -24,9 +24,9 @@ from ...torch_internals.measure import FLOATS, MAX_BATCHED_ELEMENTS, Norms, bad_
 from ...torch_internals.structure import is_a, tensors_in
 from ...torch_internals.walk import LiveGraph
 from ..own_time import OwnTime
-from .detach_points import NO_FLOW
+from .detach_points import VALUE_INDEPENDENT
 from .modules import ModuleWatch
-from .nongraph_values import NonFiniteResult, Outside
+from .nongraph_values import NonFiniteResult, NonGraphValues
 from .oplog import Entry, op_name
 from .torch_call_recorder import VIEWS, Op
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _Tensor, _storage = torch.Tensor, torch.Tensor.untyped_storage
 _size = torch.UntypedStorage.nbytes
-_BOUNDED = frozenset(
+_BOUNDED_FUNCTIONS = frozenset(
     getattr(home, name)
     for home in (torch, _Tensor, torch.nn.functional)
     for row in rows(lambda row: row.is_bounded)
@@ -43,7 +43,7 @@ _BOUNDED = frozenset(
     if hasattr(home, name)
 )
 #: Nodes of ops whose results are checked.
-_COMPUTING = frozenset(
+_CHECKED_NODES = frozenset(
     f"{name}Backward0"
     for name in (
         *("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "MkldnnLinear", "Convolution", "MkldnnConvolution"),
@@ -52,11 +52,11 @@ _COMPUTING = frozenset(
 )
 #: The most small results that are kept, at five list items each: few enough for caches, and freed before Python's
 #: garbage collector visits them.
-HELD = 1000
+MAX_HELD_RESULTS = 1000
 #: The most results on an accelerator that have been measured there and not read yet.
 MAX_UNREAD_RESULTS = 1 << 14
 #: The most nodes of one op whose saved tensors are read.
-NODES = 20
+MAX_READ_NODES_PER_OP = 20
 #: Results of one shape and dtype, and the position of each.
 _Group = tuple[Any, Any, list[int]]
 _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.tensor_ref
@@ -89,7 +89,7 @@ class ForwardValues:
         self._alone: NonFiniteResult | None = None
         #: The graph of the backward call that begins, while the waiting results are checked.
         self._graph: LiveGraph | None = None
-        self.outside = Outside(frames, modules, holds_results)
+        self.outside = NonGraphValues(frames, modules, holds_results)
         #: By root and path of a normalisation: the op that made its running statistics bad; and the results to be
         #: assigned next.
         self._statistics: dict[Any, NonFiniteResult] = {}
@@ -100,14 +100,14 @@ class ForwardValues:
         if not self.checking:
             return
         if type(out) is _Tensor:
-            if entry[2] in _BOUNDED and _was_looked_at(out.grad_fn):
+            if entry[2] in _BOUNDED_FUNCTIONS and _was_looked_at(out.grad_fn):
                 return
             if out.numel() > MAX_BATCHED_ELEMENTS:
                 self.now(out, before, after, entry)
             elif not (_wrapped(out) or _modes()):
                 held = self._held
                 held += (out.data, _ref(out), before, after, entry)  # at once: Note [Handlers of signals]
-                if len(held) > HELD:
+                if len(held) > MAX_HELD_RESULTS:
                     self.flush(wait=False)
         elif type(out) is tuple:
             for t in out:
@@ -133,7 +133,7 @@ class ForwardValues:
         if type(out) is float or type(out) is list:
             if args and type(args[0]) is _Tensor and not finite((out,)):
                 self._number_read(args[0], frame)
-        elif func not in NO_FLOW:
+        elif func not in VALUE_INDEPENDENT:
             self.outside.note(func, args, out, frame)
 
     def _number_read(self, t: Any, frame: Any) -> None:
@@ -208,7 +208,7 @@ class ForwardValues:
             if not self._norms.away:
                 self._measured()
             if held and not private.in_mode():  # a dispatch mode of the user's would see our computations
-                self._look(held)
+                self._measure_held(held)
             if wait or not self._norms.away or len(self._waiting) > 4 * MAX_UNREAD_RESULTS:
                 self._measured()
                 if graph is not None and self._bad:
@@ -229,8 +229,8 @@ class ForwardValues:
         if alone is not None and unknown and alone.output.nan and info(op_name(alone.entry[2])).makes_no_nan:
             alone.origin = self.outside.guess(alone.first, alone.output.shape, alone=True)
             alone.guessed = alone.origin is not None
-        for key, seen in self._normed:
-            self._statistics.setdefault(key, self._first_bad() or seen)
+        for key, result in self._normed:
+            self._statistics.setdefault(key, self._first_bad() or result)
         self._normed.clear()
 
     def _measured(self) -> None:
@@ -240,7 +240,7 @@ class ForwardValues:
         self._norms.clear()
         self._waiting.clear()
 
-    def _look(self, held: list[Any]) -> None:
+    def _measure_held(self, held: list[Any]) -> None:
         """Measure results that were held.
 
         The same ops mostly return the same shapes, so the grouping is cached.
@@ -253,11 +253,11 @@ class ForwardValues:
         self._waiting += results
         known = self._groups.get(first)
         try:
-            there = [at for at, t in enumerate(tensors) if _size(_storage(t))]
+            live = [at for at, t in enumerate(tensors) if _size(_storage(t))]
         except (RuntimeError, NotImplementedError):  # one has no storage
-            there = [at for at, t in enumerate(tensors) if not private.is_freed(t)]
-        if len(there) < len(tensors):  # see Note [Memory that was given back]
-            groups = self._grouped(tensors, entries, there)
+            live = [at for at, t in enumerate(tensors) if not private.is_freed(t)]
+        if len(live) < len(tensors):  # see Note [Freed memory]
+            groups = self._grouped(tensors, entries, live)
         elif known is None or known[0] != entries or self._tolerated:
             groups = self._grouped(tensors, entries)
             if len(self._groups) > 100:
@@ -299,62 +299,67 @@ class ForwardValues:
             made = ref()
             node = made.grad_fn if made is not None else self._node_of(first, after)
             saved, leaves = _taken(node, first)
-            seen = NonFiniteResult(first, after - 1, entry, values, tuple(stat_of(name, t) for name, t in saved))
+            result = NonFiniteResult(first, after - 1, entry, values, tuple(stat_of(name, t) for name, t in saved))
             self.outside.settle()
-            seen.origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._kept(seen)
-            if seen.origin is None:
+            result.origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._statistics_origin(result)
+            if result.origin is None:
                 tensors = [t for _, t in saved]
-                seen.origin = self.outside.cast(first, tensors) if saved else self.outside.guess(first, values.shape)
-                seen.guessed = seen.origin is not None
-                if not (saved or seen.guessed or any(bad_values(leaf) for leaf in leaves)):
-                    self._alone = seen if self._alone is None or seen.last < self._alone.last else self._alone
-            self._of_number(seen)
-            self._bad.append(seen)
+                result.origin = self.outside.cast(first, tensors) if saved else self.outside.guess(first, values.shape)
+                result.guessed = result.origin is not None
+                if not (saved or result.guessed or any(bad_values(leaf) for leaf in leaves)):
+                    self._alone = result if self._alone is None or result.last < self._alone.last else self._alone
+            self._of_number(result)
+            self._bad.append(result)
             self._bad.sort(key=lambda b: b.last)
 
-    def _kept(self, seen: NonFiniteResult) -> NonFiniteResult | None:
+    def _statistics_origin(self, result: NonFiniteResult) -> NonFiniteResult | None:
         """Return the op that made the running statistics of a normalisation bad; ``None`` if they are not to blame.
 
         If the normalisation's own input was bad, that is remembered instead: it enters the running statistics, whether
         or not the script uses the result.
         """
-        where = seen.entry[3]
-        if where is None or op_name(seen.entry[2]) not in ("batch_norm", "instance_norm"):
+        where = result.entry[3]
+        if where is None or op_name(result.entry[2]) not in ("batch_norm", "instance_norm"):
             return None
-        key, given = (where.root, where.path), seen.inputs[0].bad if seen.inputs else seen.output
-        if given is not None and key not in self._statistics:
-            self._normed.append((key, seen))
-        return self._statistics.get(key) if given is None or not seen.inputs else None
+        key, own_bad = (where.root, where.path), result.inputs[0].bad if result.inputs else result.output
+        if own_bad is not None and key not in self._statistics:
+            self._normed.append((key, result))
+        return self._statistics.get(key) if own_bad is None or not result.inputs else None
 
-    def _of_number(self, seen: NonFiniteResult, number: bool = False) -> None:
-        """Attribute `seen` to a Python number, if it has no other certain origin.
+    def _of_number(self, result: NonFiniteResult, number: bool = False) -> None:
+        """Attribute `result` to a Python number, if it has no other certain origin.
 
         That requires that a number was an argument (`number`), or that the op cannot make NaN by itself.
         """
-        if seen.origin is None or (seen.guessed and number):
-            given = [t for t in seen.inputs if t.bad is not None]
+        if result.origin is None or (result.guessed and number):
+            bad_inputs = [t for t in result.inputs if t.bad is not None]
             alone = (
-                info(op_name(seen.entry[2])).makes_no_nan if not given else not any(t.shape or t.made for t in given)
+                info(op_name(result.entry[2])).makes_no_nan
+                if not bad_inputs
+                else not any(t.shape or t.made for t in bad_inputs)
             )
             if number or alone:
-                nan = seen.output.nan > 0
-                seen.origin = self.outside.of_number(nan) or seen.origin
-                seen.guessed = seen.origin is not None
+                nan = result.output.nan > 0
+                result.origin = self.outside.of_number(nan) or result.origin
+                result.guessed = result.origin is not None
 
     def _look_up(self, graph: LiveGraph) -> None:
         """Fill in the inputs of bad results whose tensors were gone when measured, from their nodes in `graph`."""
         self._graph = graph
-        for seen in self._bad:
-            if seen.inputs or not (seen.origin is None or seen.guessed):
+        for result in self._bad:
+            if result.inputs or not (result.origin is None or result.guessed):
                 continue
-            saved, leaves = _taken(self._node_of(seen.first, seen.last + 1), seen.first)
+            saved, leaves = _taken(self._node_of(result.first, result.last + 1), result.first)
             if saved or leaves:
                 self.outside.settle()
-                seen.inputs = tuple(stat_of(name, t) for name, t in saved)
-                origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._kept(seen)
-                sure, origin = origin is not None, origin or self.outside.cast(seen.first, [t for _, t in saved])
-                seen.origin, seen.guessed = origin or seen.origin, not sure and (seen.guessed or origin is not None)
-                self._of_number(seen)
+                result.inputs = tuple(stat_of(name, t) for name, t in saved)
+                origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._statistics_origin(result)
+                sure, origin = origin is not None, origin or self.outside.cast(result.first, [t for _, t in saved])
+                result.origin, result.guessed = (
+                    origin or result.origin,
+                    not sure and (result.guessed or origin is not None),
+                )
+                self._of_number(result)
         self._graph = None
 
     def _node_of(self, first: int, after: int) -> Any:
@@ -383,11 +388,13 @@ class ForwardValues:
                 norms.now(t)
                 norms.flush()
                 if norms.bad and len(self._bad) < self._limit:
-                    seen = NonFiniteResult(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
+                    result = NonFiniteResult(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
                     self.outside.settle()
-                    seen.origin = self.outside.origin_of(tensors_in((op.args, op.kwargs), depth=3)) or self._kept(seen)
-                    self._of_number(seen, any(type(one) is float and one - one != 0.0 for one in op.args))
-                    self._bad.append(seen)
+                    result.origin = self.outside.origin_of(
+                        tensors_in((op.args, op.kwargs), depth=3)
+                    ) or self._statistics_origin(result)
+                    self._of_number(result, any(type(one) is float and one - one != 0.0 for one in op.args))
+                    self._bad.append(result)
                     self._keep()
             finally:
                 torch._C._set_grad_enabled(was)
@@ -417,12 +424,12 @@ def finite(values: Iterable[Any]) -> bool:
 def _was_looked_at(node: Any) -> bool:
     """Return whether the input of `node` is the result of an op that was checked itself, or a view of one.
 
-    See Note [Results that need no look].
+    See Note [Results that need no check].
     """
     for _ in range(4):
         node = node.next_functions[0][0] if node is not None else None  # inside a transform there is none
         name = type(node).__name__
-        if name in _COMPUTING:
+        if name in _CHECKED_NODES:
             return True
         if not info(name).reshapes:
             return False
@@ -439,7 +446,7 @@ def _taken(node: Any, first: int) -> tuple[list[tuple[str, Any]], list[Any]]:
     nodes = [node] if node is not None else []
     for one in nodes:  # grows as we go
         saved += [(name, t) for name, t in private.saved_tensors(one) if name != "result"]
-        for child, _ in one.next_functions if len(nodes) < NODES else ():
+        for child, _ in one.next_functions if len(nodes) < MAX_READ_NODES_PER_OP else ():
             if child is None or child in nodes:
                 continue
             if hasattr(child, "variable"):

@@ -1,6 +1,6 @@
 """Infers the line of an in-place write that was not observed, because ops were not recorded in its step.
 
-Note [Writes that nobody saw]: optimizer steps are always known, though perhaps not the line that called them. If they
+Note [Unobserved writes]: optimizer steps are always known, though perhaps not the line that called them. If they
 account for every write since the save (``WriteLog.explained_by_steps``), the first of them made the write. If not, a
 line of the script wrote as well, or instead. Candidates are lines that ran for the first time and write in place, lines
 that wrote to the same weight or buffer in a recorded step, and the optimizer steps; if there are none, lines whose
@@ -24,14 +24,14 @@ from ...source.line_ops import (
     step_calls_like,
     writes_in,
 )
-from .writes import OptimizerStep, SeenMutation, Write, WriteLog
+from .writes import ObservedMutation, OptimizerStep, Write, WriteLog
 
 #: Scores of candidates, by reason; lines that only may write score ``likely_write``, 0 to 3.
-NAMED, WROTE_BEFORE, STEPPED = 4.0, 3.75, 3.5
+SCORE_NAMED, SCORE_WROTE_BEFORE, SCORE_STEPPED = 4.0, 3.75, 3.5
 #: The bonus of a line that ran for the first time; ``likely_write`` of a torch method that certainly writes.
-NEW, SURE = 0.125, 3.0
+NEW_LINE_BONUS, CERTAIN_WRITE = 0.125, 3.0
 #: Recorded writes that are searched for writes to gradients, and the most candidates reported.
-LATEST_WRITES, MOST_CANDIDATES = 2000, 5
+MAX_SEARCHED_WRITES, MAX_CANDIDATES = 2000, 5
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,19 @@ class WrittenTensor:
 
 @dataclass(frozen=True)
 class _Candidate:
+    """A line that may have made the write, its op and a score."""
+
     score: float
     op: str
     spot: CodeLocation
 
 
 def inferred_write(
-    seen: SeenMutation,
+    seen: ObservedMutation,
     tensor: WrittenTensor,
     seq: int,
     failed: Site | None,
-    news: list[CodeLocation],
+    new_lines: list[CodeLocation],
     log: WriteLog,
     frames: Frames,
 ) -> Write | None:
@@ -67,19 +69,19 @@ def inferred_write(
     :param seq: the number of the node that had saved the tensor.
     :param failed: the line of the backward call. Among equally likely lines, those before it in its function come
         first.
-    :param news: lines that recently ran for the first time.
+    :param new_lines: lines that recently ran for the first time.
     """
     steps = log.steps_after(seen.storage, seq) if seen.storage is not None else []
-    found = _by_optimizers(steps, news, frames)
+    found = _by_optimizers(steps, new_lines, frames)
     if seen.storage is None or not log.explained_by_steps(seen.storage, seq, seen.saved_version, seen.found_version):
-        before = [c for spot in news for c in _on_new_line(spot, tensor, frames)]
+        before = [c for spot in new_lines for c in _on_new_line(spot, tensor, frames)]
         if seen.storage is not None and tensor.kind == "weight":
             before += _wrote_before(log.lines_that_wrote(seen.storage), bool(steps))
         if tensor.kind == "gradient":
             before += _wrote_gradients(log, frames)
         found = [one for one in before if one.score > 0.0] + found
     if not found:
-        found = _as_the_code_reads(tensor, log, frames)
+        found = _from_source(tensor, log, frames)
     if not found:
         return None
     sites = {one.spot: frames.site(one.spot) for one in found}
@@ -90,7 +92,7 @@ def inferred_write(
         site = sites[one.spot]
         if site is not None:
             by_line.setdefault((site.file, site.line), one.spot)
-    candidates = tuple(by_line.values())[:MOST_CANDIDATES]
+    candidates = tuple(by_line.values())[:MAX_CANDIDATES]
     return Write(seen.storage or 0, seen.found_version, 0, best.op, best.spot, None, True, candidates)
 
 
@@ -111,13 +113,13 @@ def _score(file: str, write: LineWrite, tensor: WrittenTensor) -> float:
     if (write.of == "gradients") != (tensor.kind == "gradient") or (write.of == "weights" and tensor.kind != "weight"):
         return 0.0
     if tensor.kind == "gradient":
-        return NAMED
+        return SCORE_NAMED
     if tensor.kind == "weight":
         path = "".join(tensor.names)
         if write.target.endswith(path) or path.rpartition(".")[2] in names_in(write.target) - {"weight", "bias"}:
-            return NAMED
+            return SCORE_NAMED
     elif base_of(write.target) in tensor.names:
-        return NAMED
+        return SCORE_NAMED
     return float(likely_write(file, write.op, write.target))
 
 
@@ -135,19 +137,19 @@ def _wrote_before(lines: list[tuple[int, str, CodeLocation]], stepped: bool) -> 
         gaps[spot] = max(gaps.get(spot, (0, op)), (at - before, op))
         before = at
     ordered = sorted(gaps.items(), key=lambda item: -item[1][0])
-    return [_Candidate(WROTE_BEFORE, op, spot) for spot, (_, op) in ordered if stepped or op != "step"]
+    return [_Candidate(SCORE_WROTE_BEFORE, op, spot) for spot, (_, op) in ordered if stepped or op != "step"]
 
 
 def _wrote_gradients(log: WriteLog, frames: Frames) -> list[_Candidate]:
     found: dict[CodeLocation, str] = {}
-    for (op, spot), _ in zip(log.lines(), range(LATEST_WRITES), strict=False):
+    for (op, spot), _ in zip(log.lines(), range(MAX_SEARCHED_WRITES), strict=False):
         site = frames.site(spot) if spot not in found else None
         if site is not None and any(one.of == "gradients" for one in all_writes_on(site.file, site.line)):
             found[spot] = op
-    return [_Candidate(WROTE_BEFORE, op, spot) for spot, op in found.items()]
+    return [_Candidate(SCORE_WROTE_BEFORE, op, spot) for spot, op in found.items()]
 
 
-def _by_optimizers(steps: list[OptimizerStep], news: Iterable[CodeLocation], frames: Frames) -> list[_Candidate]:
+def _by_optimizers(steps: list[OptimizerStep], new_lines: Iterable[CodeLocation], frames: Frames) -> list[_Candidate]:
     """Return the lines of `steps`.
 
     For an unobserved step: new lines that call ``step``, lines from which the optimizer has stepped before, and lines
@@ -156,11 +158,13 @@ def _by_optimizers(steps: list[OptimizerStep], news: Iterable[CodeLocation], fra
     found = []
     for step in steps:
         if step.spot is not None:
-            found.append(_Candidate(STEPPED, step.op, step.spot))
+            found.append(_Candidate(SCORE_STEPPED, step.op, step.spot))
             continue
-        lines = [*reversed(step.lines), *(like for line in step.lines for like in _like(line, frames))]
-        found += [_Candidate(STEPPED + NEW, step.op, spot) for spot in news if _steps_on(spot, frames)]
-        found += [_Candidate(STEPPED, step.op, spot) for spot in lines]
+        lines = [*reversed(step.lines), *(like for line in step.lines for like in _similar_step_lines(line, frames))]
+        found += [
+            _Candidate(SCORE_STEPPED + NEW_LINE_BONUS, step.op, spot) for spot in new_lines if _steps_on(spot, frames)
+        ]
+        found += [_Candidate(SCORE_STEPPED, step.op, spot) for spot in lines]
     return found
 
 
@@ -169,14 +173,14 @@ def _steps_on(spot: CodeLocation, frames: Frames) -> bool:
     return site is not None and "step" in calls_on(site.file, site.line)
 
 
-def _like(spot: CodeLocation, frames: Frames) -> list[CodeLocation]:
+def _similar_step_lines(spot: CodeLocation, frames: Frames) -> list[CodeLocation]:
     """Return other lines whose source steps the same optimizer."""
     site = frames.site(spot)
     lines = step_calls_like(site.file, site.line) if site is not None else []
     return [like for line in lines if site is not None and (like := frames.spot_at(site.file, line)) is not None]
 
 
-def _as_the_code_reads(tensor: WrittenTensor, log: WriteLog, frames: Frames) -> list[_Candidate]:
+def _from_source(tensor: WrittenTensor, log: WriteLog, frames: Frames) -> list[_Candidate]:
     """Return the lines of the user's files whose source appears to write to the tensor: by name, or else to any weight.
 
     Lines that wrote before training began are less likely.
@@ -186,7 +190,7 @@ def _as_the_code_reads(tensor: WrittenTensor, log: WriteLog, frames: Frames) -> 
     for file in frames.users_files():
         for line, write in writes_in(file):
             score = _score(file, write, tensor)
-            if score == NAMED or (score >= SURE and tensor.kind == "weight"):
+            if score == SCORE_NAMED or (score >= CERTAIN_WRITE and tensor.kind == "weight"):
                 spot = frames.spot_at(file, line)
                 if spot is not None:
                     found.append(_Candidate(score - ((file, line) in set_up) / 2, write.op, spot))

@@ -41,7 +41,7 @@ def kind_of(func: Any) -> Any:
 
 #: Steps of one optimizer from which the number of writes per parameter is learnt; the most lines remembered that step
 #: an optimizer.
-LEARNING_STEPS, STEP_LINES = 3, 8
+LEARNING_STEPS, MAX_STEP_LINES = 3, 8
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _StepHabits:
         if spot is not None:
             self.lines.pop(spot, None)
             self.lines[spot] = None
-            if len(self.lines) > STEP_LINES:
+            if len(self.lines) > MAX_STEP_LINES:
                 del self.lines[next(iter(self.lines))]
 
     def bumps(self, parameter: Any) -> int | None:
@@ -331,7 +331,7 @@ def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class SeenMutation:
+class ObservedMutation:
     """The subject of an in-place error: the saved tensor, and the write to it."""
 
     saved_name: str
@@ -345,7 +345,7 @@ class SeenMutation:
 
 def mutation(
     text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog, noted: bool = True
-) -> SeenMutation | None:
+) -> ObservedMutation | None:
     """Return the write behind torch's in-place error `text`; ``None`` if `text` is no such error.
 
     The error was raised while a node ran that has sequence number `seq` and saves the tensors `saved_by`.
@@ -365,8 +365,8 @@ def mutation(
             write = log.first_after(storage, seq, saved, found)
         else:
             write = log.of_steps(storage, seq, saved, found)
-        return SeenMutation(name, _short(match["op"]), shape, saved, found, storage, write)
-    return SeenMutation("", _short(match["op"]), shape, saved, found, None, None)
+        return ObservedMutation(name, _short(match["op"]), shape, saved, found, storage, write)
+    return ObservedMutation("", _short(match["op"]), shape, saved, found, None, None)
 
 
 def _is_fake(tensor: Any) -> bool:

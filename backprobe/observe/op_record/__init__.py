@@ -1,3 +1,4 @@
-"""Recording of every op in chosen steps, forward and backward, at the dispatcher level, with fingerprints of its
-tensors.
+"""Records every op of chosen steps at the dispatcher level, with fingerprints of its tensors.
+
+Both the forward and the backward are recorded.
 """

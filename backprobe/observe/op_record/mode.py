@@ -23,19 +23,19 @@ from ...source.frames import Frames
 from ...source.roots import ModuleCallRef
 from ...source.tracebacks import STAND_IN
 from ...torch_internals import code_objects, private
-from .applied import Calls
+from .applied import CustomFunctionCalls
 from .arguments import as_json
-from .space import Space
+from .space import TensorCopies
 
 _next = private.next_sequence_nr
 #: Ops that query a property of a tensor and compute nothing.
-_ASK = frozenset(("is_pinned", "is_same_size", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset"))
+_QUERY_OPS = frozenset(("is_pinned", "is_same_size", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset"))
 #: Kinds of frames, by file: backprobe's or Python's, the user's, a library's, the engine's.
-_OURS, _USER, _LIBRARY, _ENGINE = range(4)
+_OWN_FRAME, _USER_FRAME, _LIBRARY_FRAME, _ENGINE_FRAME = range(4)
 _ROOT = __file__.rpartition("observe")[0]
 
 
-class TapeMode(TorchDispatchMode):
+class OpRecordingMode(TorchDispatchMode):
     """Records ops into ``ops`` while it is on."""
 
     supports_higher_order_operators = True
@@ -50,7 +50,7 @@ class TapeMode(TorchDispatchMode):
         frames: Frames,
         here: Callable[[], ModuleCallRef | None],
         names: dict[int, str],
-        space: Space,
+        space: TensorCopies,
         failed: Callable[[BaseException], None],
     ) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class TapeMode(TorchDispatchMode):
         self.step = 0
         self.optimizing = False
         #: Receives ops that run with gradient mode off, if custom functions are checked.
-        self.calls: Calls | None = None
+        self.calls: CustomFunctionCalls | None = None
         #: Whether the mode stays on the stack but records nothing: Note [Not taken off where code is compiled].
         self.quiet = False
         #: Hash -> index of the fingerprint.
@@ -94,7 +94,7 @@ class TapeMode(TorchDispatchMode):
         known = self._schemas.get(func)
         if known is None:
             known = self._schemas[func] = _signature(func)
-        if known[0] in _ASK or not known[0]:
+        if known[0] in _QUERY_OPS or not known[0]:
             return func(*args, **kwargs)
         noted: Any = None
         try:
@@ -229,8 +229,9 @@ class TapeMode(TorchDispatchMode):
         return Taken(value, self.count, -1 - slot, None, name)
 
     def _value(self, tensor: Any, first: bool = False) -> int | None:
-        """Return the index of the fingerprint of `tensor`. `first`: no recorded op produced the values, so they are
-        kept before others.
+        """Return the index of the fingerprint of `tensor`.
+
+        `first`: no recorded op produced the values, so they are kept before others.
         """
         memo = self._read.get(id(tensor))
         key = _key(tensor)
@@ -250,8 +251,9 @@ class TapeMode(TorchDispatchMode):
         return found
 
     def _place(self, frame: Any, backward: bool) -> tuple[Site | None, Site | None]:
-        """Return the user's line, and the innermost line of a library that it calls. In a backward, only lines of a
-        function or hook that the engine has called count.
+        """Return the user's line, and the innermost line of a library that it calls.
+
+        In a backward, only lines of a function or hook that the engine has called count.
         """
         inner = None
         while frame is not None:
@@ -259,12 +261,12 @@ class TapeMode(TorchDispatchMode):
             kind = self._kinds.get(id(code))
             if kind is None:
                 kind = self._kinds[id(code)] = (code, self._kind(code))
-            if kind[1] == _USER:
+            if kind[1] == _USER_FRAME:
                 spot = (code, frame.f_lasti)
                 return self.frames.site(spot), self.frames.site(inner) if inner is not None else None
-            if kind[1] == _ENGINE and backward:
+            if kind[1] == _ENGINE_FRAME and backward:
                 break
-            if kind[1] == _LIBRARY and inner is None:
+            if kind[1] == _LIBRARY_FRAME and inner is None:
                 inner = (code, frame.f_lasti)
             frame = frame.f_back
         return (None, self.frames.site(inner)) if inner is not None else (None, None)
@@ -272,18 +274,18 @@ class TapeMode(TorchDispatchMode):
     def _kind(self, code: Any) -> int:
         file = code.co_filename
         if self.frames.is_user(code):
-            return _USER
+            return _USER_FRAME
         if code is code_objects.ENGINE_CALL:
-            return _ENGINE
+            return _ENGINE_FRAME
         if code.co_name == STAND_IN:
-            return _OURS
+            return _OWN_FRAME
         ours = (
             file.startswith((_ROOT, code_objects.TORCH, "<")) or "importlib" in file or file == code_objects.MODULE_FILE
         )
         return (
-            _OURS
+            _OWN_FRAME
             if ours or not file.endswith(".py") or ("/lib/python" in file and "-packages" not in file)
-            else _LIBRARY
+            else _LIBRARY_FRAME
         )
 
 

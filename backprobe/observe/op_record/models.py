@@ -70,11 +70,11 @@ class Models:
             module = where.root.ref()
             if module is None:
                 return
-            model = self._met(where.root, module)
+            model = self._model_of(where.root, module)
             self.all.append(model)
         model.first.setdefault(where.path, (self._begin, count))
 
-    def _met(self, root: RootModule, module: nn.Module) -> Model:
+    def _model_of(self, root: RootModule, module: nn.Module) -> Model:
         named = [(root.path_of(one) or "", one) for _, one in module.named_modules()]
         weights = {}
         for path, one in named:

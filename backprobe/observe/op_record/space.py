@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from ...files import replacing
 
 
-class Space:
+class TensorCopies:
     """Keeps copies until the step is over. `stay`: keep them until the end, for evaluation in this process."""
 
     def __init__(self, most: int, stay: bool = False) -> None:
@@ -27,8 +27,9 @@ class Space:
         self.left_out = self.lost = 0
 
     def offer(self, name: str, values: torch.Tensor, first: bool) -> None:
-        """Keep a copy of `values`, whose hash is `name`, if it fits. `first`: the values come from outside or are
-        random.
+        """Keep a copy of `values`, whose hash is `name`, if it fits.
+
+        `first`: the values come from outside or are random.
         """
         if name in self._known:
             return

@@ -70,16 +70,16 @@ def modules(named: Iterable[tuple[str, nn.Module]]) -> dict[str, dict[str, Any]]
     """Return the class and plain settings of each module."""
     found = {}
     for name, module in named:
-        kept: dict[str, Any] = {"class": type(module).__name__}
+        settings: dict[str, Any] = {"class": type(module).__name__}
         for key, value in vars(module).items():
             if key[0] != "_" and isinstance(value, (bool, int, float, str)):
-                kept[key] = value
+                settings[key] = value
             elif key in ("stride", "padding", "dilation", "kernel_size", "normalized_shape"):
-                kept[key] = str(value)
+                settings[key] = str(value)
         frozen = [key for key, p in module._parameters.items() if p is not None and not p.requires_grad]
         if frozen:
-            kept["frozen"] = ", ".join(frozen)
-        found[name] = kept
+            settings["frozen"] = ", ".join(frozen)
+        found[name] = settings
     return found
 
 

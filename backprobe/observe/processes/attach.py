@@ -25,12 +25,12 @@ from ..alarm_dispatcher import AlarmDispatcher, said
 from ..alarm_functions import by_name
 from ..backward.pending_call_record import PendingCallRecord
 from ..session import Session
-from ..sinks.disk import Keep
-from ..sinks.fanout import Telling
+from ..sinks.disk import DiskSink
+from ..sinks.fanout import FanoutSink
 from ..sinks.memory import Collector
 from ..sinks.plugin import about
-from ..sinks.tracker import Tracked
-from .bootstrap.backprobe_following import Following, unwatched
+from ..sinks.tracker import ExperimentTrackerSink
+from .bootstrap.backprobe_following import ChildEnvironment, unwatched
 from .child_config import ChildConfig
 from .identity import Identity, identity
 from .part import Part, ending
@@ -42,32 +42,32 @@ if TYPE_CHECKING:
 
 #: Packages whose modules train nothing if ``python -m`` runs them: torch's own, and the ``backprobe`` command, which
 #: makes a run of its own.
-_NOT_WATCHED = ("torch", "backprobe")
+_UNWATCHED_PACKAGES = ("torch", "backprobe")
 #: Text in the ``-c`` argument of a process that ``multiprocessing`` starts, by start method.
-_SPAWNED, _FORK_SERVER = "multiprocessing.spawn import spawn_main", "multiprocessing.forkserver import main"
+_SPAWN_TEXT, _FORK_SERVER_TEXT = "multiprocessing.spawn import spawn_main", "multiprocessing.forkserver import main"
 
 
-def arrived(plain: dict[str, Any], parent: str, following: Following, began: float | None = None) -> None:
+def arrived(plain: dict[str, Any], parent: str, following: ChildEnvironment, began: float | None = None) -> None:
     """Begin observing a newly started process that has just imported torch.
 
     :param plain: the fields of ``ChildConfig`` as plain data.
     :param parent: ``RANK`` in the environment of the process that started this one.
     :param began: the clock when backprobe's own imports began.
     """
-    told = ChildConfig.of(plain)
-    following.refused = lambda pid: unwatched(str(told.folder), pid)
+    config = ChildConfig.of(plain)
+    following.refused = lambda pid: unwatched(str(config.folder), pid)
     kind, what = _runs(sys.orig_argv)
     me = identity(os.environ, parent)
     if multiprocessing.parent_process() is not None and _target_runs():
-        begin_child(told, me)
-    elif kind == "-c" and (_SPAWNED in what or _FORK_SERVER in what):
-        at_target(told, me, _SPAWNED in what)
-    elif kind == "-m" and what.partition(".")[0] in _NOT_WATCHED:
+        begin_child(config, me)
+    elif kind == "-c" and (_SPAWN_TEXT in what or _FORK_SERVER_TEXT in what):
+        at_target(config, me, _SPAWN_TEXT in what)
+    elif kind == "-m" and what.partition(".")[0] in _UNWATCHED_PACKAGES:
         return
     elif threading.current_thread() is not threading.main_thread():
-        unwatched(str(told.folder), os.getpid())
+        unwatched(str(config.folder), os.getpid())
     else:
-        child = Child(told, me, anew=True, began=began)
+        child = Child(config, me, anew=True, began=began)
         atexit.register(child.exits)
 
 
@@ -89,7 +89,7 @@ def _runs(command: list[str]) -> tuple[str, str]:
     return "", ""
 
 
-def at_target(told: ChildConfig, me: Identity, spawned: bool) -> None:
+def at_target(config: ChildConfig, me: Identity, spawned: bool) -> None:
     """Observe a child of ``multiprocessing`` from just before its target is called.
 
     Only then is it known whether the child is a worker of a data loader. Replaces the empty method that multiprocessing
@@ -101,17 +101,18 @@ def at_target(told: ChildConfig, me: Identity, spawned: bool) -> None:
 
         def begin() -> None:
             empty._after_fork = before
-            begin_child(told, me)
+            begin_child(config, me)
 
         empty._after_fork = staticmethod(begin)
     else:
         # A child of a fork server.
-        multiprocessing.util.register_after_fork(told, lambda _: begin_child(told, me))
+        multiprocessing.util.register_after_fork(config, lambda _: begin_child(config, me))
 
 
 def begin_after_fork(owner: Any, begin: Callable[[], None], is_user: Callable[[Any], bool]) -> None:
-    """Call `begin` in processes that ``multiprocessing`` or a line of the script forks from this one while `owner` is
-    alive.
+    """Call `begin` in processes that are forked from this one while `owner` is alive.
+
+    The fork is made by ``multiprocessing`` or by a line of the script.
 
     :param is_user: whether a code object belongs to the script.
     """
@@ -126,13 +127,13 @@ def begin_after_fork(owner: Any, begin: Callable[[], None], is_user: Callable[[A
     os.register_at_fork(after_in_child=forked)
 
 
-def begin_child(told: ChildConfig, me: Identity | None = None) -> None:
+def begin_child(config: ChildConfig, me: Identity | None = None) -> None:
     """Observe this child of ``multiprocessing`` until it exits. Workers of data loaders are not observed."""
     target = getattr(multiprocessing.current_process(), "_target", None)
     if "torch" not in sys.modules or str(getattr(target, "__module__", "")).startswith("torch.utils.data"):
         return
     try:
-        child = Child(told, me or identity(os.environ, os.environ.get("RANK")))
+        child = Child(config, me or identity(os.environ, os.environ.get("RANK")))
         if multiprocessing.parent_process() is None:  # forked by a line of the script
             atexit.register(child.exits)
         else:
@@ -140,7 +141,7 @@ def begin_child(told: ChildConfig, me: Identity | None = None) -> None:
                 child.raised = raised_in(multiprocessing.current_process())
             multiprocessing.util.Finalize(None, child.leaves, exitpriority=1000)
     except Exception:  # an internal error must not disturb the process
-        unwatched(str(told.folder), os.getpid())
+        unwatched(str(config.folder), os.getpid())
 
 
 class Child:
@@ -150,22 +151,22 @@ class Child:
     :param began: the clock when backprobe's own imports began.
     """
 
-    def __init__(self, told: ChildConfig, me: Identity, anew: bool = False, began: float | None = None) -> None:
+    def __init__(self, config: ChildConfig, me: Identity, anew: bool = False, began: float | None = None) -> None:
         now = Moment.now()
         startup = Startup(now if began is None else Moment(began, now.waited))
-        self._told, self._me, self._anew, self._began = told, me, anew, wall_clock.now()
+        self._config, self._me, self._anew, self._began = config, me, anew, wall_clock.now()
         self._pid = os.getpid()
         self._collector = Collector()
-        self._sinks = Telling([self._collector])
+        self._sinks = FanoutSink([self._collector])
         main = getattr(sys.modules.get("__main__"), "__file__", None)
         of_parent = multiprocessing.parent_process() is not None  # the same script
-        own = told.own if of_parent else (os.path.dirname(os.path.abspath(main)) if main else os.getcwd(),)
-        self.session = Session(self, told.settings, own)
+        own = config.own if of_parent else (os.path.dirname(os.path.abspath(main)) if main else os.getcwd(),)
+        self.session = Session(self, config.settings, own)
         self.session.context.whole = True
-        self._part = Part(told.folder, me)
-        if told.settings.max_batch_mb:
+        self._part = Part(config.folder, me)
+        if config.settings.max_batch_mb:
             self.session.context.record_to = self._part.folder
-        self._alarmed = AlarmDispatcher(self._alarm, by_name(told.on_alarm) if told.on_alarm else None)
+        self._alarmed = AlarmDispatcher(self._alarm, by_name(config.on_alarm) if config.on_alarm else None)
         self._alarmed.begin(self.session)
         self._forget_code: Callable[[], None] = lambda: None
         #: Returns the exception that ended the process, if it is no longer being handled when the process exits.
@@ -174,8 +175,8 @@ class Child:
         if multiprocessing.parent_process() is None:
             self._uncaught = Uncaught()
             self._forget_code = note_exit_code(self._part.folder / CODE)
-        self._keep: Keep | None = None
-        self._tracked: Tracked | None = None
+        self._keep: DiskSink | None = None
+        self._tracked: ExperimentTrackerSink | None = None
         self._wrote = self._over = False
         self._part.begin(self.session, self._collector)
         self.session.start(startup)
@@ -194,7 +195,7 @@ class Child:
             if self._uncaught is not None:
                 self._uncaught.stop()
             self.session.leave()
-            begin_child(self._told)
+            begin_child(self._config)
 
     def backward(self, recorded: PendingCallRecord) -> None:
         self._begin_keeping()
@@ -219,12 +220,13 @@ class Child:
     def _alarm(self, alarm: Alarm) -> None:
         if self._tracked is not None:
             self._tracked.alarm(alarm.kind, said(alarm), alarm.step)
-        if alarm.kind in self._told.stop_on:
-            stop_for(alarm, self._part.rank, self._told)
+        if alarm.kind in self._config.stop_on:
+            stop_for(alarm, self._part.rank, self._config)
 
     def _begin_keeping(self) -> None:
-        """Open the files and trackers of this process at its first record: a process that trains nothing leaves no
-        files.
+        """Open the files and trackers of this process at its first record.
+
+        So a process that trains nothing leaves no files.
         """
         if self._wrote:
             return
@@ -233,22 +235,22 @@ class Child:
         info = {
             "script": sys.argv[0],
             "arguments": masked_arguments(sys.argv[1:]),
-            **about(self._told.settings.level, self._began),
+            **about(self._config.settings.level, self._began),
         }
         info["part"] = self._part.folder.name
-        texts = self._told.settings.source != "none"
+        texts = self._config.settings.source != "none"
         with self._sinks.keeping():
-            self._keep = Keep(Writer(self._part.folder, info, self._told.limit, texts))
+            self._keep = DiskSink(Writer(self._part.folder, info, self._config.limit, texts))
             self._sinks.add(self._keep)
 
     def _begin_tracking(self) -> None:
         """Open the trackers: rank 0 writes to them; without ranks, each process that is a script of its own does."""
-        told, rank = self._told, self._me.rank
-        if not told.to or (not self._anew if rank is None else rank != 0):
+        config, rank = self._config, self._me.rank
+        if not config.to or (not self._anew if rank is None else rank != 0):
             return
-        name = told.name if rank is not None else f"{told.name}-{self._pid}"
+        name = config.name if rank is not None else f"{config.name}-{self._pid}"
         with contextlib.suppress(Exception):
-            self._tracked = Tracked.of(told.to, told.keys, sys.argv[0], str(told.folder), name)
+            self._tracked = ExperimentTrackerSink.of(config.to, config.keys, sys.argv[0], str(config.folder), name)
             self._sinks.add(self._tracked)
 
     def leaves(self) -> None:
@@ -317,8 +319,9 @@ class Child:
 
 
 def _error_file() -> str | None:
-    """Return the file in which ``torch.multiprocessing`` stores the exception of this child; ``None`` if it has
-    none.
+    """Return the file in which ``torch.multiprocessing`` stores the exception of this child.
+
+    Returns ``None`` if there is none.
     """
     process: Any = multiprocessing.current_process()
     of = getattr(getattr(process, "_target", None), "__module__", "")

@@ -35,11 +35,11 @@ class Children(Tracker):
             return
         session.leave()
         self._session = None
-        begin_child(self._launch.told)
+        begin_child(self._launch.config)
 
     def stop_for(self, alarm: Alarm, rank: int | None) -> None:
         """Interrupt all processes of the run."""
-        stop_for(alarm, rank, self._launch.told)
+        stop_for(alarm, rank, self._launch.config)
 
     def records(self) -> tuple[RankSeen, ...]:
         """Return the state of each process of the run, ended or running."""

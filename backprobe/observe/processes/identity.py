@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 #: For each launcher, the variables of: rank, rank on this machine, number of ranks, number of ranks on this machine.
-_LAUNCHERS = (
+_LAUNCHER_VARIABLES = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", ""),
     ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS"),
 )
 #: Variables that distinguish jobs whose processes run on several machines.
-_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID")
+_JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def identity(environment: Mapping[str, str], parent: str | None = None) -> Ident
     :param parent: the rank in the environment of the process that started this one. An equal rank was inherited, and
         belongs to that process.
     """
-    for names in _LAUNCHERS:
+    for names in _LAUNCHER_VARIABLES:
         rank, local, world, beside = (_number(environment.get(name)) for name in names)
         if rank is None or world is None or (names[0] == "RANK" and environment["RANK"] == parent):
             continue
@@ -58,7 +58,7 @@ def identity(environment: Mapping[str, str], parent: str | None = None) -> Ident
             continue
         restart = _number(environment.get("TORCHELASTIC_RESTART_COUNT")) or 0
         here = beside == world
-        job = _parent() if here else "/".join(environment.get(name, "") for name in _JOB)
+        job = _parent() if here else "/".join(environment.get(name, "") for name in _JOB_VARIABLES)
         return Identity(rank, local, world, restart, job, here)
     return Identity()
 

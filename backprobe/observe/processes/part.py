@@ -22,7 +22,7 @@ from .. import wall_clock
 from ..backward.pending_call_record import PendingCallRecord
 from ..session import Session
 from ..sinks.memory import Collector
-from ..trackers.collective_wait import Waiting
+from ..trackers.collective_wait import CollectiveWaitWatcher
 from ..trackers.ranks import ended_waits
 from ..trackers.replicas import due
 from .identity import Identity
@@ -41,7 +41,7 @@ class Part:
         self.me, self.folder = me, folder or _own(job, me)
         self._session: Session | None = None
         self._collector: Collector | None = None
-        self.waiting: Waiting | None = None
+        self.waiting: CollectiveWaitWatcher | None = None
         self._loss: float | None = None
         self._norms: dict[int, float] = {}
         #: The line that called ``os._exit``, if the process ended that way.
@@ -52,7 +52,7 @@ class Part:
     def begin(self, session: Session, collector: Collector) -> None:
         """Begin reporting the state of `session` as this process's."""
         self._session, self._collector = session, collector
-        self.waiting = session.context.waiting = Waiting(
+        self.waiting = session.context.waiting = CollectiveWaitWatcher(
             session.frames,
             self.save,
             not session.settings.quiet,
@@ -147,8 +147,9 @@ _crashes: list[int] = []
 
 
 def _note_crash(path: Path) -> None:
-    """Enable ``faulthandler``, so that a crash in C++ code writes the stacks to `path`. Does nothing if the script has
-    enabled it itself; a later call by the script takes over.
+    """Enable ``faulthandler``, so that a crash in C++ code writes the stacks to `path`.
+
+    Does nothing if the script has enabled it itself; a later call by the script takes over.
     """
     if faulthandler.is_enabled() and not _crashes:
         return

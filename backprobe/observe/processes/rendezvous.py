@@ -26,7 +26,7 @@ from ...store.parts import JOB, PARTS, claim, locked, read_job, read_parts
 from .identity import Identity
 
 #: Seconds within which ranks on several machines start.
-TOGETHER = 120.0
+MAX_START_SPREAD_S = 120.0
 
 
 def join(me: Identity, out: Path | None, runs: Path, new: Callable[[], Path]) -> tuple[Path, Path]:
@@ -43,7 +43,7 @@ def join(me: Identity, out: Path | None, runs: Path, new: Callable[[], Path]) ->
     runs.mkdir(parents=True, exist_ok=True)
     with locked(runs):
         for folder in _latest(runs):
-            if _ours(folder, me):
+            if _belongs_to_job(folder, me):
                 return folder, claim(folder, me.slot)
         folder = new()
         return _made(me, folder)
@@ -52,7 +52,7 @@ def join(me: Identity, out: Path | None, runs: Path, new: Callable[[], Path]) ->
 def _there(me: Identity, out: Path) -> tuple[Path, Path]:
     if not (out / JOB).is_file() and all(one.name in (".lock", ".locked") for one in out.iterdir()):
         return _made(me, out)
-    if not _ours(out, me):
+    if not _belongs_to_job(out, me):
         raise BackprobeError(f"{out} is not empty: a run needs a folder of its own")
     return out, claim(out, me.slot)
 
@@ -68,12 +68,12 @@ def _latest(runs: Path) -> Sequence[Path]:
     return sorted(found, key=lambda path: (path / JOB).stat().st_mtime, reverse=True)[:20]
 
 
-def _ours(folder: Path, me: Identity) -> bool:
+def _belongs_to_job(folder: Path, me: Identity) -> bool:
     job = read_job(folder)
     if job is None or job.get("job") != me.job or job.get("world") != me.world or (folder / PARTS / me.slot).exists():
         return False
     # An earlier job may have had the same address and name.
-    fresh = time.time() - float(job.get("started", 0)) < TOGETHER
+    fresh = time.time() - float(job.get("started", 0)) < MAX_START_SPREAD_S
     return me.here or fresh or me.restart > 0 or any(goes_on(seen) for seen in read_parts(folder).values())
 
 

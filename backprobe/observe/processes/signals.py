@@ -1,5 +1,4 @@
-"""Signals to processes whose PID was read from a file or a variable, sent only after checking that the PID is still
-theirs.
+"""Sends signals to other processes of the run, after checking that the PID is still theirs.
 
 The process may have exited and its PID may have been reused, and folders of runs may be shared. So a PID is stored
 together with the start time of the process as the kernel counts it: no later process has both.
@@ -23,8 +22,9 @@ def start_ticks(pid: int) -> int | None:
 
 
 def interrupt(pid: int, ticks: int | None) -> bool:
-    """Send SIGINT to process `pid` if this user owns it and it started at `ticks`. Returns whether the signal was
-    sent.
+    """Send SIGINT to process `pid` if this user owns it and it started at `ticks`.
+
+    Returns whether the signal was sent.
     """
     if not isinstance(pid, int) or pid <= 0 or ticks is None:
         return False

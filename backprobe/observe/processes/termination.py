@@ -28,7 +28,7 @@ from typing import Any
 from ...source.tracebacks import strip
 
 #: Seconds that the main thread has to begin, and that writing may take.
-BEGIN, WRITE = 0.5, 15.0
+BEGIN_TIMEOUT_S, WRITE_TIMEOUT_S = 0.5, 15.0
 
 
 class Terminated:
@@ -39,7 +39,7 @@ class Terminated:
 
     def __init__(self, write: Callable[[bool], None]) -> None:
         self._write = write
-        self._later = self._came = False
+        self._later = self._received = False
         self._begun, self._over, self._lock = threading.Event(), threading.Event(), threading.Lock()
         self._pipe: tuple[int, int] | None = None
         self._pid = os.getpid()
@@ -60,8 +60,9 @@ class Terminated:
         os.register_at_fork(after_in_child=forked)
 
     def listen(self) -> None:
-        """Start the thread that also receives the signal, if ``start`` has set the handler and this is the main
-        thread.
+        """Start the thread that also receives the signal.
+
+        Does nothing unless ``start`` has set the handler and this is the main thread.
         """
         main = threading.current_thread() is threading.main_thread()
         if not main or self._pipe is not None or signal.getsignal(signal.SIGTERM) != self._handle:
@@ -94,7 +95,7 @@ class Terminated:
     def _handle(self, number: int, frame: Any) -> None:
         if signal.getsignal(signal.SIGTERM) == self._handle:
             self._begun.set()
-            self._came = True
+            self._received = True
             if not self._later:
                 self._end(True)
 
@@ -106,17 +107,17 @@ class Terminated:
             yield
         finally:
             self._later = False
-            if self._came:
+            if self._received:
                 self._over.set()
                 _die()
 
     def _listen(self, read: int) -> None:
         try:
-            while heard := os.read(read, 64):
-                if signal.SIGTERM in heard and signal.getsignal(signal.SIGTERM) == self._handle:
-                    if not self._begun.wait(BEGIN):
+            while received := os.read(read, 64):
+                if signal.SIGTERM in received and signal.getsignal(signal.SIGTERM) == self._handle:
+                    if not self._begun.wait(BEGIN_TIMEOUT_S):
                         threading.Thread(target=self._end, args=(False,), daemon=True).start()
-                    self._over.wait(WRITE)
+                    self._over.wait(WRITE_TIMEOUT_S)
                     _die()
         finally:
             os.close(read)
@@ -139,7 +140,7 @@ def _die() -> None:
     put.argtypes, put.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     put(signal.SIGTERM, None)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(WRITE)
+    time.sleep(WRITE_TIMEOUT_S)
 
 
 def raised_in(process: Any) -> Callable[[], BaseException | None]:

@@ -1,11 +1,11 @@
 """Chooses the steps whose nodes are recorded, so that recording stays within the overhead budget.
 
-Note [The budget]: the allowance grows with the script's own time: a share of it, plus ``FREE`` seconds at the start,
-which short runs live on. The first steps, which are closely inspected at any cost, are accounted separately. A step
-whose nodes are recorded is charged when it is over; the next one is recorded as soon as the allowance covers its cost.
-If a recorded step costs more than the share, only every n-th step is recorded on average. The gap between recorded
-steps is randomised, so that alternating work (a critic and its generator, phases of training) is not always sampled at
-the same phase. However small the budget is, one step in ``MOST`` is recorded.
+Note [The budget]: the allowance grows with the script's own time: a share of it, plus ``FREE_SECONDS`` at the
+start, which short runs live on. The first steps, which are closely inspected at any cost, are accounted separately. A
+step whose nodes are recorded is charged when it is over; the next one is recorded as soon as the allowance covers its
+cost. If a recorded step costs more than the share, only every n-th step is recorded on average. The gap between
+recorded steps is randomised, so that alternating work (a critic and its generator, phases of training) is not always
+sampled at the same phase. However small the budget is, one step in ``MAX_STEPS_BETWEEN_RECORDED`` is recorded.
 
 Note [Steps that repeat]: most of the cost of a recorded step is recording what made its nodes, which is the same in
 every step with the same graph. So half of the allowance is spent on steps that are recorded whole and half on steps in
@@ -17,27 +17,28 @@ compiled code) are only recorded whole.
 
 Note [Kept for what is new]: a problem that begins late appears as something new: another number of nodes, a line that
 never ran before, gradients that are missing. The steps after it are then inspected closely, which costs a multiple of a
-recorded step, and some later steps are recorded. So a part (``KEPT``) of the first seconds is reserved for such steps.
-An inspection that the budget cannot cover is postponed, not dropped.
+recorded step, and some later steps are recorded. So a part (``RESERVED_FRACTION``) of the first seconds is reserved for
+such steps. An inspection that the budget cannot cover is postponed, not dropped.
 
 Note [Steps that pass]: in an unrecorded step, the loss, the calls and some gradients are still checked, and a step
-record is made. If steps are so short that this takes more than ``REST`` of the allowance, some take the fast path: only
-what cannot be recovered later is checked (whether the loss is finite before its graph is freed, how many nodes were
-made, errors raised; whether one gradient is finite, as long as that takes at most ``PEEK``), and no record is made.
-These checks run at any cost: in steps shorter than a few tenths of a millisecond they exceed the allowance. So that
-some steps are recorded all the same, fast-path steps are charged at most ``MOSTLY`` of the allowance. The number of
-fast-path steps in a row is randomised, too. They are counted, and the run reports the count.
+record is made. If steps are so short that this takes more than ``UNRECORDED_STEP_FRACTION`` of the allowance, some take
+the fast path: only what cannot be recovered later is checked (whether the loss is finite before its graph is freed, how
+many nodes were made, errors raised; whether one gradient is finite, as long as that takes at most
+``GRADIENT_CHECK_FRACTION``), and no record is made. These checks run at any cost: in steps shorter than a few tenths of
+a millisecond they exceed the allowance. So that some steps are recorded all the same, fast-path steps are charged at
+most ``FAST_PATH_CHARGE_FRACTION`` of the allowance. The number of fast-path steps in a row is randomised, too. They are
+counted, and the run reports the count.
 
-Note [Brief steps]: if the budget covers it (``TELL``), fast-path steps get a deferred record, made for a whole stretch
-at once from the notes taken when each step ended: seconds, calls and loss. The steps of a stretch stay in columns
-(``BriefSteps``) until they are read; in a run folder they are one row. So such a record costs a few microseconds, and
-the budget covers it in nearly every run. A stretch takes at most ``WHILE`` seconds, because its steps
-are not visible to a reader of the run until it ends.
+Note [Brief steps]: if the budget covers it (``DEFERRED_RECORD_FRACTION``), fast-path steps get a deferred record, made
+for a whole stretch at once from the notes taken when each step ended: seconds, calls and loss. The steps of a stretch
+stay in columns (``BriefSteps``) until they are read; in a run folder they are one row. So such a record costs a few
+microseconds, and the budget covers it in nearly every run. A stretch takes at most ``MAX_DEFERRED_SECONDS``,
+because its steps are not visible to a reader of the run until it ends.
 
 Note [Bad losses in a row]: a run may go on for long after its loss became NaN, and each further step shows the same
-problem. So under a budget, ``IN_A_ROW`` backward calls in a row with a non-finite loss are explained. Later steps are
-counted and their losses kept, but nothing else is recorded, until a loss is finite. A ``GradScaler`` whose factor is
-too large produces such losses on purpose: with a scaler, all are explained as far as the budget allows.
+problem. So under a budget, ``MAX_CONSECUTIVE_BAD_LOSSES`` backward calls in a row with a non-finite loss are explained.
+Later steps are counted and their losses kept, but nothing else is recorded, until a loss is finite. A ``GradScaler``
+whose factor is too large produces such losses on purpose: with a scaler, all are explained as far as the budget allows.
 """
 
 from __future__ import annotations
@@ -45,31 +46,35 @@ from __future__ import annotations
 import math
 
 #: Seconds of our own work that any run may spend.
-FREE = 1.0
-#: The part of them that is reserved for close inspections: Note [Kept for what is new].
-KEPT = 0.4
+FREE_SECONDS = 1.0
+#: The part of ``FREE_SECONDS`` that is reserved for close inspections: Note [Kept for what is new].
+RESERVED_FRACTION = 0.4
 #: The most steps in a row without a recorded one.
-MOST = 1000
-#: The most fast-path steps in a row; or as many as take this many seconds: the shorter a step, the greater the relative
-#: cost of an ordinary one.
-FAR, LONG = 64, 0.1
-#: The part of the allowance for unrecorded steps, and the part charged for fast-path steps.
-REST, MOSTLY = 0.5, 0.7
-#: The part of the allowance for ordinary unrecorded steps if fast-path steps get deferred records; the most seconds of
-#: one stretch of those.
-BRIEF, WHILE = 0.1, 0.5
+MAX_STEPS_BETWEEN_RECORDED = 1000
+#: The most fast-path steps in a row; or as many as take ``MAX_FAST_PATH_SECONDS``, if those are more: the shorter a
+#: step, the greater the relative cost of an ordinary one.
+MAX_FAST_PATH_STEPS = 64
+MAX_FAST_PATH_SECONDS = 0.1
+#: The part of the allowance for unrecorded steps.
+UNRECORDED_STEP_FRACTION = 0.5
+#: The part of the allowance that is charged for fast-path steps, at most.
+FAST_PATH_CHARGE_FRACTION = 0.7
+#: The part of the allowance for ordinary unrecorded steps if fast-path steps get deferred records.
+UNRECORDED_STEP_FRACTION_IF_DEFERRED = 0.1
+#: The most seconds of one stretch of fast-path steps with deferred records.
+MAX_DEFERRED_SECONDS = 0.5
 #: The part of the allowance for deferred records: keeping a loss is worth more than recording one more step's nodes.
-TELL = 0.5
+DEFERRED_RECORD_FRACTION = 0.5
 #: Seconds: steps are long if their part of the allowance is more. Then fast-path steps are checked more often.
-LONG_STEP = 8e-5
+LONG_STEP_ALLOWANCE_S = 8e-5
 #: The share for unrecorded steps if no nodes are recorded and there is no budget.
-WATCH = 0.02
+SHARE_WITHOUT_BUDGET = 0.02
 #: The part of the allowance up to which fast-path steps check gradients.
-PEEK = 0.8
+GRADIENT_CHECK_FRACTION = 0.8
 #: Failed steps that are explained at any cost; later ones only if the budget covers it.
-EXPLAINED = 20
+MAX_EXPLAINED_FAILURES = 20
 #: Backward calls in a row with a non-finite loss that are explained: Note [Bad losses in a row].
-IN_A_ROW = 3
+MAX_CONSECUTIVE_BAD_LOSSES = 3
 
 
 class Budget:
@@ -82,7 +87,7 @@ class Budget:
     def __init__(self, share: float | None, nodes: bool = True) -> None:
         self.share, self._nodes = share, nodes
         #: The share for unrecorded steps.
-        self._floor = share if nodes or share is not None else WATCH
+        self._floor = share if nodes or share is not None else SHARE_WITHOUT_BUDGET
         #: Seconds of the script's own work, and of ours.
         self.alone = self.spent = 0.0
         #: Running mean of the cost of a step that is recorded whole, without close inspection, in seconds; ``None``
@@ -103,7 +108,7 @@ class Budget:
         #: Of the latest deferred records: decayed sums of the seconds that they took, and of steps.
         self._telling = 2e-3, 1000.0
         #: What is left of the seconds reserved for close inspections.
-        self._kept = KEPT * FREE
+        self._kept = RESERVED_FRACTION * FREE_SECONDS
         #: Mean seconds of a step without us; our seconds in an unrecorded step, and in a fast-path step.
         self._length = self._heard = self._pass = 0.0
         #: Of the latest stretches of fast-path steps: decayed sums of our seconds, and of steps.
@@ -167,26 +172,26 @@ class Budget:
 
     def was_like_none(self) -> None:
         """Note that a step was expected to repeat, but its graph matches no known layout."""
-        self._distrust = min(2 * self._distrust, MOST)
+        self._distrust = min(2 * self._distrust, MAX_STEPS_BETWEEN_RECORDED)
         self._whole_until = self.steps + self._distrust
 
     @property
     def repeats(self) -> bool:
         """Return whether the next recorded step has only its backward recorded."""
-        if not self.may_repeat or self._all_whole or self._since_whole >= MOST:
+        if not self.may_repeat or self._all_whole or self._since_whole >= MAX_STEPS_BETWEEN_RECORDED:
             return False
         return self.steps >= self._whole_until and self._on_backward < self._on_whole
 
     @property
     def _all_whole(self) -> bool:
         """Return whether every step can be recorded whole."""
-        if self.share is None or self.cost is None or self.spent < (1.0 - KEPT) * FREE:
+        if self.share is None or self.cost is None or self.spent < (1.0 - RESERVED_FRACTION) * FREE_SECONDS:
             return True
         return self.cost <= self.share * self._length
 
     def wants(self) -> bool:
         """Return whether the next step is to be recorded."""
-        if self.share is None or self._since_whole >= MOST:
+        if self.share is None or self._since_whole >= MAX_STEPS_BETWEEN_RECORDED:
             return True
         if self.only_counts:
             return False
@@ -209,12 +214,12 @@ class Budget:
 
         The number is limited, because a run may go on for long after its loss became NaN.
         """
-        return self.explained < EXPLAINED or self.affords
+        return self.explained < MAX_EXPLAINED_FAILURES or self.affords
 
     def bad_loss(self, scaled: bool) -> None:
         """Count a non-finite loss that was explained. `scaled`: a ``GradScaler`` may have caused it."""
         self._bad_in_a_row += 1
-        self.only_counts = self._floor is not None and not scaled and self._bad_in_a_row >= IN_A_ROW
+        self.only_counts = self._floor is not None and not scaled and self._bad_in_a_row >= MAX_CONSECUTIVE_BAD_LOSSES
 
     def count_bad_loss(self, step: int) -> None:
         """Count the non-finite loss of `step`, which is not explained."""
@@ -229,12 +234,12 @@ class Budget:
     @property
     def left(self) -> float:
         """Return the seconds that may still be spent."""
-        return math.inf if self.share is None else FREE + self.share * self.alone - (self.spent - self._beyond)
+        return math.inf if self.share is None else FREE_SECONDS + self.share * self.alone - (self.spent - self._beyond)
 
     def tells(self) -> bool:
         """Return whether the allowance covers deferred records of fast-path steps."""
         seconds, steps = self._telling
-        return self._floor is not None and seconds <= TELL * self._floor * self._length * steps
+        return self._floor is not None and seconds <= DEFERRED_RECORD_FRACTION * self._floor * self._length * steps
 
     def lets_pass(self, tells: bool = False, several: bool = False) -> int:
         """Return how many steps take the fast path after this one, which was not recorded.
@@ -245,15 +250,18 @@ class Budget:
         if self._floor is None or not self._heard:
             return 0
         pays = self._floor * self._length
-        self.long_steps = pays >= LONG_STEP
-        rest = (BRIEF if tells else REST) * pays
+        self.long_steps = pays >= LONG_STEP_ALLOWANCE_S
+        rest = (UNRECORDED_STEP_FRACTION_IF_DEFERRED if tells else UNRECORDED_STEP_FRACTION) * pays
         if self._heard <= rest or (self.share is None and not (tells and self.long_steps)):
             return 0  # without a budget every step gets a record, and short ones are not brief
         if not tells and self._heard <= pays and self.tells():  # long enough for deferred records, which keep its loss
             return 0
-        self.peeks = self._pass <= PEEK * pays
+        self.peeks = self._pass <= GRADIENT_CHECK_FRACTION * pays
         room, length = rest - self._pass, max(self._length, 1e-6)
-        most = (LONG if several else WHILE) / length if tells else max(FAR, LONG / length)
+        if tells:
+            most = (MAX_FAST_PATH_SECONDS if several else MAX_DEFERRED_SECONDS) / length
+        else:
+            most = max(MAX_FAST_PATH_STEPS, MAX_FAST_PATH_SECONDS / length)
         far = min(most, self._heard / room) if room > 0 else most
         count = max(1, round(far * (0.5 + self._draw())))
         if not self._nodes:
@@ -261,7 +269,7 @@ class Budget:
         missing = self._patience * self._price - (self.left - self._kept)
         if tells and 0 < missing < math.inf:  # until the next one can be recorded
             count = min(count, math.ceil(missing / max(pays - self._pass, 1e-9)))
-        return min(count, max(MOST - self._since_whole, 1))
+        return min(count, max(MAX_STEPS_BETWEEN_RECORDED - self._since_whole, 1))
 
     def telling(self, steps: int, seconds: float) -> None:
         """Account for deferred records of `steps` fast-path steps, which took `seconds` to write."""
@@ -278,7 +286,7 @@ class Budget:
         alone = max(seconds - mine, 0.0)
         self.alone += alone
         self.spent += mine
-        self._beyond += max(mine - MOSTLY * (self.share or 0.0) * alone, 0.0)
+        self._beyond += max(mine - FAST_PATH_CHARGE_FRACTION * (self.share or 0.0) * alone, 0.0)
         self._length = _mean(self._length, alone / steps)
         # A stretch has a fixed cost, which in a short stretch distorts the cost per step.
         self._stretches = 0.9 * self._stretches[0] + mine, 0.9 * self._stretches[1] + steps

@@ -1,4 +1,4 @@
-"""Measures the overhead of recording, step by step: Note [What watching takes].
+"""Measures the overhead of recording, step by step (Note [Own time]).
 
 Note [The overhead]: the overhead of a run is one number: the seconds that backprobe added, divided by the seconds that
 the script takes without it. It is the sum of five disjoint parts: the start (backprobe's imports and session set-up;
@@ -23,19 +23,19 @@ from ..own_time import OwnTime
 
 #: The least number of later steps for which a share is computed, and the least part of their time that must be the
 #: script's own.
-FEW, OWN = 10, 0.01
+MIN_LATER_STEPS, MIN_SCRIPT_FRACTION = 10, 0.01
 #: The minimum interval between reads of the waiting time, in seconds, and as a multiple of the duration of a read; and
 #: the seconds that the thread did not run during our work after which it is read at once.
-LOOK, TIMES, LONG = 0.02, 1000, 1e-3
+MIN_READ_INTERVAL_S, READ_INTERVAL_RATIO, MAX_UNREAD_SECONDS = 0.02, 1000, 1e-3
 #: The largest part of the script's own time in a step that may be counted as waiting.
-MOST = 0.98
+MAX_WAITING_FRACTION = 0.98
 #: How many unrecorded and recorded steps the comparison keeps, and how many of each it needs at least.
-NEAR, ENOUGH = 32, 5
+MAX_COMPARED_STEPS, MIN_COMPARED_STEPS = 32, 5
 _clock = time.perf_counter
 
 
 @dataclass(frozen=True)
-class Took:
+class CostSummary:
     """The cost of recording so far.
 
     :ivar first_steps, first: the number of steps at the start that are closely inspected or, under a budget, paid from
@@ -63,12 +63,13 @@ class Took:
 
     @property
     def share(self) -> float | None:
-        """Return our share of the later steps' time, relative to the script's own time in them.
+        """Return backprobe's share of the later steps' time, relative to the script's own time in them.
 
         ``None`` if the steps are too few, or if the script's own time is too small a part.
         """
         alone = self.seconds - self.watching
-        return self.watching / alone if self.steps >= FEW and alone > OWN * self.seconds else None
+        enough = self.steps >= MIN_LATER_STEPS and alone > MIN_SCRIPT_FRACTION * self.seconds
+        return self.watching / alone if enough else None
 
     @property
     def added(self) -> float:
@@ -92,7 +93,7 @@ class Took:
         return {**steps, "overhead": overhead}
 
 
-class Slowed:
+class SlowdownEstimate:
     """Estimate of how much longer the script's own work takes in a recorded step.
 
     Our work evicts the script's data from memory and processor caches, which timing our work does not show. Under a
@@ -101,17 +102,17 @@ class Slowed:
     """
 
     def __init__(self) -> None:
-        self._others: deque[float] = deque(maxlen=NEAR)
-        self._more: deque[float] = deque(maxlen=NEAR)
+        self._others: deque[float] = deque(maxlen=MAX_COMPARED_STEPS)
+        self._more: deque[float] = deque(maxlen=MAX_COMPARED_STEPS)
 
     def step_ended(self, alone: float, recorded: bool) -> float:
         """Add a step that took `alone` seconds without our own work; return the part of them caused by recording."""
         if not recorded:
             self._others.append(alone)
             return 0.0
-        if len(self._others) >= ENOUGH:
+        if len(self._others) >= MIN_COMPARED_STEPS:
             self._more.append(alone - statistics.median(self._others))
-        return max(statistics.median(self._more), 0.0) if len(self._more) >= ENOUGH else 0.0
+        return max(statistics.median(self._more), 0.0) if len(self._more) >= MIN_COMPARED_STEPS else 0.0
 
 
 class Cost:
@@ -128,7 +129,7 @@ class Cost:
         self._began = Moment.now()
         self._start = self._end = 0.0
         self._end_from: Moment | None = None
-        self._frozen: Took | None = None
+        self._frozen: CostSummary | None = None
         #: Whether a failure is explained in the running step, and was in the step before; the seconds of our work in
         #: such steps.
         self.explains = self.explained = False
@@ -140,26 +141,26 @@ class Cost:
         self._before = 0.0
         #: Nodes that had run with a hook before the running step.
         self._nodes = 0
-        self._slowed = Slowed()
+        self._slowed = SlowdownEstimate()
         #: Seconds of the last accounted step, or steps, without waiting.
         self.seconds = 0.0
         #: Seconds of our work in the first steps; seconds of the later ones, and of our work in them.
         self._first = self._seconds = self._watching = 0.0
         #: When the waiting time is read next; at the last read: the waiting time, the seconds that the thread did not
         #: run during our work, and the seconds of our frequent work; since then, the script's own seconds in steps.
-        self._next, self._waited, self._stood, self._sampled, self._alone = 0.0, waited(), 0.0, 0.0, 0.0
+        self._next, self._waited, self._stalled, self._sampled, self._alone = 0.0, waited(), 0.0, 0.0, 0.0
         #: Waiting during our work; and waiting in steps that is not yet subtracted from them.
         self._in_ours = self._in_steps = 0.0
 
     @property
-    def _ours(self) -> float:
+    def _own_seconds(self) -> float:
         own = self._own
         return own.clocked + own.counted - self._in_ours
 
     @property
     def of_step(self) -> float:
         """Return the seconds of our work since the last step was over."""
-        return self._ours - self._before
+        return self._own_seconds - self._before
 
     def started(self, startup: Startup | None) -> None:
         """End the start phase: the script is about to begin.
@@ -170,11 +171,11 @@ class Cost:
             self._began = startup.began
         elsewhere = startup.script_s if startup is not None else 0.0
         self._start = max(self._began.seconds_until(Moment.now()) - elsewhere, 0.0)
-        self._before = self._ours  # counted until now as part of the start, not of the first step
+        self._before = self._own_seconds  # counted until now as part of the start, not of the first step
 
     def mark_end(self) -> tuple[Moment, float]:
         """Return a mark of the moment when the script is over, for ``begin_end`` after the session has ended."""
-        return Moment.now(), self._ours
+        return Moment.now(), self._own_seconds
 
     def begin_end(self, mark: tuple[Moment, float]) -> None:
         """Begin the end phase at `mark`: the session has ended.
@@ -183,7 +184,7 @@ class Cost:
         """
         if self._end_from is None:
             self._end_from, before = mark
-            self._end = before - self._ours + (self.of_step if self._steps >= self._inspected_steps else 0.0)
+            self._end = before - self._own_seconds + (self.of_step if self._steps >= self._inspected_steps else 0.0)
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
@@ -194,26 +195,26 @@ class Cost:
         finally:
             self._end -= begin.seconds_until(Moment.now())
 
-    def freeze(self) -> Took:
+    def freeze(self) -> CostSummary:
         """Finish the end phase: ``took`` no longer changes."""
         self._frozen = took = self.took
         return took
 
     def goes_on(self) -> None:
         """Resume after a pause: waiting during it belongs to no step."""
-        self._waited, self._stood = waited(), self._own.stood
+        self._waited, self._stalled = waited(), self._own.stalled
         self._sampled, self._alone = self._own.sampled, 0.0
 
     def step_ended(self, seconds: float, steps: int = 1) -> float:
         """Account for `steps` steps that took `seconds`; return the seconds of them that were our work."""
         before = self._alone
         self._alone += max(seconds - self.of_step, 0.0)
-        looked = self._look(_clock())
+        was_read = self._read_waiting(_clock())
         mine = min(max(self.of_step, 0.0), seconds)  # samples may correct the account of the step before
-        self._before = self._ours
-        lost = min(self._in_steps, MOST * (seconds - mine))
+        self._before = self._own_seconds
+        lost = min(self._in_steps, MAX_WAITING_FRACTION * (seconds - mine))
         self._in_steps -= lost
-        if looked:  # short steps were read together: the next one loses at most the time that they can have waited
+        if was_read:  # short steps were read together: the next one loses at most the time that they can have waited
             self._in_steps = min(self._in_steps, before)
         self.seconds = seconds - lost
         closely = self._steps < self._inspected_steps
@@ -237,34 +238,34 @@ class Cost:
             self._watching += mine
         return mine
 
-    def _look(self, now: float) -> bool:
+    def _read_waiting(self, now: float) -> bool:
         """Read the waiting time if it is due, and split it between our work and the script's.
 
         Returns whether it was read.
         """
         own = self._own
-        stood = max(own.stood - self._stood, 0.0)
-        if now < self._next and stood <= LONG:
+        stalled = max(own.stalled - self._stalled, 0.0)
+        if now < self._next and stalled <= MAX_UNREAD_SECONDS:
             return False
         so_far = waited()
-        self._next = now + max(LOOK, TIMES * (_clock() - now))
+        self._next = now + max(MIN_READ_INTERVAL_S, READ_INTERVAL_RATIO * (_clock() - now))
         since, often, alone = max(so_far - self._waited, 0.0), max(own.sampled - self._sampled, 0.0), self._alone
-        self._waited, self._stood, self._sampled, self._alone = so_far, own.stood, own.sampled, 0.0
-        clocked = min(stood, since)
+        self._waited, self._stalled, self._sampled, self._alone = so_far, own.stalled, own.sampled, 0.0
+        clocked = min(stalled, since)
         # The rest was waited during the script's own work and our frequent work, in proportion to their durations.
         self._in_ours += clocked + ((since - clocked) * often / (often + alone) if often else 0.0)
         self._in_steps += since
         return True
 
     @property
-    def took(self) -> Took:
+    def took(self) -> CostSummary:
         if self._frozen is not None:
             return self._frozen
         # Work before a first step was over, as in a script without steps, counts as part of the first steps.
         rest = self.of_step if self._steps < self._inspected_steps else 0.0
         now = Moment.now()
         end = 0.0 if self._end_from is None else max(self._end_from.seconds_until(now) + self._end, 0.0)
-        return Took(
+        return CostSummary(
             *(self._at_first, self._first + rest, self._later, self._seconds, self._watching),
             explaining=self._explaining,
             start=self._start,

@@ -24,14 +24,14 @@ from ...torch_internals.norms import holds, norm
 from ..forward.naming import Naming
 
 #: The most bytes of weights copied at once to compute updates.
-COPY_LIMIT = 64 << 20
+MAX_COPY_BYTES = 64 << 20
 _clock = time.perf_counter
 #: Positions of the norms in the values of a parameter.
 WEIGHT, GRAD, UPDATE = range(3)
 
 
 @dataclass(frozen=True)
-class Away:
+class AcceleratorNorms:
     """Norms that stay on an accelerator.
 
     :ivar numbers: a vector: the norms, then the largest absolute elements of the same tensors if `tops`.
@@ -45,7 +45,7 @@ class Away:
     tops: bool
 
     def values(self, read: Sequence[float]) -> list[float | None]:
-        """Return the norms; ``None`` for one that is out of the range of its precision."""
+        """Return the norms; ``None`` for a norm that is out of the range of its precision."""
         count = len(self.names)
         if not self.tops:
             return list(read)
@@ -58,7 +58,7 @@ class Away:
 
 
 @dataclass
-class AwayClipNorm:
+class AcceleratorClipNorm:
     """The ``clip_norm`` of a step, which stays on an accelerator.
 
     :ivar numbers: a vector of the one number.
@@ -71,7 +71,9 @@ class AwayClipNorm:
         return replace(step, clip_norm=read[0])
 
 
-def filled(parameters: Sequence[ParameterStat], away: Away, read: Sequence[float]) -> tuple[ParameterStat, ...]:
+def filled(
+    parameters: Sequence[ParameterStat], away: AcceleratorNorms, read: Sequence[float]
+) -> tuple[ParameterStat, ...]:
     """Return `parameters` with the norms that were `away`, now that they are known (`read`)."""
     known = dict(zip(away.names, away.values(read), strict=True))
     found = []
@@ -92,7 +94,7 @@ class Samples:
         self._names, self._share = names, 0.01 if share is None else min(0.01, 0.1 * share)
         self._stats: dict[str, list[float | None]] = {}
         self._copies: list[tuple[str, Any, Any]] = []
-        self._away: list[Away] = []
+        self._away: list[AcceleratorNorms] = []
         self._rotate = 0
         #: When sampling began, and the seconds that it has taken.
         self._begin, self._spent = _clock(), 0.0
@@ -123,10 +125,10 @@ class Samples:
         for at in range(count):
             name, p = named[(self._rotate + at) % count]
             size = p.numel() * p.element_size()
-            if used + size > COPY_LIMIT and used:
+            if used + size > MAX_COPY_BYTES and used:
                 self._rotate = (self._rotate + at) % count
                 break
-            if p.grad is None or p.layout is not torch.strided or size > COPY_LIMIT:
+            if p.grad is None or p.layout is not torch.strided or size > MAX_COPY_BYTES:
                 continue
             used += size
             here = private.local(p)
@@ -151,7 +153,7 @@ class Samples:
         """Drop the copies: the optimizer will not step."""
         self._copies.clear()
 
-    def take(self) -> tuple[tuple[ParameterStat, ...], list[Away]]:
+    def take(self) -> tuple[tuple[ParameterStat, ...], list[AcceleratorNorms]]:
         """Return and reset the norms of the finished step, and its norms that stay on an accelerator."""
         taken, self._stats = self._stats, {}
         away, self._away = self._away, []
@@ -171,11 +173,13 @@ def _difference(new: Any, old: Any) -> Any:
     return new.float() - old if old.dtype in (torch.float16, torch.bfloat16) else old.neg_().add_(new)
 
 
-def norms(names: Sequence[str], tensors: Sequence[Any], which: int) -> tuple[list[float | None], list[Away]]:
+def norms(
+    names: Sequence[str], tensors: Sequence[Any], which: int
+) -> tuple[list[float | None], list[AcceleratorNorms]]:
     """Return the 2-norms of tensors on the CPU, and those that stay on accelerators.
 
     The first list has ``None`` for the latter, and for anything that is not a dense floating-point tensor. For a
-    distributed tensor only the local part counts: Note [No collective of ours].
+    distributed tensor only the local part counts: Note [No own collectives].
     """
     here: list[Any] = [None if t is None or private.is_partial(t) else private.local(t) for t in tensors]
     out: list[float | None] = [None] * len(here)
@@ -199,7 +203,7 @@ def norms(names: Sequence[str], tensors: Sequence[Any], which: int) -> tuple[lis
             numbers = torch.stack(list(vectors))
         except (RuntimeError, NotImplementedError, TypeError):  # a subclass (quantised) that has no norm
             continue
-        away.append(Away(numbers, [names[i] for i in places], which, not exact))
+        away.append(AcceleratorNorms(numbers, [names[i] for i in places], which, not exact))
     return out, away
 
 

@@ -11,9 +11,9 @@ from ...errors import BackprobeError
 #: The default overhead budget, as a share of the script's own time.
 DEFAULT_BUDGET = 0.05
 #: The default limit on saved batches of a run, in MiB.
-BATCH_MB = 512
+DEFAULT_MAX_BATCH_MB = 512
 #: Checks whose cost stays within the budget.
-CHEAP = frozenset({"levels"})
+CHECKS_WITHIN_BUDGET = frozenset({"levels"})
 #: How much a run records; see ``Settings``.
 RECORDING_LEVELS = ("minimal", "nodes", "full")
 
@@ -62,7 +62,7 @@ class Settings:
     @property
     def plain(self) -> bool:
         """Return whether no requested feature costs more than the budget."""
-        asked = self.level, frozenset(self.checks) - CHEAP, self.histograms, self.log, self.record_ops
+        asked = self.level, frozenset(self.checks) - CHECKS_WITHIN_BUDGET, self.histograms, self.log, self.record_ops
         return asked == (Settings.level, frozenset(), (), "", False)
 
     @property

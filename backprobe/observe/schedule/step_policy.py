@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from .budget import Budget
-from .inspection_schedule import CLOSE, InspectionSchedule
+from .inspection_schedule import STEPS_AFTER_NOVELTY, InspectionSchedule
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class StepPolicy:
         :param scaled: a ``GradScaler`` may have made its loss non-finite.
         """
         if recorded.trouble:
-            self._explains_until = max(self._explains_until, recorded.step + 1 + CLOSE)
+            self._explains_until = max(self._explains_until, recorded.step + 1 + STEPS_AFTER_NOVELTY)
         if any(root.bad for root in recorded.roots):
             self.budget.bad_loss(scaled)
         elif recorded.kind != "autograd.grad":

@@ -37,13 +37,13 @@ from ..forward.naming import Naming
 from ..recording_state import RecordingState
 from .cost import Cost
 from .losses import Losses, NotedLoss, is_zero, loss_scale
-from .samples import Away, AwayClipNorm, Samples
+from .samples import AcceleratorClipNorm, AcceleratorNorms, Samples
 
 #: Of a step: its losses that are on an accelerator, and norms.
-OnAccelerator = tuple[list[Any], list[Away | AwayClipNorm]]
+OnAccelerator = tuple[list[Any], list[AcceleratorNorms | AcceleratorClipNorm]]
 
 #: Backward calls after which an optimizer that was created, but never steps, is no longer waited for.
-UNAIDED = 100
+MAX_CALLS_BEFORE_FIRST_STEP = 100
 #: References to parameters of optimizers above which those to freed parameters are dropped.
 MAX_HELD = 100_000
 _clock, _next_seq, _compiling = time.perf_counter, private.next_sequence_nr, private.compiling
@@ -130,8 +130,8 @@ class StepWatch:
         #: The optimizers that stepped in this step; and the groups that stepped together in earlier steps.
         self._turn: set[int] = set()
         #: What clipping found in the running step; and in each fast-path step, with its number.
-        self._clip_norms: list[float | AwayClipNorm | None] = []
-        self._passed_clip_norms: list[tuple[int, float | AwayClipNorm]] = []
+        self._clip_norms: list[float | AcceleratorClipNorm | None] = []
+        self._passed_clip_norms: list[tuple[int, float | AcceleratorClipNorm]] = []
         self._turns: set[frozenset[int]] = set()
         self._sizes: dict[int, int] = {}
         self.samples = Samples(names, share)
@@ -182,9 +182,9 @@ class StepWatch:
         mine = self._cost.step_ended(seconds)
         loss, calls, scale, away = self.losses.take()
         norms, sampled_away = self.samples.take()
-        norms_away: list[Away | AwayClipNorm] = [*sampled_away]
+        norms_away: list[AcceleratorNorms | AcceleratorClipNorm] = [*sampled_away]
         clip = self._take_clip_norm()
-        if isinstance(clip, AwayClipNorm):
+        if isinstance(clip, AcceleratorClipNorm):
             norms_away.append(clip)
             clip = None
         held = *self._memory(now), self.graphs, clip
@@ -208,17 +208,17 @@ class StepWatch:
         """Note the total norm of gradients that clipping found."""
         if not self._mine():
             return
-        found: float | AwayClipNorm | None = None
+        found: float | AcceleratorClipNorm | None = None
         try:
             with private.unseen():
                 if type(norm) is torch.Tensor and not private.hands_off(norm, past_ours=True):
                     with private.undispatched():
-                        found = float(norm.item()) if norm.is_cpu else AwayClipNorm(norm.detach().reshape(1))
+                        found = float(norm.item()) if norm.is_cpu else AcceleratorClipNorm(norm.detach().reshape(1))
         except Exception as error:
             self._events.fault(self, error)
         self._clip_norms.append(found)
 
-    def _take_clip_norm(self) -> float | AwayClipNorm | None:
+    def _take_clip_norm(self) -> float | AcceleratorClipNorm | None:
         """Return and reset what clipping found in this step; ``None`` if it was not called exactly once."""
         norms, self._clip_norms = self._clip_norms, []
         return norms[0] if len(norms) == 1 else None
@@ -530,7 +530,7 @@ class StepWatch:
             return True
         if self.stepped:
             return False
-        if self.ever_stepped or not self._written or (self.optimizers and self._written < UNAIDED):
+        if self.ever_stepped or not self._written or (self.optimizers and self._written < MAX_CALLS_BEFORE_FIRST_STEP):
             return True
         for leaf in leaves:
             if leaf.grad is not None:

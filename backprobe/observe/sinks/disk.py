@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     from ..session import Session
 
 #: Maximum share of the run's time for writing new graphs, after the first steps.
-NEW_GRAPHS = 0.03
+MAX_NEW_GRAPH_SHARE = 0.03
 #: Maximum number of steps with the same module calls that are written with shapes and norms.
-TRAILS = 16
+MAX_DETAILED_STEPS = 16
 #: Minimum seconds between two updates of the stored overhead, for programs that follow the run.
-TOOK = 2.0
+MIN_UPDATE_INTERVAL_S = 2.0
 
 
-class Keep:
-    """A sink that writes to a run folder. ``skipped`` counts backward calls left out to stay within ``NEW_GRAPHS``."""
+class DiskSink:
+    """A sink that writes to a run folder.
+
+    ``skipped`` counts backward calls left out to stay within ``MAX_NEW_GRAPH_SHARE``.
+    """
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -34,7 +37,7 @@ class Keep:
         #: Key: hash of a step's module calls. Value: how many such steps were written with shapes and norms, and the
         #: key of the last one.
         self._trails: dict[int, tuple[int, Any]] = {}
-        self._written = self._told = 0.0
+        self._written = self._updated = 0.0
         self._known: set[int] = set()
 
     def backward(self, recorded: PendingCallRecord) -> None:
@@ -43,7 +46,7 @@ class Keep:
         new = live.index not in self._known
         if new:
             # If the graph changes every step, writing each costs more than it is worth.
-            if recorded.step > 8 and not recorded.trouble and self._spent > NEW_GRAPHS * (begin - self._begin):
+            if recorded.step > 8 and not recorded.trouble and self._spent > MAX_NEW_GRAPH_SHARE * (begin - self._begin):
                 self.skipped += 1
                 return
             self._known.add(live.index)
@@ -72,8 +75,8 @@ class Keep:
     def _step_written(self, early: bool, session: Session) -> None:
         """Write, now and then, what a reader of the running run needs."""
         now = time.monotonic()
-        if early or now - self._told > TOOK:
-            self._told = now
+        if early or now - self._updated > MIN_UPDATE_INTERVAL_S:
+            self._updated = now
             self.writer.put(session.took.info())
         if early or now - self._written > 30:  # in case the run is killed
             self._written = now
@@ -86,10 +89,10 @@ class Keep:
         """Return the key of a step's module calls, for the run folder.
 
         The key is that of the last step that had the same calls and was written with shapes and norms. The first
-        ``TRAILS`` steps with details get a key of their own.
+        ``MAX_DETAILED_STEPS`` steps with details get a key of their own.
         """
         count, last = self._trails.get(same, (0, same))
-        if details and count < TRAILS:
+        if details and count < MAX_DETAILED_STEPS:
             count, last = self._trails[same] = count + 1, (same, step.index)
         return last
 

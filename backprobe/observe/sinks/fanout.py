@@ -1,5 +1,6 @@
-"""A sink that forwards to several sinks. If the run folder cannot be written any more, observation goes on without
-it.
+"""A sink that forwards to several sinks.
+
+If the run folder can no longer be written, observation goes on without it.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from typing import TYPE_CHECKING
 from ...errors import BackprobeError
 from ...records import BriefSteps, Measured, Step, Unseen
 from ..schedule.brief_steps import pass_brief
-from .disk import Keep
+from .disk import DiskSink
 
 if TYPE_CHECKING:
     from ..backward.pending_call_record import PendingCallRecord
     from ..session import Session, Sink
 
 #: The name of the coverage entry of a run that was not saved completely.
-LOST = "kept run"
-FAILURES = (OSError, sqlite3.Error, BackprobeError)
+SAVE_FAILED = "kept run"
+WRITE_ERRORS = (OSError, sqlite3.Error, BackprobeError)
 
 
-class Telling:
+class FanoutSink:
     """A sink that forwards records to `sinks`, one after the other."""
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
@@ -36,49 +37,49 @@ class Telling:
 
     def backward(self, recorded: PendingCallRecord) -> None:
         for sink in list(self._sinks):
-            with self._kept(sink, recorded.step):
+            with self._removing_on_error(sink, recorded.step):
                 sink.backward(recorded)
 
     def step(self, step: Step, session: Session) -> None:
         for sink in list(self._sinks):
-            with self._kept(sink, step.index):
+            with self._removing_on_error(sink, step.index):
                 sink.step(step, session)
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
         for sink in list(self._sinks):
-            with self._kept(sink, steps.first):
+            with self._removing_on_error(sink, steps.first):
                 pass_brief(sink, steps, session)
 
     def measured(self, measured: Measured) -> None:
         for sink in list(self._sinks):
             take = getattr(sink, "measured", None)
             if take is not None:
-                with self._kept(sink, measured.step):
+                with self._removing_on_error(sink, measured.step):
                     take(measured)
 
     @contextlib.contextmanager
-    def _kept(self, sink: Sink, step: int) -> Iterator[None]:
+    def _removing_on_error(self, sink: Sink, step: int) -> Iterator[None]:
         try:
             yield
-        except FAILURES as error:
-            if not isinstance(sink, Keep):
+        except WRITE_ERRORS as error:
+            if not isinstance(sink, DiskSink):
                 raise
             self._sinks.remove(sink)
-            self._not_kept(f"from step {step} on", error)
+            self._note_lost(f"from step {step} on", error)
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
         """Handle a write error in the block as the loss of the whole saved run."""
         try:
             yield
-        except FAILURES as error:
+        except WRITE_ERRORS as error:
             if not self.lost:
-                self._not_kept("whole", error)
+                self._note_lost("whole", error)
 
-    def _not_kept(self, what: str, error: Exception) -> None:
+    def _note_lost(self, what: str, error: Exception) -> None:
         self.lost.append(lost(what, error))
 
 
 def lost(what: str, error: Exception) -> Unseen:
     """Return the coverage entry of a run that could not be written any more. `what`: the part that is not saved."""
-    return Unseen(LOST, 1, f"not kept {what}: {type(error).__name__}: {error}", hides=False)
+    return Unseen(SAVE_FAILED, 1, f"not kept {what}: {type(error).__name__}: {error}", hides=False)

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ..session import Session
 
 #: Factor above the usual gradient norm from which a step is kept, and the maximum number of such steps.
-SPIKE, SPIKES = 1e5, 4
+SPIKE_RATIO, MAX_SPIKES = 1e5, 4
 #: Maximum number of statistics that are kept: 32 MiB.
-NUMBERS = 8 << 20
+MAX_NUMBERS = 8 << 20
 #: Maximum number of graphs whose zero gradients are counted, and of steps that are kept for each of them.
-GRAPHS, LEVELS = 4, 4
+MAX_COUNTED_GRAPHS, MAX_LEVELS_PER_GRAPH = 4, 4
 
 
-class _Calls(Shown, Sequence[BackwardCall]):
+class _LazyCalls(Shown, Sequence[BackwardCall]):
     """Backward calls, converted into records at the first read."""
 
     def __init__(self, recorded: Sequence[PendingCallRecord]) -> None:
@@ -42,7 +42,9 @@ class _Calls(Shown, Sequence[BackwardCall]):
         return self._records[i]
 
 
-class _Kept:
+class _StoredStep:
+    """A step that is stored, with its backward calls and module calls."""
+
     __slots__ = ("backwards", "details", "spike", "step", "trail", "trouble", "zeros")
 
     def __init__(self) -> None:
@@ -56,25 +58,27 @@ class _Kept:
 
 
 class Collector:
-    """A sink that keeps at most `first` + 2 `last` + `troubled` + ``SPIKES`` + ``GRAPHS * LEVELS`` steps, and about
-    `limit` backward calls in each.
+    """A sink that keeps records in memory.
+
+    It keeps at most `first` + 2 `last` + `troubled` + ``MAX_SPIKES`` + ``MAX_COUNTED_GRAPHS * MAX_LEVELS_PER_GRAPH``
+    steps, and about `limit` backward calls in each.
     """
 
     def __init__(self, first: int = 4, last: int = 12, troubled: int = 12, limit: int = 400) -> None:
         self._first, self._troubled, self._limit = first, troubled, limit
-        self._early: list[_Kept] = []
-        self._late: deque[_Kept] = deque(maxlen=last)
+        self._early: list[_StoredStep] = []
+        self._late: deque[_StoredStep] = deque(maxlen=last)
         #: Unrecorded steps, kept separately so that they do not displace recorded ones.
-        self._bare: deque[_Kept] = deque(maxlen=last)
-        self._trouble: list[_Kept] = []
+        self._bare: deque[_StoredStep] = deque(maxlen=last)
+        self._trouble: list[_StoredStep] = []
         #: Steps with a gradient spike, kept separately: growing gradients must not displace the step that overflows.
-        self._spiked: list[_Kept] = []
+        self._spiked: list[_StoredStep] = []
         #: The last steps before the first spike: they show the usual gradients.
-        self._before: list[_Kept] = []
+        self._before: list[_StoredStep] = []
         #: For each graph: a count of zero gradients that all its calls since a kept step have reached, with that step;
         #: rising.
-        self._zeros: dict[int, list[tuple[int, _Kept]]] = {}
-        self._open = _Kept()
+        self._zeros: dict[int, list[tuple[int, _StoredStep]]] = {}
+        self._open = _StoredStep()
         #: The smallest maximum gradient norm of any call so far.
         self._usual = math.inf
         self.steps = 0
@@ -84,10 +88,10 @@ class Collector:
         self._numbers = 0
 
     def measured(self, measured: Measured) -> None:
-        """Keep statistics; above ``NUMBERS`` values, drop every other record of the older half."""
+        """Keep statistics; above ``MAX_NUMBERS`` values, drop every other record of the older half."""
         self._measured.append(measured)
         self._numbers += len(measured.values)
-        if self._numbers > NUMBERS and len(self._measured) > 8:
+        if self._numbers > MAX_NUMBERS and len(self._measured) > 8:
             half = len(self._measured) // 2
             self._measured[:half] = self._measured[:half:2]
             self._numbers = sum(len(one.values) for one in self._measured)
@@ -96,7 +100,7 @@ class Collector:
         self.backwards += 1
         most = max(recorded.norms, default=0.0)
         if 0.0 < most < math.inf:
-            self._open.spike = self._open.spike or most > SPIKE * self._usual
+            self._open.spike = self._open.spike or most > SPIKE_RATIO * self._usual
             self._usual = min(self._usual, most)
         self._open.zeros[recorded.live.index] = recorded.norms.count(0.0)
         if len(self._open.backwards) < self._limit or recorded.trouble:
@@ -106,48 +110,48 @@ class Collector:
         self._open.trouble = self._open.trouble or recorded.trouble
 
     def step(self, step: Step, session: Session) -> None:
-        kept, self._open = self._open, _Kept()
-        kept.step = step
-        kept.trail, kept.details = session.modules.trail, session.modules.details
+        stored, self._open = self._open, _StoredStep()
+        stored.step = step
+        stored.trail, stored.details = session.modules.trail, session.modules.details
         self.steps += 1
-        self._count_zeros(kept)
+        self._count_zeros(stored)
         if len(self._early) < self._first:
-            self._early.append(kept)
-        elif kept.trouble and len(self._trouble) < self._troubled:
-            self._trouble.append(kept)
-        elif kept.spike and len(self._spiked) < SPIKES:
+            self._early.append(stored)
+        elif stored.trouble and len(self._trouble) < self._troubled:
+            self._trouble.append(stored)
+        elif stored.spike and len(self._spiked) < MAX_SPIKES:
             self._before = self._before or [*self._late]
-            self._spiked.append(kept)
+            self._spiked.append(stored)
         else:
-            (self._late if kept.backwards else self._bare).append(kept)
+            (self._late if stored.backwards else self._bare).append(stored)
 
     def brief_steps(self, steps: BriefSteps, session: Session) -> None:
         """Keep the last of these steps."""
         self.steps += len(steps)
         for step in steps.last(self._bare.maxlen or 0):
-            kept = _Kept()
-            kept.step, kept.trail, kept.details = step, session.modules.trail, session.modules.details
-            self._bare.append(kept)
+            stored = _StoredStep()
+            stored.step, stored.trail, stored.details = step, session.modules.trail, session.modules.details
+            self._bare.append(stored)
 
-    def _count_zeros(self, kept: _Kept) -> None:
-        for graph, count in kept.zeros.items():
-            if graph not in self._zeros and len(self._zeros) == GRAPHS:
+    def _count_zeros(self, stored: _StoredStep) -> None:
+        for graph, count in stored.zeros.items():
+            if graph not in self._zeros and len(self._zeros) == MAX_COUNTED_GRAPHS:
                 continue
             since = self._zeros.setdefault(graph, [])
             while since and since[-1][0] > count:
                 since.pop()
-            if count > (since[-1][0] if since else 0) and len(since) < LEVELS:
-                since.append((count, kept))
+            if count > (since[-1][0] if since else 0) and len(since) < MAX_LEVELS_PER_GRAPH:
+                since.append((count, stored))
 
     def cut(self, session: Session) -> None:
         """End the running step: no more records will come."""
-        kept, self._open = self._open, _Kept()
-        if kept.backwards:
-            indices = tuple(recorded.index for recorded in kept.backwards)
-            kept.step = Step(kept.backwards[-1].step, 0.0, None, indices)
-            kept.trail, kept.details = session.modules.trail, session.modules.details
+        stored, self._open = self._open, _StoredStep()
+        if stored.backwards:
+            indices = tuple(recorded.index for recorded in stored.backwards)
+            stored.step = Step(stored.backwards[-1].step, 0.0, None, indices)
+            stored.trail, stored.details = session.modules.trail, session.modules.details
             self.steps += 1
-            self._late.append(kept)
+            self._late.append(stored)
 
     def counted(self, session: Session) -> int:
         """Return how many steps are over, including unrecorded ones."""
@@ -156,13 +160,13 @@ class Collector:
     def trace(self, session: Session, info: Mapping[str, Any] | None = None) -> Trace:
         """Return the kept steps as a ``Trace``. Call it after the session has stopped."""
         steps = []
-        zeros = (kept for since in self._zeros.values() for _, kept in since)
+        zeros = (stored for since in self._zeros.values() for _, stored in since)
         calm = (*self._early, *self._before, *self._late, *self._bare)
-        there = dict.fromkeys((*calm, *self._trouble, *self._spiked, *zeros))
-        kept = sorted(there, key=lambda k: k.step.index if k.step else 0)
-        for one in kept:
+        kept_steps = dict.fromkeys((*calm, *self._trouble, *self._spiked, *zeros))
+        stored = sorted(kept_steps, key=lambda k: k.step.index if k.step else 0)
+        for one in stored:
             assert one.step is not None
-            steps.append(TracedStep(one.step, _Calls(one.backwards), _module_calls(session, one)))
+            steps.append(TracedStep(one.step, _LazyCalls(one.backwards), _module_calls(session, one)))
         shown = Steps(steps)
         shown.measured = list(self._measured)
         return Trace(shown, session.facts(), info, sources=session.sources)
@@ -170,16 +174,18 @@ class Collector:
     def at(self, session: Session, recorded: PendingCallRecord) -> Trace:
         """Return a ``Trace`` in the middle of a step, during the backward call `recorded`."""
         step = Step(recorded.step, 0.0, None, (recorded.index,))
-        kept = _Kept()
-        kept.trail, kept.details = session.modules.trail, session.modules.details
+        stored = _StoredStep()
+        stored.trail, stored.details = session.modules.trail, session.modules.details
         known = self.trace(session)
         return Trace(
-            [*known.steps, TracedStep(step, _Calls([recorded]), _module_calls(session, kept))], session.facts()
+            [*known.steps, TracedStep(step, _LazyCalls([recorded]), _module_calls(session, stored))], session.facts()
         )
 
 
-def _module_calls(session: Session, kept: _Kept) -> Any:
+def _module_calls(session: Session, stored: _StoredStep) -> Any:
     def calls() -> tuple[ModuleCall, ...]:
-        return session.modules.calls_of(kept.trail, kept.details, kept.step.index if kept.step is not None else 0)
+        return session.modules.calls_of(
+            stored.trail, stored.details, stored.step.index if stored.step is not None else 0
+        )
 
     return calls

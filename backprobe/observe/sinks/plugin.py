@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 #: The entry-point group of plugins. Each entry point is a function that gets the data of the run and returns a sink
 #: (``Sink``), which may have a method ``close(trace, findings)`` too.
-GROUP = "backprobe.sinks"
+ENTRY_POINT_GROUP = "backprobe.sinks"
 
 
-class Plugged:
-    """A sink that forwards records to `first` and to the sinks of plugins. A plugin that fails gets no more records,
-    and the trace's coverage names it.
+class PluginSink:
+    """A sink that forwards records to `first` and to the sinks of plugins.
+
+    A plugin that fails gets no more records, and the trace's coverage names it.
 
     :param about: returns the data of the run for plugins; called only if there are any.
     """
@@ -32,12 +33,12 @@ class Plugged:
     def __init__(self, about: Callable[[], Mapping[str, Any]], first: Sink | None = None) -> None:
         self._first, self._pid = first, os.getpid()
         self._sinks: dict[str, Any] = {}
-        factories, failed = load(GROUP)
+        factories, failed = load(ENTRY_POINT_GROUP)
         self._failed: list[Unseen] = list(failed)
-        told = about() if factories else {}
+        data = about() if factories else {}
         for name, factory in factories:
             try:
-                self._sinks[name] = factory(dict(told))
+                self._sinks[name] = factory(dict(data))
             except CONTAINED as error:
                 self._drop(name, error)
 
@@ -72,16 +73,16 @@ class Plugged:
             self._each(lambda sink: sink.close(trace, trace.findings) if hasattr(sink, "close") else None)
         trace.note_unseen(self._failed)
 
-    def _each(self, tell: Callable[[Any], object]) -> None:
+    def _each(self, call: Callable[[Any], object]) -> None:
         for name, sink in list(self._sinks.items()):
             try:
-                tell(sink)
+                call(sink)
             except CONTAINED as error:
                 self._drop(name, error)
 
     def _drop(self, name: str, error: BaseException) -> None:
         self._sinks.pop(name, None)
-        self._failed.append(failure(name, GROUP, error))
+        self._failed.append(failure(name, ENTRY_POINT_GROUP, error))
 
 
 def about(level: str, started: float) -> dict[str, Any]:

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 #: Seconds that all trackers together have at the end, for a script that has ended and for one that is being killed; and
 #: the environment variable that overrides the first.
-PATIENCE, KILLED, WAIT = 30.0, 2.0, "BACKPROBE_WAIT"
+WAIT_S, KILLED_WAIT_S, WAIT_VARIABLE = 30.0, 2.0, "BACKPROBE_WAIT"
 #: Maximum number of findings that are sent.
-TOLD = 20
+MAX_SENT_FINDINGS = 20
 
 
-class Tracked:
-    """A sink that writes to experiment trackers. It blocks only at the end and never raises; after an internal error it
-    stops.
+class ExperimentTrackerSink:
+    """A sink that writes to experiment trackers.
+
+    It blocks only at the end and never raises; after an internal error it stops.
 
     :param own: trackers that get a run of their own.
     :param found: trackers for which the script's open run is used, by a thread in this process or by another process.
@@ -53,14 +54,14 @@ class Tracked:
         self._norms = OneKind()
         self._lost: list[Unseen] = []
         try:
-            self._patience = max(float(os.environ.get(WAIT, PATIENCE)), 0.0)
+            self._patience = max(float(os.environ.get(WAIT_VARIABLE, WAIT_S)), 0.0)
         except ValueError:
-            self._patience = PATIENCE
+            self._patience = WAIT_S
         #: Whether there has been anything to send: backprobe opens runs of its own only then.
         self._begun = False
 
     @classmethod
-    def of(cls, to: Sequence[str], keys: Sequence[str], script: str, run: str, name: str) -> Tracked:
+    def of(cls, to: Sequence[str], keys: Sequence[str], script: str, run: str, name: str) -> ExperimentTrackerSink:
         """Return a sink for the trackers `to`.
 
         :param to: names of trackers; ``auto`` stands for those in which the script has a run open.
@@ -128,16 +129,16 @@ class Tracked:
     def _close(self, findings: Sequence[Finding], killed: bool) -> None:
         if findings:
             self._begin()
-        for finding in findings[:TOLD]:
+        for finding in findings[:MAX_SENT_FINDINGS]:
             text = "\n\n".join([*([str(finding.sites[0].site)] if finding.sites else []), finding.advice, self._read])
             alert = Alert(finding.kind, finding.title, text, LEVELS[finding.severity], finding.step)
-            told: list[Link | Outbox] = [*self._links, *self._boxes[-1:]]
-            for one in told:
+            targets: list[Link | Outbox] = [*self._links, *self._boxes[-1:]]
+            for one in targets:
                 one.alert(alert)
         every: list[Link | Outbox] = [*self._own, *self._found.values(), *self._boxes]
         for one in every:
             one.last()
-        seconds = KILLED if killed else self._patience
+        seconds = KILLED_WAIT_S if killed else self._patience
         end = time.monotonic() + seconds
         for one in every:
             one.close(max(end - time.monotonic(), 0.5))

@@ -18,8 +18,8 @@ from ...torch_internals.measure import dtype_name, shape_of
 from .tensor_names import TensorNames
 
 #: The file and line of an entry in a stack trace's text, and the prefix of module paths in Dynamo.
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n\s*(.+))?')
-_SELF = re.compile(r"^L\[[^\]]*\]\.?")
+_FRAME_TEXT = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n\s*(.+))?')
+_DYNAMO_PREFIX = re.compile(r"^L\[[^\]]*\]\.?")
 #: A submodule in such a path, as some versions of torch write it.
 _SUBMODULE = re.compile(r"(^|\.)_modules\['([^']*)'\]")
 
@@ -53,7 +53,7 @@ class NodeReader:
         cls = type(node)
         known = self._types.get(cls)
         if known is None:
-            known = self._types[cls] = self._meet(cls, node)
+            known = self._types[cls] = self._add_type(cls, node)
         kind, name = known
         metas = node._input_metadata
         try:
@@ -83,9 +83,10 @@ class NodeReader:
         if kind == "compiled":
             self.inside[i] = inside_of(node, Frames((os.getcwd(),)))
 
-    def _meet(self, cls: type, node: Any) -> tuple[str, str]:
-        """Return the kind of a new node type, and the name of its nodes if all have the type's name, otherwise
-        ``""``.
+    def _add_type(self, cls: type, node: Any) -> tuple[str, str]:
+        """Return the kind of a new node type, and the name of its nodes.
+
+        The name is empty unless all its nodes have the type's name.
         """
         self._attributes[cls] = private.saved_attributes(cls, node)
         return _kind_of(node), node.name() if node.name() == cls.__name__ or cls.__name__ == "AccumulateGrad" else ""
@@ -195,7 +196,7 @@ def _kind_of(node: Any) -> str:
 
 def _path(path: str) -> str:
     """Return the path of a module in Dynamo's notation as a plain module path."""
-    return _SUBMODULE.sub(r"\1\2", _SELF.sub("", path))
+    return _SUBMODULE.sub(r"\1\2", _DYNAMO_PREFIX.sub("", path))
 
 
 def inside_of(node: Any, frames: Frames) -> tuple[Inside, ...]:
@@ -207,7 +208,7 @@ def inside_of(node: Any, frames: Frames) -> tuple[Inside, ...]:
             continue
         stack = op.meta.get("nn_module_stack") or op.meta.get("fwd_nn_module_stack") or {}
         paths = [path for path, _ in stack.values()]
-        lines = [found for found in _FRAME.findall(op.stack_trace or "") if frames.is_users_file(found[0])]
+        lines = [found for found in _FRAME_TEXT.findall(op.stack_trace or "") if frames.is_users_file(found[0])]
         site = Site(lines[-1][0], int(lines[-1][1]), lines[-1][2], lines[-1][3].strip()) if lines else None
         inputs = tuple(source.name for source in op.all_input_nodes)
         found.append(Inside(op.name, str(op.target), inputs, _path(paths[-1]) if paths else None, site))

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """A record of the ops and module calls of a block, made by ``backprobe.graph.recording``; read it with
-    ``graph(loss)``.
+    """A record of the ops and module calls of a block, made by ``backprobe.graph.recording``.
+
+    Read it with ``graph(loss)``.
 
     A recording belongs to the thread that enters it, and can be entered once.
     """

@@ -40,8 +40,9 @@ def graph(
     recording: Recording | LiveTrace | None = None,
     saved: bool = True,
 ) -> Graph:
-    """Return the autograd graph that `roots` reach, as plain data: it holds no tensor and no torch object, and can be
-    pickled.
+    """Return the autograd graph that `roots` reach, as plain data.
+
+    It holds no tensor and no torch object, and can be pickled.
 
     Module calls and source lines are known for nodes that ran while a recording was on (``backprobe.graph.recording``
     or ``backprobe.trace``). An active recording is found; pass one that is over. ``Graph.notes`` says what is missing.

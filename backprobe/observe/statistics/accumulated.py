@@ -1,16 +1,17 @@
 """Measures the gradients that backward calls leave in ``.grad`` before an optimizer steps, in measured steps.
 
-Note [What came of a gradient]: the tracker intercepts calls of the autograd engine
+Note [Gradients between backward and step]: the tracker intercepts calls of the autograd engine
 (Note [In place of the engine's function]), innermost of all listeners, so that other listeners see the calls unchanged.
 After a call that gave gradients to an optimizer's parameters, it measures their total norm. If the script clips the
 gradients, the optimizer later sees another norm. The comparison is impossible in three cases: a ``GradScaler`` is known
 but the loss was not seen to be multiplied by it; the first step, in which no scaler is known yet; and an optimizer that
 calls a closure.
 
-Note [Who clips]: the total norm costs another pass over all gradients. A script that clips usually writes to the
-gradients in every step; other scripts never do. So after ``SURE`` measurements in which nothing was written between the
-backward and the optimizer's step, and the two norms were bitwise equal, only one measurement in four takes the norm,
-until a write occurs. In the other measurements no engine call is intercepted, unless the script accumulates gradients.
+Note [Detecting clipping]: the total norm costs another pass over all gradients. A script that clips usually writes to
+the gradients in every step; other scripts never do. So after ``MIN_UNCLIPPED_MEASUREMENTS`` measurements in which
+nothing was written between the backward and the optimizer's step, and the two norms were bitwise equal, only one
+measurement in four takes the norm, until a write occurs. In the other measurements no engine call is intercepted,
+unless the script accumulates gradients.
 
 Calls count as micro batches of one accumulated step if each was made at the same place, without ``retain_graph``, from
 a graph that was built after the previous call, and if gradients were left unchanged between the calls.
@@ -28,12 +29,12 @@ import torch
 from ...torch_internals import engine_calls, private
 from ...torch_internals.entry_points import as_list, node_of
 from ...torch_internals.uncompiled import dynamo_passthrough
-from .noise import Micro
+from .noise import MicroBatches
 from .numbers import norms, usable
 
 #: Measurements without clipping after which the script is assumed not to clip, and the interval, in measurements, at
 #: which this is then checked again.
-SURE, SELDOM = 3, 4
+MIN_UNCLIPPED_MEASUREMENTS, RECHECK_INTERVAL = 3, 4
 #: Parameters with their parameter groups, by (device, dtype of the parameter, dtype of the gradient).
 Groups = dict[Any, list[tuple[Any, Any]]]
 #: State of a parameter's gradient: a reference to the gradient and its version counter; ``None`` without a gradient.
@@ -65,8 +66,8 @@ def total(lengths: Iterable[Any]) -> Any:
     return torch.cat([length.float().to(known[0].device) for length in known]).norm()
 
 
-class Listening:
-    """Decision whether the backward calls that give one optimizer gradients are intercepted: Note [Who clips].
+class InterceptionPolicy:
+    """Decision whether the backward calls that give one optimizer gradients are intercepted: Note [Detecting clipping].
 
     `turn`: how many times the optimizer was measured before.
     """
@@ -76,12 +77,12 @@ class Listening:
 
     def measures(self, turn: int) -> bool:
         """Return whether this measurement takes the norm after the backward, to detect clipping."""
-        return self._alone < SURE or turn % SELDOM == 0
+        return self._alone < MIN_UNCLIPPED_MEASUREMENTS or turn % RECHECK_INTERVAL == 0
 
-    def hears(self, turn: int) -> bool:
+    def intercepts(self, turn: int) -> bool:
         return self._accumulates or self.measures(turn)
 
-    def heard(self, calls: int, touched: bool) -> None:
+    def record_calls(self, calls: int, touched: bool) -> None:
         """Record that `calls` backward calls gave the optimizer gradients.
 
         :param touched: the gradients were written to or replaced before the optimizer's step, as far as version
@@ -95,10 +96,10 @@ class Listening:
             self._alone = 0
 
 
-class Heard:
+class AccumulationState:
     """State of the backward calls that gave one optimizer gradients since its last step."""
 
-    def __init__(self, micro: Micro, measures: bool) -> None:
+    def __init__(self, micro: MicroBatches, measures: bool) -> None:
         #: The total norm of the optimizer's gradients after the last call, ``None`` if unknown; and whether it is
         #: measured.
         self.length: Any = None
@@ -110,21 +111,21 @@ class Heard:
         self._left: list[Mark] | None = None
         self._place, self._nodes = None, 0
 
-    def begins(self, before: list[Mark], place: Any, oldest: int, again: bool) -> None:
+    def begins(self, before: list[Mark], place: Any, oldest: int, retains_graph: bool) -> None:
         """Record that a backward call is about to be made.
 
         :param before: state of the gradients before the call.
         :param place: the line of the call.
         :param oldest: the lowest sequence number among the nodes of the call's roots.
-        :param again: the call was made with ``retain_graph``.
+        :param retains_graph: the call was made with ``retain_graph``.
         """
-        self.micro.spoilt = self.micro.spoilt or again
+        self.micro.invalid = self.micro.invalid or retains_graph
         if self._left is None or not same(self._left, before):
             self.micro.restart(not any(before))
             self._place = place
             return
         if place != self._place or oldest < self._nodes:
-            self.micro.spoilt = True
+            self.micro.invalid = True
         self.micro.begins()
 
     def over(self, after: list[Mark], sure: bool) -> None:
@@ -132,7 +133,7 @@ class Heard:
 
         :param sure: the loss scale is known.
         """
-        self.micro.spoilt = self.micro.spoilt or not sure
+        self.micro.invalid = self.micro.invalid or not sure
         self.micro.over()
         self._left, self._nodes = after, private.next_sequence_nr()
 
@@ -141,7 +142,7 @@ class Heard:
         return self._left is None or not same(self._left, marks(optimizer))
 
 
-class Accumulated:
+class AccumulatedGradients:
     """Interceptor of calls of the autograd engine.
 
     :param due: returns the optimizers that are measured at their next step: (optimizer, number of its measurements so
@@ -165,7 +166,7 @@ class Accumulated:
         self._place = place
         self._due, self._scale, self._fault, self._clock, self._took = due, scale, fault, clock, took
         self._thread = get_ident()
-        self._heard: dict[int, Heard] = {}
+        self._states: dict[int, AccumulationState] = {}
 
     def attach(self) -> None:
         self._thread = get_ident()
@@ -173,11 +174,11 @@ class Accumulated:
 
     def detach(self) -> None:
         engine_calls.unlisten(self)
-        self._heard.clear()
+        self._states.clear()
 
-    def take(self, optimizer: Any) -> Heard | None:
+    def take(self, optimizer: Any) -> AccumulationState | None:
         """Return and forget the state of the backward calls for `optimizer`, which is about to step."""
-        return self._heard.pop(id(optimizer), None)
+        return self._states.pop(id(optimizer), None)
 
     @dynamo_passthrough
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
@@ -187,21 +188,21 @@ class Accumulated:
             result = engine(roots, *args, **kwargs)
         except BaseException:
             if known:
-                self._heard.clear()
+                self._states.clear()
             raise
         if known:
             self._safely(self._over, known)
         return result
 
-    def _safely(self, look: Callable[..., Any], *given: Any) -> Any:
+    def _safely(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if private.graph_task() != -1:  # a nested call
             return None
         mark = self._clock()
         try:
             with private.measuring():
-                return look(*given)
+                return function(*arguments)
         except Exception as error:
-            self._heard.clear()
+            self._states.clear()
             self._fault(error)
         finally:
             self._took(mark)
@@ -218,28 +219,28 @@ class Accumulated:
             return None
         nodes = [node_of(root) for root in as_list(roots)]
         oldest = min((node._sequence_nr() for node in nodes if node is not None), default=0)
-        again = bool(args[1])  # retain_graph
+        retains_graph = bool(args[1])  # retain_graph
         known, place = [], self._place(frame)
         for optimizer, turn, measures in optimizers:
-            heard = self._heard.get(id(optimizer))
-            if heard is None:
-                heard = self._heard[id(optimizer)] = Heard(Micro(optimizer, turn), measures)
+            state = self._states.get(id(optimizer))
+            if state is None:
+                state = self._states[id(optimizer)] = AccumulationState(MicroBatches(optimizer, turn), measures)
             before = marks(optimizer)
-            heard.begins(before, place, oldest, again)
-            known.append((optimizer, heard, before))
+            state.begins(before, place, oldest, retains_graph)
+            known.append((optimizer, state, before))
         return known, self._scale(roots)
 
     def _over(self, known: Any) -> None:
         optimizers, (scale, sure) = known
-        for optimizer, heard, before in optimizers:
+        for optimizer, state, before in optimizers:
             after = marks(optimizer)
             if same(before, after):
                 continue  # this backward call gave the optimizer no gradients
-            heard.over(after, sure)
-            heard.length, heard.scale = None, scale
-            if sure and heard.measures and (groups := stepped(optimizer)):
+            state.over(after, sure)
+            state.length, state.scale = None, scale
+            if sure and state.measures and (groups := stepped(optimizer)):
                 length = total(torch.stack(norms([p.grad.detach() for p, _ in members])) for members in groups.values())
-                heard.length = length if scale is None else length / scale.to(length.device)
+                state.length = length if scale is None else length / scale.to(length.device)
 
 
 def marks(optimizer: Any) -> list[Mark]:

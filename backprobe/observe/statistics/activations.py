@@ -5,7 +5,7 @@ queries and keys, and ``topk`` saves the chosen indices, no matter whether a mod
 them. So these values are read from the graph when an outermost module returns: no mode is active, and no operation of
 the script is replaced. The sequence numbers at the beginning and end of each module call tell which module made a node.
 Values without a graph, values behind a saved-tensor hook, and values that a checkpoint recomputes are not measured. At
-most ``MOST`` nodes of a graph are visited.
+most ``MAX_VISITED_NODES`` nodes of a graph are visited.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ...torch_internals import private
 from ...torch_internals.machine import uncollected
 from ...torch_internals.module_hooks import ModuleHooks
 from ...torch_internals.structure import tensors_in
-from .kept import LOGITS, entropy, features, kept_by, product, shaped
-from .numbers import SELDOM, Numbers, usable, wide
-from .outputs import Held, Outputs
-from .routers import CHOICES, Routers, load
+from .kept import TARGET_LOGITS, entropy, features, kept_by, product, shaped
+from .numbers import COSTLY_INTERVAL, Numbers, usable, wide
+from .outputs import Outputs, WaitingOutputs
+from .routers import CHOICE_TENSORS, Routers, load
 
 #: Maximum number of nodes of a graph that are visited, and of outermost module calls per step whose graph is visited.
-MOST, CALLS = 5_000, 4
+MAX_VISITED_NODES, MAX_VISITED_CALLS = 5_000, 4
 #: Distance from a bound of tanh or sigmoid below which a value counts as saturated, as a fraction of the range.
-EDGE = 0.005
+SATURATION_MARGIN = 0.005
 #: Maximum number of nodes between a softmax and the matrix product that gave its logits.
-_BETWEEN = 8
-_THROUGH = ("View", "UnsafeView", "Reshape", "MaskedFill", "Where", "Add", "Mul", "Div", "ToCopy", "Expand")
+_MAX_NODES_TO_PRODUCT = 8
+_PASS_THROUGH = ("View", "UnsafeView", "Reshape", "MaskedFill", "Where", "Add", "Mul", "Div", "ToCopy", "Expand")
 #: Modules in which each output is a sum over one row of the weight.
-SUMS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+LINEAR_MODULES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _clock, _is_grad_enabled = time.perf_counter, torch.is_grad_enabled
 _compiling, _graph_task, _next_seq = private.compiling, private.graph_task, private.next_sequence_nr
-_KEEPS: dict[str, str] = {
+_ACTIVATIONS: dict[str, str] = {
     "ReluBackward0": "relu",
     "TanhBackward0": "tanh",
     "SigmoidBackward0": "sigmoid",
@@ -50,12 +50,12 @@ _KEEPS: dict[str, str] = {
     "SafeSoftmaxBackward0": "softmax",
 }
 #: The quantity that is measured for each kind of activation.
-_TOLD = {"relu": "dead", "tanh": "saturated", "sigmoid": "saturated", "softmax": "attention_entropy"}
-#: What is measured at nodes of a name; ``attention`` for names that begin with ``_FUSED``.
-_KINDS = {**_KEEPS, **dict.fromkeys(CHOICES, "choice")}
-_FUSED = "ScaledDotProduct"
+_QUANTITIES = {"relu": "dead", "tanh": "saturated", "sigmoid": "saturated", "softmax": "attention_entropy"}
+#: What is measured at nodes of a name; ``attention`` for names that begin with ``_FUSED_ATTENTION``.
+_KIND_OF_NODE = {**_ACTIVATIONS, **dict.fromkeys(CHOICE_TENSORS, "choice")}
+_FUSED_ATTENTION = "ScaledDotProduct"
 #: Activations that a model may saturate on purpose at its outputs.
-_BOUNDED = ("tanh", "sigmoid")
+_BOUNDED_KINDS = ("tanh", "sigmoid")
 #: ``_what`` by node class, for classes with a unique name: it is needed thousands of times per measurement.
 _of_class: dict[type, str] = {}
 
@@ -94,7 +94,7 @@ class Activations:
         self._calls = 0
         #: Number of finished measurements, and whether this one includes the largest absolute values.
         self._looks, self._closely = 0, True
-        self._held = Held()
+        self._held = WaitingOutputs()
         #: Results of relus whose dead units are counted, each with the dimensions to reduce over.
         self._relus: list[tuple[str, Any, list[int]]] = []
         #: Seconds spent in sections that are too short to be clocked separately.
@@ -103,7 +103,7 @@ class Activations:
     def attach(self) -> None:
         """Begin to measure a step."""
         self.numbers, self._thread = Numbers(), get_ident()
-        self._closely = self._looks % SELDOM == 0
+        self._closely = self._looks % COSTLY_INTERVAL == 0
         if self._closely:
             self._names.clear()
         self._outputs.clear()
@@ -122,7 +122,7 @@ class Activations:
         """Return the numbers of the step, after its last module call."""
         self._looks += 1
         for (_, dtype), outputs in self._outputs.items():
-            outputs.tell(dtype, self.numbers)
+            outputs.add_quantities(dtype, self.numbers)
         self._outputs.clear()
         return self.numbers
 
@@ -167,7 +167,7 @@ class Activations:
             return
         try:
             with private.unseen():
-                if isinstance(module, SUMS):
+                if isinstance(module, LINEAR_MODULES):
                     self._sums(module)
                 now = self._at_once(name, output) if name is not None else None
             if now is not None or not inside or self._held.full:
@@ -218,7 +218,7 @@ class Activations:
         self._calls += 1
         tensors = [t for t in tensors_in(output, most=32) if t.grad_fn is not None]
         roots = [t.grad_fn for t in tensors]
-        if self._calls > CALLS or not roots or private.hands_off(tensors[0]):
+        if self._calls > MAX_VISITED_CALLS or not roots or private.hands_off(tensors[0]):
             return
         seen = set(roots)
         waiting = list(seen)
@@ -234,10 +234,10 @@ class Activations:
                     choices.append(node)
                 elif what == "attention":
                     self._attention(node)
-                elif not (what in _BOUNDED and node in outputs):
+                elif not (what in _BOUNDED_KINDS and node in outputs):
                     self._kept(node, what)
             for child, _ in node.next_functions:
-                if child is not None and child not in seen and len(seen) < MOST:
+                if child is not None and child not in seen and len(seen) < MAX_VISITED_NODES:
                     seen.add(child)
                     waiting.append(child)
         if choices:
@@ -277,7 +277,7 @@ class Activations:
 
     def _kept(self, node: Any, kind: str) -> None:
         name = self._name_at(node) if kind == "softmax" else self._whose_units(node)
-        if name is None or f"{_TOLD[kind]}|{name}" in self._done:
+        if name is None or f"{_QUANTITIES[kind]}|{name}" in self._done:
             return
         result = self._saved(node, "result")
         if result is None or (result.dim() < 2 and kind != "softmax"):
@@ -295,7 +295,7 @@ class Activations:
                 self._relus.append((name, result, rest))
         elif self._first("saturated", name):
             off = result.abs() if kind == "tanh" else (result - 0.5).abs() * 2
-            self.numbers.add("saturated", [name], [(off > 1 - 2 * EDGE).float().mean()])
+            self.numbers.add("saturated", [name], [(off > 1 - 2 * SATURATION_MARGIN).float().mean()])
 
     def _first(self, quantity: str, name: str) -> bool:
         """Mark `quantity` of the module `name` as measured in this step, and return whether it was not before.
@@ -314,7 +314,7 @@ class Activations:
         :returns: ``None`` if there is no such product.
         """
         factor = 1.0
-        for _ in range(_BETWEEN):
+        for _ in range(_MAX_NODES_TO_PRODUCT):
             following = [child for child, _ in node.next_functions if child is not None]
             if not following:
                 return None
@@ -323,7 +323,7 @@ class Activations:
             if kind == "BmmBackward0":
                 q, k = self._saved(node, "self"), self._saved(node, "mat2")
                 return None if q is None or k is None else product(q, k, factor)
-            if not kind.startswith(_THROUGH):
+            if not kind.startswith(_PASS_THROUGH):
                 return None
             if kind.startswith(("Mul", "Div")):
                 other = self._saved(node, "other")
@@ -343,9 +343,9 @@ class Activations:
         scale = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
         mask = self._saved(node, "attn_mask")
         each = q.shape[1] * k.shape[2]
-        rows = max(1, min(q.shape[2], LOGITS // max(each, 1)))
+        rows = max(1, min(q.shape[2], TARGET_LOGITS // max(each, 1)))
         some = torch.arange(rows, device=q.device) * q.shape[2] // rows
-        batch = max(1, min(q.shape[0], LOGITS // max(each * rows, 1)))
+        batch = max(1, min(q.shape[0], TARGET_LOGITS // max(each * rows, 1)))
         logits = wide(q[:batch, :, some]) @ wide(k[:batch]).transpose(-1, -2) * scale
         self.numbers.add("attention_logit", [name], [logits.amax()])
         if causal:
@@ -360,7 +360,7 @@ class Activations:
 def _what(node: Any) -> str:
     """Return what is measured at a node; empty for nothing."""
     name = node.name()
-    what = "attention" if name.startswith(_FUSED) else _KINDS.get(name, "")
+    what = "attention" if name.startswith(_FUSED_ATTENTION) else _KIND_OF_NODE.get(name, "")
     kind = type(node)
     if kind.__name__ == name and not issubclass(kind, BackwardCFunction):  # unique, and not the script's
         _of_class[kind] = what

@@ -10,9 +10,9 @@ from ...torch_internals import private
 from .numbers import wide
 
 #: Approximate number of logits that are recomputed.
-LOGITS = 1 << 18
+TARGET_LOGITS = 1 << 18
 #: Prefixes of nodes that only change the shape or layout of values.
-_RESHAPES = (
+_RESHAPE_NODES = (
     "View",
     "UnsafeView",
     "Reshape",
@@ -39,7 +39,7 @@ def kept_by(node: Any, what: str) -> Any:
 
 def shaped(node: Any) -> Any:
     """Return the node that computed the values of `node`, past nodes that only change their shape."""
-    while node.name().startswith(_RESHAPES) and node.next_functions and node.next_functions[0][0] is not None:
+    while node.name().startswith(_RESHAPE_NODES) and node.next_functions and node.next_functions[0][0] is not None:
         node = node.next_functions[0][0]
     return node
 
@@ -53,10 +53,10 @@ def entropy(p: Any) -> Any:
 def product(q: Any, k: Any, factor: Any) -> Any:
     """Return the largest element of the batched products of `q` and `k`, times `factor`.
 
-    Only evenly spaced batch elements are multiplied, about as many as ``LOGITS`` elements of the result allow.
+    Only evenly spaced batch elements are multiplied, about as many as ``TARGET_LOGITS`` elements of the result allow.
     """
     each = q.shape[1] * k.shape[2]
-    batch = max(1, LOGITS // max(each, 1))
+    batch = max(1, TARGET_LOGITS // max(each, 1))
     stride = max(1, -(-q.shape[0] // batch))
     logits = torch.bmm(wide(q[::stride]), wide(k[::stride]))
     return (logits * factor).amax()

@@ -9,7 +9,7 @@ from ...records import Measured, Step
 from ...records.statistics import LOSSES, OF
 
 #: Maximum number of losses that are kept between two measurements.
-MOST = 10_000
+MAX_LOSSES = 10_000
 
 
 class Losses:
@@ -21,7 +21,7 @@ class Losses:
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def add(self, step: Step) -> None:
-        if step.loss is not None and len(self._since) < MOST:
+        if step.loss is not None and len(self._since) < MAX_LOSSES:
             self._since.append(step.loss)
 
     def beside(self, measured: Measured) -> Measured:
@@ -38,5 +38,5 @@ class Losses:
                 self._names.clear()
             names = self._names[measured.names] = (*measured.names, *(f"{quantity}{OF}loss" for quantity in LOSSES))
         finite = all(loss - loss == 0.0 for loss in since)
-        told = (median(since), max(since)) if finite else (float("nan"), float("nan"))
-        return Measured(measured.step, names, array("f", (*measured.values, *told)))
+        summary = (median(since), max(since)) if finite else (float("nan"), float("nan"))
+        return Measured(measured.step, names, array("f", (*measured.values, *summary)))

@@ -8,9 +8,10 @@ batch's gradient. Their quotient is biased, and from one measurement it is mostl
 over measurements before the division. The quotient is the simple noise scale in units of micro batches; multiply it by
 the size of a micro batch to get examples.
 
-The gradient of one call is ``.grad`` after the call minus ``.grad`` before it. For a parameter of more than ``MANY``
-elements, it is taken from evenly spaced elements and scaled up by their spacing. The offset changes with every
-measurement, so that over time each element is used equally often, and the squared norms are unbiased.
+The gradient of one call is ``.grad`` after the call minus ``.grad`` before it. For a parameter of more than
+``MAX_COPIED_ELEMENTS`` elements, it is taken from evenly spaced elements and scaled up by their spacing. The offset
+changes with every measurement, so that over time each element is used equally often, and the squared norms are
+unbiased.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from typing import Any
 import torch
 
 from ...torch_internals import private
-from .numbers import HALF, Found, Numbers, usable
+from .numbers import HALF_DTYPES, Found, Numbers, usable
 
 #: Minimum weight of a measurement in the running means.
-RATE = 0.05
+MIN_MEAN_WEIGHT = 0.05
 #: Target for the maximum number of elements of a parameter that are copied.
-MANY = 1 << 14
+MAX_COPIED_ELEMENTS = 1 << 14
 #: The measured quantities that give the noise scale: the mean of the squared norms, the squared norm of the mean, and
 #: the number of micro batches.
-SMALL, BIG, CALLS = "noise_small", "noise_big", "micro_batches"
+SMALL_BATCH, BIG_BATCH, MICRO_BATCHES = "noise_small", "noise_big", "micro_batches"
 #: The squared norm of writes between two calls that version counters do not show, such as writes through ``.data``.
-ASTRAY = "noise_astray"
+UNSEEN_WRITES = "noise_astray"
 #: By device: (parameter, offset of the first element, spacing of the elements, number of elements).
 Chosen = dict[Any, list[tuple[Any, int, int, int]]]
 
 
-class Micro:
+class MicroBatches:
     """Gradients that the backward calls add for one optimizer between two of its steps.
 
     :param turn: how many times the optimizer was measured before.
@@ -47,13 +48,13 @@ class Micro:
         self._chosen: Chosen | None = None
         #: The noise scale cannot be computed: half precision, gradients that cannot be read, or dissimilar backward
         #: calls.
-        self.spoilt = _several_ranks()
+        self.invalid = _several_ranks()
         #: Number of calls that gave gradients, and number of these whose squared norms are in the sum.
         self.calls = self._added = 0
         self._first: dict[Any, Any] | None = None
         self._last: dict[Any, Any] | None = None
         self._sum: Any = None
-        self._astray: Any = None
+        self._unseen_writes: Any = None
 
     def restart(self, empty: bool) -> None:
         """Start a new count, because gradients changed since the last call or there was no call before.
@@ -61,43 +62,45 @@ class Micro:
         :param empty: no parameter has a gradient.
         """
         self.calls = self._added = 0
-        self._sum, self._astray, self._first = None, None, None if empty or self.spoilt else self._now()
+        self._sum, self._unseen_writes, self._first = None, None, None if empty or self.invalid else self._now()
         self._last = self._first
 
     def begins(self) -> None:
         """Record that another call is about to be made. Nothing is copied until a second call begins."""
-        if self.spoilt or not self.calls:
+        if self.invalid or not self.calls:
             return
         if self.calls > self._added:
             self._add()
-            self._astray = (self._sum == 0).float() if self._sum is not None else None  # cleared through ``.data``
-        elif self._last is not None and self._astray is not None:
-            self._astray = self._astray + self._square(self._now(), self._last)
+            self._unseen_writes = (
+                (self._sum == 0).float() if self._sum is not None else None
+            )  # cleared through ``.data``
+        elif self._last is not None and self._unseen_writes is not None:
+            self._unseen_writes = self._unseen_writes + self._square(self._now(), self._last)
 
     def over(self) -> None:
         """Record that the call gave gradients."""
         self.calls += 1
-        if not self.spoilt and self.calls > 1:
+        if not self.invalid and self.calls > 1:
             self._add()
 
-    def tell(self, title: str, scale: Any, numbers: Numbers) -> None:
+    def add_quantities(self, title: str, scale: Any, numbers: Numbers) -> None:
         """Add the quantities of the step to `numbers`. Called when the optimizer is about to step.
 
         :param title: the name of the optimizer.
         :param scale: the loss scale, ``None`` for none.
         """
-        if self.spoilt or self._added < 2 or self._last is None:
+        if self.invalid or self._added < 2 or self._last is None:
             return
         mean, whole = self._sum / self.calls, self._square(self._last, self._first) / self.calls**2
         by = 1.0 if scale is None else scale.to(mean.device).square()
-        numbers.add(SMALL, [title], [mean / by])
-        numbers.add(BIG, [title], [whole / by])
-        numbers.add(ASTRAY, [title], [self._astray])
-        numbers.know(CALLS, {title: float(self.calls)})
+        numbers.add(SMALL_BATCH, [title], [mean / by])
+        numbers.add(BIG_BATCH, [title], [whole / by])
+        numbers.add(UNSEEN_WRITES, [title], [self._unseen_writes])
+        numbers.know(MICRO_BATCHES, {title: float(self.calls)})
 
     def _add(self) -> None:
         now = self._now()
-        if not self.spoilt:
+        if not self.invalid:
             square = self._square(now, self._last)
             self._sum = square if self._sum is None else self._sum + square
             self._last, self._added = now, self._added + 1
@@ -108,10 +111,10 @@ class Micro:
         for p in self._parameters:
             if not p.requires_grad or not p.numel():
                 continue
-            if not private.is_plain(p) or private.hands_off(p) or not usable(p) or p.dtype in HALF:
-                self.spoilt = True
+            if not private.is_plain(p) or private.hands_off(p) or not usable(p) or p.dtype in HALF_DTYPES:
+                self.invalid = True
                 continue
-            apart = -(-p.numel() // MANY) | 1
+            apart = -(-p.numel() // MAX_COPIED_ELEMENTS) | 1
             begin = self._turn % apart
             chosen.setdefault(p.device, []).append((p, begin, apart, len(range(begin, p.numel(), apart))))
         return chosen
@@ -121,7 +124,7 @@ class Micro:
         if self._chosen is None:
             self._chosen = self._choose()
         found: dict[Any, Any] = {}
-        if self.spoilt:
+        if self.invalid:
             return found
         for device, chosen in self._chosen.items():
             parts = []
@@ -129,10 +132,10 @@ class Micro:
                 grad = p.grad
                 if grad is None:
                     parts.append(torch.zeros(count, device=device, dtype=p.dtype))
-                elif private.is_plain(grad) and usable(grad) and grad.dtype not in HALF:
+                elif private.is_plain(grad) and usable(grad) and grad.dtype not in HALF_DTYPES:
                     parts.append(grad.detach().reshape(-1)[begin::apart])
                 else:
-                    self.spoilt = True
+                    self.invalid = True
                     return {}
             found[device] = torch.cat(parts)
         return found
@@ -177,17 +180,17 @@ class NoiseScale:
 
         Nothing replaces them while the estimated squared norm of the true gradient is not positive.
         """
-        smalls, bigs, astray = (found.pop(quantity, {}) for quantity in (SMALL, BIG, ASTRAY))
+        smalls, bigs, unseen_writes = (found.pop(quantity, {}) for quantity in (SMALL_BATCH, BIG_BATCH, UNSEEN_WRITES))
         scales = {}
         for title, small in smalls.items():
-            if astray[title] != 0:
-                del found[CALLS][title]
+            if unseen_writes[title] != 0:
+                del found[MICRO_BATCHES][title]
                 continue
-            trace, square = estimates(small, bigs[title], found[CALLS][title])
+            trace, square = estimates(small, bigs[title], found[MICRO_BATCHES][title])
             looks, old_trace, old_square = self._means.get(title, (0, 0.0, 0.0))
             if not (trace - trace == 0.0 and square - square == 0.0):
                 continue
-            rate = max(1 / (looks + 1), RATE)
+            rate = max(1 / (looks + 1), MIN_MEAN_WEIGHT)
             trace, square = old_trace + rate * (trace - old_trace), old_square + rate * (square - old_square)
             self._means[title] = looks + 1, trace, square
             if square > 0:

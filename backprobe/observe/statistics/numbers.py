@@ -20,11 +20,11 @@ from ...torch_internals.measure import FLOATS
 #: Values by quantity and name: ``found["weight_norm"]["fc.weight"]``.
 Found = dict[str, dict[str, float]]
 #: Target number of sampled elements of a parameter, evenly spaced: for fractions of elements, and for updates.
-FEW, MANY = 1 << 10, 1 << 12
+FRACTION_SAMPLES, UPDATE_SAMPLES = 1 << 10, 1 << 12
 #: Interval, in measurements, between two measurements of stable ranks and largest elements.
-SELDOM = 10
-HALF = (torch.float16, torch.bfloat16)
-_REAL = frozenset(dtype for dtype in FLOATS if not dtype.is_complex)
+COSTLY_INTERVAL = 10
+HALF_DTYPES = (torch.float16, torch.bfloat16)
+_REAL_DTYPES = frozenset(dtype for dtype in FLOATS if not dtype.is_complex)
 
 
 class Numbers:
@@ -82,20 +82,22 @@ class Numbers:
             for quantity, names, numbers, then in parts:
                 mine = lists[at : at + len(numbers)]
                 at += len(numbers)
-                told = mine[0] if then is None else then(*mine)
-                self._known.setdefault(quantity, {}).update(zip(names, told, strict=True))
+                results = mine[0] if then is None else then(*mine)
+                self._known.setdefault(quantity, {}).update(zip(names, results, strict=True))
         self._coming.clear()
         return self._known
 
 
 def usable(tensor: Any) -> bool:
     """Return whether `tensor` is a dense tensor of real floats with at least one element."""
-    return tensor.dtype in _REAL and tensor.layout is torch.strided and not tensor.is_meta and bool(tensor.numel())
+    return (
+        tensor.dtype in _REAL_DTYPES and tensor.layout is torch.strided and not tensor.is_meta and bool(tensor.numel())
+    )
 
 
 def norms(tensors: Sequence[Any]) -> list[Any]:
     """Return the 2-norms of tensors of one device and dtype. Half precision is accumulated in float32."""
-    wide = torch.float32 if tensors[0].dtype in HALF else None
+    wide = torch.float32 if tensors[0].dtype in HALF_DTYPES else None
     return list(torch._foreach_norm(list(tensors), 2, wide))
 
 
@@ -134,7 +136,7 @@ def every(count: int, most: int) -> int:
 
 
 def wide(tensor: Any) -> Any:
-    return tensor.float() if tensor.dtype in HALF else tensor
+    return tensor.float() if tensor.dtype in HALF_DTYPES else tensor
 
 
 def zeros(vectors: Sequence[Any]) -> Any:

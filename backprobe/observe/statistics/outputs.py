@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from ...torch_internals import private
-from .numbers import HALF, Numbers, extremes, greatest, norms, zeros
+from .numbers import HALF_DTYPES, Numbers, extremes, greatest, norms, zeros
 
 #: Maximum number of elements of an output that may wait, and maximum number of waiting outputs.
-SMALL, TOGETHER = 1 << 16, 16
+MAX_WAITING_ELEMENTS, MAX_WAITING_OUTPUTS = 1 << 16, 16
 
 
-class Held:
+class WaitingOutputs:
     """Outputs that wait to be measured together."""
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class Held:
 
     def take(self, name: str, output: Any) -> bool:
         """Return whether an output waits. If not, it may wait in the next measurement."""
-        if not output.is_cpu or output.numel() > SMALL:
+        if not output.is_cpu or output.numel() > MAX_WAITING_ELEMENTS:
             return False
         self._held.append((name, output, output._version))
         return name in self._stay
 
     @property
     def full(self) -> bool:
-        return len(self._held) >= TOGETHER
+        return len(self._held) >= MAX_WAITING_OUTPUTS
 
     def release(self) -> Iterable[tuple[list[str], list[Any]]]:
         """Return the waiting outputs, as (names, outputs) for each dtype, and forget them.
@@ -87,7 +87,7 @@ class Outputs:
             the headroom before overflow.
         """
         lengths = norms(outputs)
-        bounds = [extremes(output) for output in outputs] if closely or outputs[0].dtype in HALF else ()
+        bounds = [extremes(output) for output in outputs] if closely or outputs[0].dtype in HALF_DTYPES else ()
         self.names += names
         self.norms += lengths
         self.bounds += bounds
@@ -97,14 +97,14 @@ class Outputs:
         self.maxima.append(maxima)
         self.units.append(name)
 
-    def tell(self, dtype: torch.dtype, numbers: Numbers) -> None:
+    def add_quantities(self, dtype: torch.dtype, numbers: Numbers) -> None:
         bounds = list(zip(*self.bounds, strict=True))
         if self.names:
             roots = [math.sqrt(size) for size in self.sizes]
             numbers.add("activation_rms", self.names, self.norms, then=lambda norms: list(map(truediv, norms, roots)))
         if self.bounds:
             numbers.add("activation_max", self.names, *bounds, then=greatest)
-            if dtype in HALF:
+            if dtype in HALF_DTYPES:
                 limit = torch.finfo(dtype).max
                 numbers.add(
                     "headroom", self.names, *bounds, then=lambda *b: [limit / max(top, 1e-30) for top in greatest(*b)]

@@ -1,6 +1,6 @@
 """Measures the weights, gradients and updates of an optimizer's parameters, and the optimizer's settings.
 
-Note [What an optimizer really did]: an update is the weight after the step minus a copy from before it, subtracted in
+Note [Effective updates]: an update is the weight after the step minus a copy from before it, subtracted in
 at least single precision, because the difference of half-precision weights would be rounded. Updates that rounding
 lost, because they were smaller than the last digit of the weight, appear as ``unchanged``: the fraction of elements
 with a nonzero gradient that kept their value. If an optimizer divides out the loss scale itself (``grad_scale``), its
@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from .accumulated import Heard, stepped, total
+from .accumulated import AccumulationState, stepped, total
 from .numbers import Numbers, extremes, greatest, norms, wide
-from .samples import Moment, Sampled
+from .samples import AdamMoment, SampledParameters
 
 #: Matrix products with a weight and its transpose per measurement of its spectral norm, and in the first measurement.
-PRODUCTS, AT_FIRST = 1, 16
+POWER_ITERATIONS, FIRST_POWER_ITERATIONS = 1, 16
 
 
 class Parameters:
@@ -30,18 +30,23 @@ class Parameters:
 
     :param title: the name of the optimizer.
     :param name_of: returns the name of a parameter.
-    :param heard: state of the backward calls before the step.
+    :param accumulation: state of the backward calls before the step.
     """
 
     def __init__(
-        self, optimizer: Any, title: str, numbers: Numbers, name_of: Callable[[Any], str], heard: Heard | None = None
+        self,
+        optimizer: Any,
+        title: str,
+        numbers: Numbers,
+        name_of: Callable[[Any], str],
+        accumulation: AccumulationState | None = None,
     ) -> None:
-        self._optimizer, self._title, self._numbers, self._heard = optimizer, title, numbers, heard
+        self._optimizer, self._title, self._numbers, self._accumulation = optimizer, title, numbers, accumulation
         #: By device and dtypes: (name, parameter, parameter group).
         self._groups: dict[Any, list[tuple[str, Any, Any]]] = {
             key: [(name_of(p), p, group) for p, group in members] for key, members in stepped(optimizer).items()
         }
-        self._looked: list[Sampled] = []
+        self._looked: list[SampledParameters] = []
 
     def before(self, spectra: Spectra | None = None) -> None:
         """Measure before the optimizer steps.
@@ -50,7 +55,7 @@ class Parameters:
             each gradient and weight are measured as well.
         """
         add, scale = self._numbers.add, _number(getattr(self._optimizer, "grad_scale", None))
-        met: list[Any] = []
+        groups_found: list[Any] = []
         for members in self._groups.values():
             names = [name for name, _, _ in members]
             self._numbers.sizes.update((name, p.numel()) for name, p, _ in members)
@@ -59,23 +64,23 @@ class Parameters:
             weights, grads = [p.detach() for _, p, _ in members], [p.grad.detach() for _, p, _ in members]
             sizes, lengths = norms(weights), torch.stack(norms(grads))
             add("weight_norm", names, sizes)
-            met.append(_divided(lengths, scale))
-            add("grad_norm", names, met[-1])
+            groups_found.append(_divided(lengths, scale))
+            add("grad_norm", names, groups_found[-1])
             self._not_finite(names, grads, lengths)
             if spectra is not None:
                 bounds = zip(*map(extremes, grads), strict=True)
                 add("grad_max", names, *[_divided(torch.stack(b), scale) for b in bounds], then=greatest)
-                spectra.look(names, weights, sizes, self._numbers)
-            few = Sampled(weights, grads)
+                spectra.add_ranks(names, weights, sizes, self._numbers)
+            few = SampledParameters(weights, grads)
             add("grad_zeros", names, few.nonzero, then=few.zeros)
             few.divide(scale)
             self._looked.append(few)
-        if met and self._heard is not None:
-            if (length := self._heard.length) is not None:
-                whole = total(met)
+        if groups_found and self._accumulation is not None:
+            if (length := self._accumulation.length) is not None:
+                whole = total(groups_found)
                 factor = torch.where(length == 0, (whole == 0).float(), whole.to(length.device) / length)
                 add("clip_factor", [self._title], [factor])
-            self._heard.micro.tell(self._title, self._heard.scale, self._numbers)
+            self._accumulation.micro.add_quantities(self._title, self._accumulation.scale, self._numbers)
 
     def _not_finite(self, names: Sequence[str], grads: Sequence[Any], lengths: Any) -> None:
         """Add the fraction of non-finite elements of each gradient.
@@ -110,19 +115,21 @@ class Parameters:
             elif isinstance(rate, (int, float)):
                 self._numbers.know("lr", {name: float(rate)})
 
-    def _second_moments(self, members: Sequence[tuple[str, Any, Any]], few: Sampled) -> None:
+    def _second_moments(self, members: Sequence[tuple[str, Any, Any]], few: SampledParameters) -> None:
         """Add the RMS of the gradient divided by the square root of its bias-corrected second moment.
 
         See arXiv 2304.13013. Only for parameters whose optimizer state has the entries that Adam keeps.
         """
-        states, moments = self._optimizer.state, list[Moment | None]()
+        states, moments = self._optimizer.state, list[AdamMoment | None]()
         if not states:
             return
         for _, p, group in members:
             state = states.get(p) or {}
             second, steps, betas = state.get("exp_avg_sq"), state.get("step"), group.get("betas")
             there = isinstance(second, torch.Tensor) and second.shape == p.shape and betas and steps is not None
-            moments.append(Moment(second, steps, float(betas[1]), float(group.get("eps") or 1e-8)) if there else None)
+            moments.append(
+                AdamMoment(second, steps, float(betas[1]), float(group.get("eps") or 1e-8)) if there else None
+            )
         places, norms = few.ratios(moments)
         if places:
             names = [members[at][0] for at in sorted(places)]
@@ -147,32 +154,32 @@ class Spectra:
     def __init__(self) -> None:
         self._vectors: dict[str, Any] = {}
 
-    def look(self, names: Sequence[str], weights: Sequence[Any], lengths: Sequence[Any], numbers: Numbers) -> None:
+    def add_ranks(self, names: Sequence[str], weights: Sequence[Any], lengths: Sequence[Any], numbers: Numbers) -> None:
         """Add the stable ranks of the matrices among `weights`.
 
         :param lengths: the Frobenius norms of `weights`.
         """
-        told, whole, there, back = [], [], [], []
+        measured_names, whole, there, back = [], [], [], []
         for name, weight, length in zip(names, weights, lengths, strict=True):
             if weight.dim() < 2 or min(weight.shape[0], weight[0].numel()) < 2:
                 continue
             w = wide(weight).flatten(1)
             vector = self._vectors.get(name)
-            rounds = PRODUCTS
+            rounds = POWER_ITERATIONS
             if vector is None or vector.shape[0] != w.shape[1] or vector.device != w.device:
                 vector = torch.cos(torch.arange(w.shape[1], device=w.device, dtype=w.dtype) * 2.399963)
-                vector, rounds = vector / vector.norm(), AT_FIRST
+                vector, rounds = vector / vector.norm(), FIRST_POWER_ITERATIONS
             for _ in range(rounds):
                 across = w.mv(vector)
                 vector = w.t().mv(across)
                 size = vector.norm()
                 vector /= size.clamp(min=1e-30)
             self._vectors[name] = vector
-            told.append(name)
+            measured_names.append(name)
             whole.append(length)
             there.append(across.norm())
             back.append(size)
-        numbers.add("stable_rank", told, whole, there, back, then=_ranks)
+        numbers.add("stable_rank", measured_names, whole, there, back, then=_ranks)
 
 
 def _ranks(whole: Sequence[float], there: Sequence[float], back: Sequence[float]) -> list[float]:

@@ -1,6 +1,6 @@
 """Detects which choices in a graph are made by routers of a mixture of experts, and measures the load of the experts.
 
-Note [What a router is]: a mixture-of-experts layer scores its experts by a product with a weight, chooses the top few
+Note [Router detection]: a mixture-of-experts layer scores its experts by a product with a weight, chooses the top few
 for each row, and multiplies their outputs by a function of the scores. A ``topk``, a ``max`` along a dimension, or a
 ``gather`` of several elements belongs to a router if all of these hold:
 
@@ -26,22 +26,22 @@ from torch import nn
 from ...torch_internals import private
 
 #: Minimum and maximum number of experts of a router.
-FEWEST, MOST = 2, 1024
+MIN_EXPERTS, MAX_EXPERTS = 2, 1024
 #: By name of a choosing node: its saved tensor that holds the chosen indices.
-CHOICES = {"TopkBackward0": "indices", "MaxBackward0": "indices", "GatherBackward0": "index"}
-_PROBABLE = ("Softmax", "Sigmoid")
-_PRODUCTS = ("AddmmBackward", "MmBackward", "BmmBackward", "BaddbmmBackward", "LinearBackward")
+CHOICE_TENSORS = {"TopkBackward0": "indices", "MaxBackward0": "indices", "GatherBackward0": "index"}
+_PROBABILITY_NODES = ("Softmax", "Sigmoid")
+_PRODUCT_NODES = ("AddmmBackward", "MmBackward", "BmmBackward", "BaddbmmBackward", "LinearBackward")
 #: Prefixes of nodes that keep the scores of a row in place; that pass a weight on; and that pass chosen values on.
-_ROWS = ("View", "UnsafeView", "Reshape", "ToCopy", "Clone", "Add", "Sub", "Mul", "Div", "MaskedFill", "Where")
-_WEIGHT = ("T", "Transpose", "Permute", "ToCopy", "View", "Div")
-_ON = (
+_SCORE_NODES = ("View", "UnsafeView", "Reshape", "ToCopy", "Clone", "Add", "Sub", "Mul", "Div", "MaskedFill", "Where")
+_WEIGHT_NODES = ("T", "Transpose", "Permute", "ToCopy", "View", "Div")
+_PASS_THROUGH_NODES = (
     *("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Split", "Unbind", "Index"),
     *("Permute", "Transpose", "T", "Clone", "ToCopy", "Expand", "Repeat", "AsStrided", "CopySlices", "Scatter"),
-    *("Sum", "Add", "Div", "Mul", "MaskedFill", "Where", "Gather", "Exp", "Sub", *_PROBABLE),
+    *("Sum", "Add", "Div", "Mul", "MaskedFill", "Where", "Gather", "Exp", "Sub", *_PROBABILITY_NODES),
 )
 #: Maximum number of nodes from a choice back to the product, from the product to its weight, and visited after the
 #: choice.
-_BEFORE, _TO_WEIGHT, _AROUND = 16, 5, 96
+_MAX_NODES_TO_PRODUCT, _MAX_NODES_TO_WEIGHT, _MAX_NODES_AFTER_CHOICE = 16, 5, 96
 Saved = Callable[[Any, str], Any]
 
 
@@ -63,10 +63,10 @@ class Routers:
     def choice(self, node: Any) -> tuple[Any, int] | None:
         """Return the chosen experts and the number of experts for a router's node; ``None`` for another node.
 
-        :param node: a node whose name is in ``CHOICES``.
+        :param node: a node whose name is in ``CHOICE_TENSORS``.
         """
         kind = node.name()
-        chosen = self._saved(node, CHOICES[kind])
+        chosen = self._saved(node, CHOICE_TENSORS[kind])
         if chosen is None or not chosen.numel():
             return None
         if kind == "GatherBackward0":
@@ -77,7 +77,7 @@ class Routers:
                 return None  # a single element per row: the score of a label or an action
         else:
             dim, shape = private.chosen_from(node) or (0, ())
-        if len(shape) < 2 or dim != len(shape) - 1 or not FEWEST <= shape[-1] <= MOST:
+        if len(shape) < 2 or dim != len(shape) - 1 or not MIN_EXPERTS <= shape[-1] <= MAX_EXPERTS:
             return None
         if kind != "MaxBackward0" and chosen.shape[-1] >= shape[-1]:
             return None
@@ -87,16 +87,16 @@ class Routers:
     def _from_a_product(self, node: Any, experts: int) -> bool | None:
         """Return whether the scores are probabilities; ``None`` if they do not come from a product with a weight."""
         probable = False
-        for _ in range(_BEFORE):
+        for _ in range(_MAX_NODES_TO_PRODUCT):
             node = next((child for child, _ in node.next_functions if child is not None), None)
             if node is None:
                 return None
             kind = node.name()
-            if kind.startswith(_PRODUCTS):
+            if kind.startswith(_PRODUCT_NODES):
                 return probable if self._by_a_weight(node, kind) else None
-            if kind.startswith(_PROBABLE):
+            if kind.startswith(_PROBABILITY_NODES):
                 probable = True
-            elif not kind.startswith(_ROWS):
+            elif not kind.startswith(_SCORE_NODES):
                 return None
             elif kind.startswith(("View", "UnsafeView", "Reshape")):
                 shape = private.shape_before(node)
@@ -112,10 +112,10 @@ class Routers:
         if node is None:  # the factor requires no gradient
             right = self._saved(product, "weight" if kind.startswith("LinearB") else "mat2")
             return right is not None and isinstance(right if right._base is None else right._base, nn.Parameter)
-        for _ in range(_TO_WEIGHT):
+        for _ in range(_MAX_NODES_TO_WEIGHT):
             if not node.next_functions:
                 return hasattr(node, "variable")
-            if not node.name().startswith(_WEIGHT) or node.next_functions[0][0] is None:
+            if not node.name().startswith(_WEIGHT_NODES) or node.next_functions[0][0] is None:
                 return False
             node = node.next_functions[0][0]
         return False
@@ -129,11 +129,11 @@ class Routers:
                 kind = user.name()
                 others = [child for child, _ in user.next_functions if child is not None and child is not here]
                 custom = isinstance(user, torch.autograd.function.BackwardCFunction)
-                if likely and (custom or (others and kind.startswith(("Mul", *_PRODUCTS)))):
+                if likely and (custom or (others and kind.startswith(("Mul", *_PRODUCT_NODES)))):
                     return True
-                if not kind.startswith(_ON) or len(seen) >= _AROUND:
+                if not kind.startswith(_PASS_THROUGH_NODES) or len(seen) >= _MAX_NODES_AFTER_CHOICE:
                     continue
-                state = user, likely or kind.startswith(_PROBABLE)
+                state = user, likely or kind.startswith(_PROBABILITY_NODES)
                 if state not in seen:
                     seen.add(state)
                     waiting.append(state)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .numbers import FEW, HALF, MANY, every, rows, wide
+from .numbers import FRACTION_SAMPLES, HALF_DTYPES, UPDATE_SAMPLES, every, rows, wide
 
 _norm = torch.linalg.vector_norm
 
 
-class Moment(NamedTuple):
+class AdamMoment(NamedTuple):
     """Adam's state of one parameter: second moment and number of steps, with the settings beta2 and eps."""
 
     second: Any
@@ -22,37 +22,37 @@ class Moment(NamedTuple):
     eps: float
 
 
-class Alike:
+class EqualSizeSamples:
     """Parameters with the same number of elements: the samples of each are one row of a matrix."""
 
     def __init__(self, at: list[int], weights: list[Any], grads: list[Any]) -> None:
         #: Positions of the parameters in the whole list.
         self.at, self._weights = at, weights
         self.size = weights[0].numel()
-        self._views = rows(weights, MANY)
+        self._views = rows(weights, UPDATE_SAMPLES)
         #: Sampled weights before the step; after it, the negated updates.
         self.moved = torch.stack(self._views)
-        self.apart = every(self.moved.shape[1], FEW)
-        self.grads = wide(torch.stack(rows(grads, MANY, FEW)))
+        self.apart = every(self.moved.shape[1], FRACTION_SAMPLES)
+        self.grads = wide(torch.stack(rows(grads, UPDATE_SAMPLES, FRACTION_SAMPLES)))
         self.there = self.grads != 0
 
     def move(self) -> None:
         if not all(w.is_contiguous() for w in self._weights):  # the views are copies of the weights before the step
-            self._views = rows(self._weights, MANY)
-        if self.moved.dtype in HALF:
+            self._views = rows(self._weights, UPDATE_SAMPLES)
+        if self.moved.dtype in HALF_DTYPES:
             self.moved = wide(self.moved).sub_(wide(torch.stack(self._views)))
         else:
             torch._foreach_sub_(list(self.moved.unbind()), self._views)
         self._views.clear()
 
-    def ratios(self, moments: Sequence[Moment | None]) -> tuple[list[int], Any]:
+    def ratios(self, moments: Sequence[AdamMoment | None]) -> tuple[list[int], Any]:
         """Return positions, and the norms of the sampled gradients over the square roots of their second moments."""
         known = [(row, at, moment) for row, at in enumerate(self.at) if (moment := moments[at]) is not None]
         if not known:
             return [], None
         here = [moment for *_, moment in known]
         grads = self.grads if len(known) == len(self.at) else torch.stack([self.grads[row] for row, *_ in known])
-        seconds = wide(torch.stack(rows([moment.second for moment in here], MANY, FEW)))
+        seconds = wide(torch.stack(rows([moment.second for moment in here], UPDATE_SAMPLES, FRACTION_SAMPLES)))
         if any(isinstance(moment.steps, torch.Tensor) and not moment.steps.is_cpu for moment in here):
             # computed on the device
             powers = [moment.beta ** torch.as_tensor(moment.steps).detach().reshape(()).float() for moment in here]
@@ -67,20 +67,22 @@ class Alike:
         return [at for _, at, _ in known], _norm(grads / seconds.clamp_(min=least).sqrt_(), dim=1)
 
 
-class Sampled:
+class SampledParameters:
     """Sampled elements of parameters of one device and dtype, whose gradients share a dtype.
 
-    Samples are evenly spaced: about ``MANY`` elements of each weight, and ``FEW`` of these for everything else.
-    Parameters with the same number of elements form one matrix, so that one operation handles all of them. Tensors that
-    methods return are in the order of the matrices; methods that convert numbers after reading return them in the order
-    of the parameters.
+    Samples are evenly spaced: about ``UPDATE_SAMPLES`` elements of each weight, and ``FRACTION_SAMPLES`` of these for
+    everything else. Parameters with the same number of elements form one matrix, so that one operation handles all of
+    them. Tensors that methods return are in the order of the matrices; methods that convert numbers after reading
+    return them in the order of the parameters.
     """
 
     def __init__(self, weights: Sequence[Any], grads: Sequence[Any]) -> None:
         runs: dict[int, list[int]] = {}
         for at, w in enumerate(weights):
             runs.setdefault(w.numel(), []).append(at)
-        self._runs = [Alike(run, [weights[at] for at in run], [grads[at] for at in run]) for run in runs.values()]
+        self._runs = [
+            EqualSizeSamples(run, [weights[at] for at in run], [grads[at] for at in run]) for run in runs.values()
+        ]
         self._order = [at for run in self._runs for at in run.at]
         self._many = [run.moved.shape[1] for run in self._runs for _ in run.at]
         self._few = [run.grads.shape[1] for run in self._runs for _ in run.at]
@@ -118,7 +120,7 @@ class Sampled:
     def quotients(self, some: Sequence[float], of: Sequence[float]) -> list[float]:
         return self._ordered([a / b if b else 0.0 for a, b in zip(some, of, strict=True)])
 
-    def ratios(self, moments: Sequence[Moment | None]) -> tuple[list[int], list[Any]]:
+    def ratios(self, moments: Sequence[AdamMoment | None]) -> tuple[list[int], list[Any]]:
         """Return the norms of gradients over the square roots of their second moments, and their parameters' positions.
 
         Parameters without a second moment are omitted.

@@ -1,6 +1,6 @@
 """Saves the batches of steps with an alarm or an error: the arguments of the outermost modules.
 
-Note [Held, then kept]: the arguments of a step are known before it is known whether they will be needed. So references
+Note [Held batches]: the arguments of a step are known before it is known whether they will be needed. So references
 to them are held for the running step, and for a step whose statistics have not been checked yet. They are copied when
 an alarm or an error occurs, and released when the next step begins. The version counters of tensors reveal in-place
 writes in between. A tensor with a graph is never held, because it would keep the graph alive.
@@ -35,15 +35,15 @@ from ..tracker_context import TrackerContext
 
 #: Maximum number of calls per step, values per call, levels of nested containers, and nodes at the end of a graph that
 #: are searched for a loss.
-CALLS, VALUES, DEPTH, NODES = 16, 1000, 8, 32
+MAX_CALLS, MAX_VALUES, MAX_DEPTH, MAX_LOSS_NODES = 16, 1000, 8, 32
 #: Maximum number of batches that a run saves for alarms, and for errors.
-ALARMS, ERRORS = 16, 3
+MAX_ALARM_BATCHES, MAX_ERROR_BATCHES = 16, 3
 #: Parts of node names that identify a loss, and names of the saved tensors that are its targets.
-_LOSSES, _TARGETS = ("Loss", "CrossEntropy", "KlDiv"), ("target", "targets")
-_PLAIN = (bool, int, float, str)
+_LOSS_NODES, _TARGET_TENSORS = ("Loss", "CrossEntropy", "KlDiv"), ("target", "targets")
+_PLAIN_TYPES = (bool, int, float, str)
 
 
-class _Held:
+class _HeldTensor:
     """A tensor, and its version counter when it was passed."""
 
     __slots__ = ("tensor", "version")
@@ -65,13 +65,13 @@ class _Call:
         self.args, self.kwargs = _held(args, count), _held(kwargs, count)
 
 
-class _Given:
+class _StepArguments:
     """The arguments of one step's calls, and the targets of its losses."""
 
     def __init__(self) -> None:
-        self.calls: deque[_Call] = deque(maxlen=CALLS)
+        self.calls: deque[_Call] = deque(maxlen=MAX_CALLS)
         self.count = 0
-        self.targets: list[_Held] = []
+        self.targets: list[_HeldTensor] = []
 
 
 class Batches(Tracker):
@@ -89,11 +89,11 @@ class Batches(Tracker):
         #: Number of module calls that are running, and of module calls since the outermost one began.
         self._depth = self._called = 0
         #: The arguments by step.
-        self._given: dict[int, _Given] = {}
+        self._arguments: dict[int, _StepArguments] = {}
         self._step = -1
         #: Steps whose statistics have not been checked yet.
         self._pending: set[int] = set()
-        self._kept: dict[int, KeptBatch] = {}
+        self._saved: dict[int, KeptBatch] = {}
         self._errors = self._alarms = 0
         #: The last step with an error.
         self._bad = -2
@@ -114,7 +114,7 @@ class Batches(Tracker):
         steps = self._context.steps
         if os.getpid() == self._pid and isinstance(error, Exception) and not steps.stepped:
             self._keep_bad(steps.index, f"the script raised {type(error).__name__}")
-        self._given.clear()
+        self._arguments.clear()
         self._depth, self._step = 0, -1
 
     # Arguments of a step
@@ -151,13 +151,13 @@ class Batches(Tracker):
         step = self._context.steps.coming
         if step != self._step:
             if self._step not in self._pending:
-                self._given.pop(self._step, None)
+                self._arguments.pop(self._step, None)
             self._step = step
         if not torch.is_grad_enabled() or private.in_transform():
             return
-        given = self._given.setdefault(step, _Given())
-        given.count += 1
-        given.calls.append(_Call(module, self._name_of(module), args, keywords(frame) or {}))
+        step_arguments = self._arguments.setdefault(step, _StepArguments())
+        step_arguments.count += 1
+        step_arguments.calls.append(_Call(module, self._name_of(module), args, keywords(frame) or {}))
 
     def _name_of(self, module: nn.Module) -> str:
         modules = self._context.modules
@@ -169,39 +169,41 @@ class Batches(Tracker):
 
     def sentinel_call_begins(self, spot: Any, roots: Any) -> None:
         if self._context.steps.index >= self._context.next_look:
-            self._look_at(roots)
+            self._hold_targets(roots)
 
     def graph_walked(self, running: Any, frame: Any) -> None:
         if running.inside is None:
-            self._look_at(running.roots)
+            self._hold_targets(running.roots)
 
-    def _look_at(self, roots: Any) -> None:
+    def _hold_targets(self, roots: Any) -> None:
         """Hold the targets of the losses among the last nodes of a graph."""
-        given = self._given.get(self._context.steps.index)
+        step_arguments = self._arguments.get(self._context.steps.index)
         waiting = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
-        if given is None or private.in_transform() or private.in_mode():
+        if step_arguments is None or private.in_transform() or private.in_mode():
             return
-        seen = set(waiting)
+        visited = set(waiting)
         for node in waiting:  # the list grows during the loop
-            if any(one in node.name() for one in _LOSSES):
-                self._targets_of(node, given)
+            if any(one in node.name() for one in _LOSS_NODES):
+                self._targets_of(node, step_arguments)
             for child, _ in node.next_functions:
-                if child is not None and child not in seen and len(seen) < NODES:
-                    seen.add(child)
+                if child is not None and child not in visited and len(visited) < MAX_LOSS_NODES:
+                    visited.add(child)
                     waiting.append(child)
 
-    def _targets_of(self, node: Any, given: _Given) -> None:
+    def _targets_of(self, node: Any, step_arguments: _StepArguments) -> None:
         for name, slot in private.saved_slots(node):
-            if name not in _TARGETS:
+            if name not in _TARGET_TENSORS:
                 continue
             value, packed_away = private.slot_content(slot) or (None, True)
             if packed_away or not isinstance(value, torch.Tensor) or not private.is_plain(value):
                 continue
             if value.requires_grad and not value.is_leaf:
                 continue
-            there = [one for call in given.calls for one in (*_tensors(call.args), *_tensors(call.kwargs))]
-            if len(given.targets) < CALLS and not any(_same(value, one.tensor) for one in (*there, *given.targets)):
-                given.targets.append(_Held(value))
+            passed = [one for call in step_arguments.calls for one in (*_tensors(call.args), *_tensors(call.kwargs))]
+            if len(step_arguments.targets) < MAX_CALLS and not any(
+                _same(value, one.tensor) for one in (*passed, *step_arguments.targets)
+            ):
+                step_arguments.targets.append(_HeldTensor(value))
 
     # Alarms and errors
 
@@ -212,10 +214,10 @@ class Batches(Tracker):
     def measurement_ended(self, step: int) -> None:
         self._pending.discard(step)
         if step != self._step:
-            self._given.pop(step, None)
+            self._arguments.pop(step, None)
 
     def alarm(self, alarm: Any) -> None:
-        if alarm.step not in self._kept and self._alarms < ALARMS and self._keep(alarm.step, alarm.kind):
+        if alarm.step not in self._saved and self._alarms < MAX_ALARM_BATCHES and self._keep(alarm.step, alarm.kind):
             self._alarms += 1
 
     def call_failed(self, what: str) -> None:
@@ -235,7 +237,7 @@ class Batches(Tracker):
 
     def _keep_bad(self, step: int, why: str) -> None:
         follows, self._bad = step <= self._bad + 1, step  # NaN weights make every later step bad
-        if not follows and step not in self._kept and self._errors < ERRORS and self._keep(step, why):
+        if not follows and step not in self._saved and self._errors < MAX_ERROR_BATCHES and self._keep(step, why):
             self._errors += 1
 
     def _keep(self, step: int, why: str) -> bool:
@@ -243,12 +245,12 @@ class Batches(Tracker):
 
         :param why: the kind of the alarm, or the error in words.
         """
-        given = self._given.get(step)
-        if given is None or not given.calls:
+        step_arguments = self._arguments.get(step)
+        if step_arguments is None or not step_arguments.calls:
             self._gone.add(step)
             return False
         with private.unseen(), private.unnoticed(), torch.no_grad():
-            batch, nbytes = self._copied(step, why, given)
+            batch, nbytes = self._copy_batch(step, why, step_arguments)
         folder = self._context.record_to
         if folder is None:
             self._context.batches[step] = batch
@@ -259,10 +261,10 @@ class Batches(Tracker):
                 self._failed = str(error)
                 return False
         self._gone.discard(step)
-        self._kept[step] = KeptBatch(step, why, file_of(step), nbytes, len(batch.calls), batch.notes)
+        self._saved[step] = KeptBatch(step, why, file_of(step), nbytes, len(batch.calls), batch.notes)
         return True
 
-    def _copied(self, step: int, why: str, given: _Given) -> tuple[Batch, int]:
+    def _copy_batch(self, step: int, why: str, step_arguments: _StepArguments) -> tuple[Batch, int]:
         copies = _Copies(self._room)
         calls = tuple(
             BatchCall(
@@ -272,18 +274,18 @@ class Batches(Tracker):
                 copies.of(call.args, f"argument {{}} of {call.name or call.kind}"),
                 copies.of(call.kwargs, f"argument {{}} of {call.name or call.kind}"),
             )
-            for call in given.calls
+            for call in step_arguments.calls
         )
-        targets = tuple(copies.of(one, f"target {i}") for i, one in enumerate(given.targets))
+        targets = tuple(copies.of(one, f"target {i}") for i, one in enumerate(step_arguments.targets))
         self._room = copies.room
-        if given.count > len(calls):
-            copies.notes.append(f"the last {len(calls)} of {given.count} calls are there")
+        if step_arguments.count > len(calls):
+            copies.notes.append(f"the last {len(calls)} of {step_arguments.count} calls are there")
         return Batch(step, why, calls, targets, tuple(copies.notes)), copies.used
 
     # Results
 
     def records(self) -> tuple[KeptBatch, ...]:
-        return tuple(self._kept.values())
+        return tuple(self._saved.values())
 
     def unseen(self) -> list[Unseen]:
         found = []
@@ -303,36 +305,36 @@ class _Copies:
         self.notes: list[str] = []
         self._known: dict[int, Any] = {}
 
-    def of(self, value: Any, said: str, path: str = "") -> Any:
-        if isinstance(value, _Held):
+    def of(self, value: Any, note: str, path: str = "") -> Any:
+        if isinstance(value, _HeldTensor):
             key = id(value.tensor)
             if key not in self._known:
-                self._known[key] = self._copy(value, said.format(path))
+                self._known[key] = self._copy(value, note.format(path))
             return self._known[key]
         if isinstance(value, (list, tuple)):
-            return type(value)([self.of(one, said, f"{path}[{i}]" if path else str(i)) for i, one in enumerate(value)])
+            return type(value)([self.of(one, note, f"{path}[{i}]" if path else str(i)) for i, one in enumerate(value)])
         if isinstance(value, dict):
-            return {k: self.of(one, said, f"{path}[{k!r}]" if path else str(k)) for k, one in value.items()}
+            return {k: self.of(one, note, f"{path}[{k!r}]" if path else str(k)) for k, one in value.items()}
         return value
 
-    def _copy(self, held: _Held, what: str) -> Any:
+    def _copy(self, held: _HeldTensor, what: str) -> Any:
         here = private.local(held.tensor)
         if here is None:
-            return self._left_out(what, "its memory was given back")
+            return self._note_left_out(what, "its memory was given back")
         if not private.is_plain(here) or here.layout is not torch.strided or here.is_quantized:
-            return self._left_out(what, f"it is a {type(here).__name__} of another layout than dense")
+            return self._note_left_out(what, f"it is a {type(here).__name__} of another layout than dense")
         if private.hands_off(here) or here.dtype is torch.complex128:
-            return self._left_out(what, "its values cannot be read, or not be written")
+            return self._note_left_out(what, "its values cannot be read, or not be written")
         size = here.numel() * here.element_size()
         if size > self.room:
-            return self._left_out(what, f"{size >> 20:,} MiB, beyond the space for batches")
+            return self._note_left_out(what, f"{size >> 20:,} MiB, beyond the space for batches")
         if held.version is not None and held.tensor._version != held.version:
             self.notes.append(f"{what} was changed in place after the call: these are the values after that")
         self.room -= size
         self.used += size
         return here.detach().to("cpu", copy=True).contiguous().resolve_conj().resolve_neg()
 
-    def _left_out(self, what: str, why: str) -> LeftOut:
+    def _note_left_out(self, what: str, why: str) -> LeftOut:
         self.notes.append(f"{what} is left out: {why}")
         return LeftOut(why)
 
@@ -351,18 +353,18 @@ def write_batch(folder: Path, batch: Batch) -> None:
         raise BackprobeError(f"the batch of step {batch.step} cannot be written to {path}: {error}") from None
 
 
-def _held(value: Any, count: list[int], depth: int = DEPTH) -> Any:
-    """Return `value` with its tensors replaced by ``_Held``, in new containers.
+def _held(value: Any, count: list[int], depth: int = MAX_DEPTH) -> Any:
+    """Return `value` with its tensors replaced by ``_HeldTensor``, in new containers.
 
     Dataclasses and mappings become dicts.
     """
     count[0] += 1
     if is_a(value, torch.Tensor):
         made = value.requires_grad and not value.is_leaf
-        return LeftOut("it was computed by the step itself") if made else _Held(value)
-    if value is None or type(value) in _PLAIN:
+        return LeftOut("it was computed by the step itself") if made else _HeldTensor(value)
+    if value is None or type(value) in _PLAIN_TYPES:
         return value
-    inside = parts(value) if depth and count[0] < VALUES else None
+    inside = parts(value) if depth and count[0] < MAX_VALUES else None
     if inside is None:
         return LeftOut(f"a {type(value).__name__}")
     if is_a(value, (tuple, list)):
@@ -372,8 +374,8 @@ def _held(value: Any, count: list[int], depth: int = DEPTH) -> Any:
     return {part.key: _held(part.value, count, depth - 1) for part in named}
 
 
-def _tensors(value: Any) -> list[_Held]:
-    if isinstance(value, _Held):
+def _tensors(value: Any) -> list[_HeldTensor]:
+    if isinstance(value, _HeldTensor):
         return [value]
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return [found for one in inside for found in _tensors(one)]

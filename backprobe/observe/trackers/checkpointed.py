@@ -29,13 +29,15 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of regions that are compared per line, and of lines.
-SAMPLES, LINES = 8, 50
+MAX_REGIONS_PER_LINE, MAX_LINES = 8, 50
 #: Relative difference above which two gradients are reported as different.
-BOUND = {torch.float64: 1e-6, torch.float32: 1e-3}
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 
 
 @dataclass
 class _Sample:
+    """A stored checkpointed region: its function, arguments and settings."""
+
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -45,7 +47,7 @@ class _Sample:
     training: tuple[tuple[nn.Module, bool], ...]
 
 
-class Checkpointed(Tracker):
+class CheckpointComparison(Tracker):
     """Tracker that stores checkpointed regions, and compares them after the script has ended."""
 
     @classmethod
@@ -59,10 +61,10 @@ class Checkpointed(Tracker):
         self._found: list[RegionGradient] = []
 
     def region_begins(self, spot: CodeLocation | None, frame: Any, where: ModuleCallRef | None) -> None:
-        if len(self._samples) >= LINES and spot not in self._samples:
+        if len(self._samples) >= MAX_LINES and spot not in self._samples:
             return
         samples = self._samples.setdefault(spot, [])
-        if len(samples) >= SAMPLES:
+        if len(samples) >= MAX_REGIONS_PER_LINE:
             return
         while frame is not None and frame.f_code is not code_objects.CHECKPOINT:
             frame = frame.f_back
@@ -205,4 +207,4 @@ def _far(a: Any, b: Any) -> float:
     if not size or size != size:
         return 0.0
     far = float((x.double() - y.double()).norm()) / size
-    return far if far > BOUND.get(one.dtype, 2e-2) else 0.0
+    return far if far > TOLERANCE.get(one.dtype, 2e-2) else 0.0

@@ -1,6 +1,6 @@
 """Detects whether this process waits in a collective operation for other ranks.
 
-Note [Looking at waits]: collectives are not torch functions, so no mode intercepts them, and a waiting process runs no
+Note [Inspecting waits]: collectives are not torch functions, so no mode intercepts them, and a waiting process runs no
 code of backprobe. So a thread inspects the main thread's stack a few times per second, only if torch.distributed is in
 use. It reads code objects and instruction offsets, and holds no frame. A collective that C++ calls, such as those of
 DDP inside ``backward``, is on no Python stack: if the main thread stays in one place, the thread reads the running
@@ -36,18 +36,18 @@ from ...torch_texts import COLLECTIVE
 from .. import wall_clock
 
 #: Seconds between two inspections of the stack, and seconds in one collective after which it counts as a wait.
-EVERY, LONG = 0.25, 1.0
+INSPECTION_INTERVAL_S, MIN_WAIT_S = 0.25, 1.0
 #: Seconds after which a wait is reported, or the fraction of torch's timeout after which it is reported if that is
 #: sooner.
-SAY, PART = 20.0, 0.4
+REPORT_AFTER_S, REPORT_TIMEOUT_FRACTION = 20.0, 0.4
 #: Maximum number of code locations, and of step ends, that are kept.
-AROUND, STEPS = 200, 300
+MAX_LOCATIONS, MAX_STEP_ENDS = 200, 300
 #: Maximum number of collectives' lines whose branch conditions are looked up, and of callers per wait.
-LINES, CALLERS = 8, 3
+MAX_CONDITION_LINES, MAX_CALLERS = 8, 3
 #: Number of initial inspections that each report the state of the process, because it may end early and silently.
-SOON = 20
+FIRST_REPORTED_INSPECTIONS = 20
 #: Seconds in one place after which the flight recorder is read, and minimum seconds between two readings.
-STILL = 2.0
+FLIGHT_READ_INTERVAL_S = 2.0
 
 
 def rank() -> int | None:
@@ -80,7 +80,7 @@ class _Wait:
     callers: tuple[CodeLocation, ...] = ()
 
 
-class Waiting:
+class CollectiveWaitWatcher:
     """Watcher of one thread for waits in collective operations.
 
     :param changed: called from the watching thread when a long wait begins or goes on, when the rank becomes known, and
@@ -98,7 +98,7 @@ class Waiting:
         kept: bool = False,
     ) -> None:
         self._frames, self._changed, self._say, self._others = frames, changed, say, others
-        self._said: Any = None
+        self._reported: Any = None
         self._thread_id = threading.get_ident()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -127,7 +127,7 @@ class Waiting:
 
     def step_ended(self, step: int) -> None:
         """Record the end of a step. Called by the watched thread."""
-        self._ends = (*self._ends[-STEPS:], (wall_clock.now(), step))
+        self._ends = (*self._ends[-MAX_STEP_ENDS:], (wall_clock.now(), step))
 
     def _step_at(self, at: float) -> int | None:
         """Return the step that was running at time `at`; ``None`` if it is not known."""
@@ -154,10 +154,10 @@ class Waiting:
         with contextlib.suppress(
             Exception
         ):  # stop watching silently: the script's output must not contain a traceback of ours
-            while not self._stop.wait(EVERY):
-                self.look()
+            while not self._stop.wait(INSPECTION_INTERVAL_S):
+                self.inspect()
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """Inspect the watched thread's stack once."""
         at = wall_clock.now()
         frame = sys._current_frames().get(self._thread_id)
@@ -188,19 +188,25 @@ class Waiting:
         self._looks += 1
         if self._looks % 8 == 0:
             before, self._used = self._used, (time.monotonic(), time.process_time())
-            self.busy = (self._used[1] - before[1]) / max(self._used[0] - before[0], EVERY)
+            self.busy = (self._used[1] - before[1]) / max(self._used[0] - before[0], INSPECTION_INTERVAL_S)
         now = self._now
-        waits = now is not None and at - now.began > LONG
+        waits = now is not None and at - now.began > MIN_WAIT_S
         if waits and now is not None:
-            if now.called is None and at - self._asked > STILL:
+            if now.called is None and at - self._asked > FLIGHT_READ_INTERVAL_S:
                 now = self._now = replace(now, called=self._called(now.began))
             limit = now.called.timeout if now.called is not None else store_timeout()
-            if self._say and self._said is None and at - now.began > min(SAY, PART * limit or SAY):
-                self._tell(now, at)
+            if (
+                self._say
+                and self._reported is None
+                and at - now.began > min(REPORT_AFTER_S, REPORT_TIMEOUT_FRACTION * limit or REPORT_AFTER_S)
+            ):
+                self._report(now, at)
         # A process that is killed must have reported what it was doing; and processes that end first must know its
         # rank.
         if self._changed is not None and (
-            waits or new or (self.rank is not None and (self._looks < SOON or self._looks % 4 == 0))
+            waits
+            or new
+            or (self.rank is not None and (self._looks < FIRST_REPORTED_INSPECTIONS or self._looks % 4 == 0))
         ):
             self._changed()
 
@@ -210,7 +216,7 @@ class Waiting:
 
     def note_callers(self, frame: Any) -> None:
         """Record the user's code locations on the stack of `frame`."""
-        while frame is not None and len(self._around) < AROUND:
+        while frame is not None and len(self._around) < MAX_LOCATIONS:
             if self._frames.is_user(frame.f_code):
                 self._around[frame.f_code, frame.f_lasti] = None
                 if frame.f_code.co_name == "<module>":  # code that runs or imports the script has loops of its own
@@ -220,7 +226,7 @@ class Waiting:
     def _callers(self, frame: Any) -> tuple[CodeLocation, ...]:
         """Return the user's code locations on a stack, without the innermost one and without module-level code."""
         found: list[CodeLocation] = []
-        while frame is not None and len(found) <= CALLERS:
+        while frame is not None and len(found) <= MAX_CALLERS:
             if self._frames.is_user(frame.f_code) and frame.f_code.co_name != "<module>":
                 found.append((frame.f_code, frame.f_lasti))
             frame = frame.f_back
@@ -231,7 +237,7 @@ class Waiting:
 
         :param lines: lines of collectives and of waits.
         """
-        last = [site for site in dict.fromkeys(lines) if site is not None][-LINES:]
+        last = [site for site in dict.fromkeys(lines) if site is not None][-MAX_CONDITION_LINES:]
         for site in last:
             if site not in self._ways:  # reading the code is slow, and this is called often
                 self._ways[site] = branch_conditions(self._frames, site)
@@ -257,7 +263,7 @@ class Waiting:
 
     def _inside_backward(self, spot: CodeLocation, at: float) -> _Wait | None:
         """Return the collective that is running while the thread stays inside the engine; ``None`` if there is none."""
-        if at - self._still[1] < STILL or at - self._asked < STILL:
+        if at - self._still[1] < FLIGHT_READ_INTERVAL_S or at - self._asked < FLIGHT_READ_INTERVAL_S:
             return None
         called = self._called()
         return None if called is None else _Wait(called.op, spot, max(called.began, self._still[1]), "backward", called)
@@ -265,13 +271,13 @@ class Waiting:
     def _called(self, since: float = 0.0) -> Collective | None:
         """Return the first running collective, preferably among those called after `since`."""
         self._asked = wall_clock.now()
-        ones = [one for one in self.collectives() if not one.over and one.began < self._asked - LONG]
-        ones = [one for one in ones if one.began >= since - EVERY] or ones
+        ones = [one for one in self.collectives() if not one.over and one.began < self._asked - MIN_WAIT_S]
+        ones = [one for one in ones if one.began >= since - INSPECTION_INTERVAL_S] or ones
         return min(ones, key=lambda one: one.began, default=None)
 
     def _goes_on(self, wait: _Wait) -> bool:
         """Return whether a collective that is on no Python stack is still running."""
-        if wall_clock.now() - self._asked < STILL:
+        if wall_clock.now() - self._asked < FLIGHT_READ_INTERVAL_S:
             return True
         called, self._asked = wait.called, wall_clock.now()
         return called is not None and any(
@@ -287,9 +293,9 @@ class Waiting:
         """Return the times at which collectives were called, see ``RankSeen.arrivals``."""
         return () if self.rank is None else self._flight.arrivals()
 
-    def _tell(self, now: _Wait, at: float) -> None:
+    def _report(self, now: _Wait, at: float) -> None:
         """Print, once per wait, that it lasts and for which ranks. Only the first waiting rank prints."""
-        self._said = now
+        self._reported = now
         own = RankSeen(self.rank, os.getpid(), (self._record(now, at - now.began, "never"),))
         ranks = [own]
         if self._others is not None and self._changed is not None:
@@ -302,8 +308,8 @@ class Waiting:
 
     def _end(self, at: float) -> None:
         now, self._now = self._now, None
-        self._said = None
-        if now is not None and at - now.began > LONG:
+        self._reported = None
+        if now is not None and at - now.began > MIN_WAIT_S:
             self._waits.append((now, at))
 
     def _record(self, wait: _Wait, seconds: float, ended: str) -> RankWait:
@@ -343,10 +349,10 @@ class Waiting:
         if self._now is not None and threading.get_ident() == self._thread_id:
             self._end(at)
         found = [self._record(wait, ended - wait.began, "returned") for wait, ended in self._waits]
-        if failed and found and at - (found[-1].began + found[-1].seconds) < 4 * EVERY + 0.5:
+        if failed and found and at - (found[-1].began + found[-1].seconds) < 4 * INSPECTION_INTERVAL_S + 0.5:
             found[-1] = replace(found[-1], ended="raised")
         now = self._now
-        if now is not None and at - now.began > LONG:
+        if now is not None and at - now.began > MIN_WAIT_S:
             found.append(self._record(now, at - now.began, "raised" if failed else "never"))
         return tuple(found)
 

@@ -12,13 +12,15 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of recompilations, and of graph breaks, that are kept per function: the first ones.
-MOST = 50
+MAX_PER_FUNCTION = 50
 
 _Key = tuple[str, str, str, int]
 
 
 @dataclass
 class _Region:
+    """A function that Dynamo compiled separately, and its compilations."""
+
     first_step: int
     function: str = ""
     site: Site | None = None
@@ -38,7 +40,7 @@ class _Region:
         return CompiledRegion(**{**vars(self), **lists})
 
 
-class WhatWasCompiled(Tracker):
+class CompilationTracker(Tracker):
     """Tracker that makes one record for each function that Dynamo compiles separately."""
 
     def __init__(self, context: TrackerContext) -> None:
@@ -57,15 +59,15 @@ class WhatWasCompiled(Tracker):
                 self._before.setdefault(one.frame, one)
 
     def step_ended(self, step: Step) -> None:
-        self._look(step.index)
+        self._read_compilations(step.index)
 
     def ended(self) -> None:
         """Read the compilations of the script; later ones are ignored."""
-        self._look(self._context.steps.index)
+        self._read_compilations(self._context.steps.index)
         self._ended = True
 
     def records(self) -> tuple[CompiledRegion, ...]:
-        self._look(self._context.steps.index)
+        self._read_compilations(self._context.steps.index)
         return tuple(region.record() for region in self._regions.values())
 
     def unseen(self) -> tuple[Unseen, ...]:
@@ -74,7 +76,7 @@ class WhatWasCompiled(Tracker):
         note = "torch keeps the last 64 only, and there were more between two looks"
         return (Unseen("times that more was compiled than is known", self._noted.lost, note, hides=False),)
 
-    def _look(self, step: int) -> None:
+    def _read_compilations(self, step: int) -> None:
         if self._ended:
             return
         compilations, breaks = self._noted.new()
@@ -84,7 +86,7 @@ class WhatWasCompiled(Tracker):
             site = self._innermost(broken.stack)
             found = self._broken(broken.stack)
             seen = GraphBreak(broken.reason, site)
-            if found is not None and seen not in found.breaks and len(found.breaks) < MOST:
+            if found is not None and seen not in found.breaks and len(found.breaks) < MAX_PER_FUNCTION:
                 found.breaks.append(seen)
 
     def _region(self, one: private.Compilation, step: int) -> _Region:
@@ -115,7 +117,7 @@ class WhatWasCompiled(Tracker):
         if not one.forward:
             region.backwards += 1
             return
-        if one.guard and not one.for_us and len(region.recompiled) < MOST:
+        if one.guard and not one.for_us and len(region.recompiled) < MAX_PER_FUNCTION:
             region.recompiled.append(Recompiled(step, one.guard, self._innermost(one.relied)))
         if one.failed:
             region.skipped, region.limit = one.failed, region.limit or one.limit

@@ -21,30 +21,30 @@ from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
-from .compiled_norms import NormsInside
+from .compiled_norms import RegionNorms
 
 #: Maximum number of backward calls that are investigated.
-MOST = 20
+MAX_INVESTIGATED_CALLS = 20
 #: Maximum number of region calls that are kept while their graphs are alive: the last ones.
-CALLS = 1000
+MAX_LIVE_CALLS = 1000
 #: Maximum number of regions whose gradient paths are examined; a region used for several layers counts once per layer.
-LOOKED = 500
+MAX_EXAMINED_REGIONS = 500
 #: A region's name, and the ids of the parameters among its arguments.
-_Given = tuple[str, tuple[int, ...]]
+_RegionKey = tuple[str, tuple[int, ...]]
 
 
-def _given(call: private.RegionCall) -> _Given:
+def _region_key(call: private.RegionCall) -> _RegionKey:
     return call.region.name, tuple(id(a) for a in call.args if isinstance(a, torch.nn.Parameter))
 
 
-class InsideRegions(Tracker):
-    """Tracker that examines the compiled regions of a backward call that went bad, if the previous call did not."""
+class CompiledRegionTracker(Tracker):
+    """Tracker that examines compiled regions of a backward call with bad gradients, if the previous call had none."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._names, self._frames = context, context.names, context.names.frames
         self._graphs = private.CompiledGraphs(
             self._called,
-            self._gone,
+            self._forget_call,
             lambda error: context.events.fault(self, error),
             self._raised,
             self._refused,
@@ -56,28 +56,28 @@ class InsideRegions(Tracker):
         #: The last calls of regions, by id, in the order of the calls.
         self._calls: dict[int, private.RegionCall] = {}
         #: Regions of which calls were dropped while their graphs were alive.
-        self._often: set[str] = set()
+        self._dropped: set[str] = set()
         #: Ids of the calls that existed when the previous step ended.
         self._before: set[int] = set()
         #: The gradients that a region's node received, by id of the node; and the handles of our hooks.
-        self._came: dict[int, Any] = {}
+        self._grad_outputs: dict[int, Any] = {}
         self._handles: list[Any] = []
         self._found: list[Inside] = []
         self._writes: dict[tuple[str, Site], RefusedToCompile] = {}
         self._cuts: dict[tuple[str, Site], Cut] = {}
         self._given: dict[str, None] = {}
         #: Regions whose gradient paths have been examined.
-        self._looked: set[_Given] = set()
+        self._examined: set[_RegionKey] = set()
         #: For each region, the outputs of its node whose gradients were zero last time; and how often new zeros
         #: appeared.
-        self._zeros: dict[_Given, frozenset[int]] = {}
+        self._zeros: dict[_RegionKey, frozenset[int]] = {}
         self._died = 0
         #: Names of regions that were called; and whether a new one was called since the paths were last examined: a
         #: recompiled region may take another path.
         self._known: set[str] = set()
         self._new = False
-        self._row, self._inspecting = 0, False
-        self._norms = NormsInside(self._place)
+        self._bad_calls_in_a_row, self._inspecting = 0, False
+        self._norms = RegionNorms(self._place)
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._inspecting = inspecting
@@ -86,7 +86,7 @@ class InsideRegions(Tracker):
         self._graphs.attach()
 
     def detached(self) -> None:
-        self._let_go()
+        self._remove_hooks()
 
     def step_ended(self, step: Step) -> None:
         """Forget the calls that are older than the previous step.
@@ -103,10 +103,10 @@ class InsideRegions(Tracker):
             self._new = True
         self._context.events.region_called.emit(call)
         self._calls[id(call)] = call
-        if len(self._calls) > CALLS:
-            self._often.add(self._calls.pop(next(iter(self._calls))).region.name)
+        if len(self._calls) > MAX_LIVE_CALLS:
+            self._dropped.add(self._calls.pop(next(iter(self._calls))).region.name)
 
-    def _gone(self, number: int) -> None:
+    def _forget_call(self, number: int) -> None:
         """Forget a call whose graph was freed."""
         self._calls.pop(number, None)
 
@@ -116,7 +116,7 @@ class InsideRegions(Tracker):
 
     def _refused(self, region: private.CompiledGraph, args: Sequence[Any]) -> None:
         """Record a graph that is not compiled because it writes to a tensor that its backward needs."""
-        if len(self._writes) >= MOST:
+        if len(self._writes) >= MAX_INVESTIGATED_CALLS:
             return
         with private.unseen(), private.unnoticed():
             found = private.refused_write(region, args)
@@ -156,7 +156,7 @@ class InsideRegions(Tracker):
 
     def _keeps(self, node: int) -> Callable[[Any], None]:
         def hook(grads: Any) -> None:
-            self._came[node] = grads
+            self._grad_outputs[node] = grads
 
         return hook
 
@@ -164,37 +164,37 @@ class InsideRegions(Tracker):
         while self._handles:
             self._handles.pop().remove()
 
-    def _let_go(self) -> None:
+    def _remove_hooks(self) -> None:
         self._calls.clear()
-        self._often.clear()
-        self._came.clear()
+        self._dropped.clear()
+        self._grad_outputs.clear()
         while self._handles:
             self._handles.pop().remove()
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         try:
             bad = bool(recorded.bad) or any(root.bad for root in recorded.roots)  # the derivative may be finite
-            self._row = self._row + 1 if bad else 0
-            if self._row == 1 and sum(one.how != "zero" for one in self._found) < MOST:
-                found = self._run_again(running, recorded)
+            self._bad_calls_in_a_row = self._bad_calls_in_a_row + 1 if bad else 0
+            if self._bad_calls_in_a_row == 1 and sum(one.how != "zero" for one in self._found) < MAX_INVESTIGATED_CALLS:
+                found = self._reexecute(running, recorded)
                 self._found += [found] if found is not None else self._read(running)
             if recorded.cause.reuse is not None:
-                self._look_at_reuse(running, recorded.cause.reuse)
+                self._check_reuse(running, recorded.cause.reuse)
             if not bad and running.error is None:
-                self._look_for_zeros(running, recorded)
-            look = self._inspecting or self._new
-            if not bad and look and running.kind != "autograd.grad" and running.error is None:
+                self._check_zeros(running, recorded)
+            inspects = self._inspecting or self._new
+            if not bad and inspects and running.kind != "autograd.grad" and running.error is None:
                 self._new = False
-                self._look_at_paths(running)
+                self._check_paths(running)
             if not bad and self._calls and running.inside is None and running.error is None:
-                self._look_at_norms(running, recorded)
+                self._measure_norms(running, recorded)
         finally:
-            self._came.clear()
+            self._grad_outputs.clear()
             if not running.arguments.get("retain_graph"):
                 self._calls.clear()
-                self._often.clear()
+                self._dropped.clear()
 
-    def _look_at_reuse(self, running: ActiveBackward, reuse: Reuse) -> None:
+    def _check_reuse(self, running: ActiveBackward, reuse: Reuse) -> None:
         """Record the operation of a region that takes a tensor whose graph an earlier backward had freed."""
         seqs = running.graph.seqs
         for i, call in self._in_graph(running):
@@ -209,14 +209,14 @@ class InsideRegions(Tracker):
                     )
                     return
 
-    def _look_at_norms(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def _measure_norms(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Measure gradient norms inside regions of which all calls are known: some of the calls would be misleading."""
         if not self._norms.outgrown(recorded) and not self._inspecting:
             return
         calls = [
             (i, call, gradients)
             for i, call in self._in_graph(running)
-            if call.region.name not in self._often and not call.changed
+            if call.region.name not in self._dropped and not call.changed
             if (gradients := self._gradients(running, i, call)) is not None
         ]
         # Nodes are in the order of the engine, in which the last call comes first.
@@ -226,7 +226,7 @@ class InsideRegions(Tracker):
         """Return the op that the user called, its line and its module."""
         return private.name_of(node), self._site(node), self._module(call.region, call.args, node)
 
-    def _run_again(self, running: ActiveBackward, recorded: PendingCallRecord) -> Inside | None:
+    def _reexecute(self, running: ActiveBackward, recorded: PendingCallRecord) -> Inside | None:
         if not self._calls:
             return None
         forward = any(root.bad for root in recorded.roots)
@@ -237,19 +237,19 @@ class InsideRegions(Tracker):
                 continue
             gradients = self._gradients(running, i, call)
             with private.unseen(), private.unnoticed():
-                went = private.went_bad(call, gradients, forward)
-            site = self._site(went.node) if went is not None else None
-            if went is not None and site is not None:
+                origin = private.went_bad(call, gradients, forward)
+            site = self._site(origin.node) if origin is not None else None
+            if origin is not None and site is not None:
                 sure = not call.region.draws and (forward or gradients is not None)
-                how = "backward" if went.backward else "forward"
-                told = (
-                    private.name_of(went.node),
+                how = "backward" if origin.backward else "forward"
+                details = (
+                    private.name_of(origin.node),
                     site,
                     how,
-                    self._module(call.region, call.args, went.node),
-                    went.values,
+                    self._module(call.region, call.args, origin.node),
+                    origin.values,
                 )
-                return Inside(running.index, i, *told, went.tensors, went.zero_incoming, sure)
+                return Inside(running.index, i, *details, origin.tensors, origin.zero_incoming, sure)
         return None
 
     def _in_graph(self, running: ActiveBackward) -> list[tuple[int, private.RegionCall]]:
@@ -263,10 +263,10 @@ class InsideRegions(Tracker):
 
     def _gradients(self, running: ActiveBackward, node: int, call: private.RegionCall) -> list[Any] | None:
         """Return the gradients that the outputs of a region call received; ``None`` if they are unknown."""
-        came = self._came.get(id(running.graph.nodes[node]))
-        return None if came is None else [came[m[1]] if m is not None else None for m in call.outputs]
+        grad_outputs = self._grad_outputs.get(id(running.graph.nodes[node]))
+        return None if grad_outputs is None else [grad_outputs[m[1]] if m is not None else None for m in call.outputs]
 
-    def _look_for_zeros(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+    def _check_zeros(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Schedule another examination of a region whose node gave zero gradients that were not zero before."""
         calls = self._in_graph(running)
         gave: dict[int, set[int]] = {i: set() for i, _ in calls}
@@ -274,24 +274,24 @@ class InsideRegions(Tracker):
             if i in gave and slot >= 0 and slot not in recorded.unmeasured and recorded.norms[slot] == 0.0:
                 gave[i].add(edge)
         for i, call in calls:
-            given, zeros = _given(call), frozenset(gave[i])
-            more = zeros - self._zeros.get(given, zeros)
-            if given in self._zeros or len(self._zeros) < LOOKED:
-                self._zeros[given] = zeros
-            if more and self._died < MOST:
+            key, zeros = _region_key(call), frozenset(gave[i])
+            more = zeros - self._zeros.get(key, zeros)
+            if key in self._zeros or len(self._zeros) < MAX_EXAMINED_REGIONS:
+                self._zeros[key] = zeros
+            if more and self._died < MAX_INVESTIGATED_CALLS:
                 self._died, self._new = self._died + 1, True
-                self._looked.discard(given)
+                self._examined.discard(key)
 
-    def _look_at_paths(self, running: ActiveBackward) -> None:
+    def _check_paths(self, running: ActiveBackward) -> None:
         """Find gradient paths that regions lose: parameters without a gradient, or with zeros, after the call.
 
         Each combination of a region and its parameters is examined once.
         """
         for i, call in self._in_graph(running):
-            given = _given(call)
-            if given in self._looked or call.changed or len(self._looked) >= LOOKED:
+            key = _region_key(call)
+            if key in self._examined or call.changed or len(self._examined) >= MAX_EXAMINED_REGIONS:
                 continue
-            self._looked.add(given)
+            self._examined.add(key)
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 tensors = private.tensors_of(call)
                 names = {k: self._names.of(t) for k, t in enumerate(tensors) if isinstance(t, torch.nn.Parameter)}
@@ -305,8 +305,8 @@ class InsideRegions(Tracker):
             self._cut(call, [one for one in lost if one.inputs & none], names, running.step)
             site = self._site(zeros) if zeros is not None else None
             if site is not None:
-                told = private.name_of(zeros), site, "zero", self._module(call.region, call.args, zeros)
-                self._found.append(Inside(running.index, i, *told, sure=not call.region.draws))
+                details = private.name_of(zeros), site, "zero", self._module(call.region, call.args, zeros)
+                self._found.append(Inside(running.index, i, *details, sure=not call.region.draws))
 
     def _cut(self, call: private.RegionCall, lost: list[Any], names: dict[int, str], step: int) -> None:
         for one in sorted(lost, key=lambda one: not one.arrived):
@@ -324,9 +324,9 @@ class InsideRegions(Tracker):
         found = []
         for i, node in enumerate(running.graph.nodes):
             module = private.backward_module(node) if private.is_compiled(node) else None
-            told = singular(module.graph.nodes, self._frames) if module is not None else None
-            if told is not None:
-                found.append(Inside(running.index, i, *told))
+            details = singular(module.graph.nodes, self._frames) if module is not None else None
+            if details is not None:
+                found.append(Inside(running.index, i, *details))
         return found
 
     def unseen(self) -> tuple[Unseen, ...]:

@@ -12,10 +12,10 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of regions that are checked, and of wrong regions that are reported.
-MOST, WRONG = 200, 10
+MAX_CHECKED_REGIONS, MAX_WRONG_REGIONS = 200, 10
 
 
-class CompiledChecked(Tracker):
+class CompiledRegionCheck(Tracker):
     """Tracker that keeps the first call of each region, and checks these calls after the script has ended."""
 
     @classmethod
@@ -32,17 +32,17 @@ class CompiledChecked(Tracker):
         self._unchecked: Counter[str] = Counter()
 
     def region_called(self, call: Any) -> None:
-        if len(self._first) < MOST:
+        if len(self._first) < MAX_CHECKED_REGIONS:
             self._first.setdefault(call.region.name, (call, self._context.steps.index))
         elif call.region.name not in self._first:
             self._later.add(call.region.name)
 
     def ended(self) -> None:
-        self._unchecked[f"was called after {MOST} others"] += len(self._later)
+        self._unchecked[f"was called after {MAX_CHECKED_REGIONS} others"] += len(self._later)
         for name in list(self._first):
             call, step = self._first.pop(name)
-            if len(self._found) >= WRONG:
-                self._unchecked[f"comes after {WRONG} that are wrong"] += 1
+            if len(self._found) >= MAX_WRONG_REGIONS:
+                self._unchecked[f"comes after {MAX_WRONG_REGIONS} that are wrong"] += 1
                 continue
             try:
                 self._check(call, step)

@@ -16,24 +16,24 @@ from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 
 #: Number of first and last backward calls that are kept, and maximum number of nodes inside the regions of one call.
-FIRST, LAST, NODES = 3, 8, 5000
+FIRST_CALLS, LAST_CALLS, MAX_REGION_NODES = 3, 8, 5000
 #: Ratio of a call's largest norm to the median of earlier calls above which it is examined; minimum number of earlier
 #: calls; and maximum number of such calls that are examined.
-OUTGROWN, BEFORE, SUDDEN = 1e3, 6, 20
+SUDDEN_GROWTH, MIN_EARLIER_CALLS, MAX_SUDDEN_CALLS = 1e3, 6, 20
 #: Maximum factor between the region's largest gradient and that of its re-execution for the latter to be accepted.
-ALIKE = 4.0
+MAX_REEXECUTION_RATIO = 4.0
 
 #: Function of a region call and a node of its graph: returns the op's name, its line and its module.
 Place = Callable[[private.RegionCall, Any], tuple[str, Site | None, str | None]]
 
 
-class NormsInside:
+class RegionNorms:
     """Measured gradient norms inside compiled regions."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         #: By number of the backward call.
-        self._kept: dict[int, list[RegionRun]] = {}
+        self._runs: dict[int, list[RegionRun]] = {}
         #: By line of the backward calls: their largest norms, sorted.
         self._usual: dict[Site | None, list[float]] = {}
         self._sudden = 0
@@ -44,13 +44,13 @@ class NormsInside:
         """Return whether the gradients of a call are far larger than those of earlier calls at the same line."""
         most = max((norm for norm in recorded.norms if norm < math.inf), default=0.0)
         usual = self._usual.setdefault(recorded.site, [])
-        grown = len(usual) >= BEFORE and most >= OUTGROWN * usual[len(usual) // 2]
+        grown = len(usual) >= MIN_EARLIER_CALLS and most >= SUDDEN_GROWTH * usual[len(usual) // 2]
         if most > 0.0:
             insort(usual, most)
             if len(usual) > 100:  # the median is unchanged
                 del usual[0], usual[-1]
         self._sudden += grown
-        return grown and self._sudden <= SUDDEN
+        return grown and self._sudden <= MAX_SUDDEN_CALLS
 
     def look(
         self, running: ActiveBackward, recorded: PendingCallRecord, calls: Iterable[tuple[int, Any, Sequence[Any]]]
@@ -60,7 +60,7 @@ class NormsInside:
         :param calls: (node, region call, gradients that its outputs received).
         """
         found: list[RegionRun] = []
-        left = NODES
+        left = MAX_REGION_NODES
         for node, call, gradients in calls:
             try:
                 with private.unseen(), private.unnoticed():
@@ -73,9 +73,9 @@ class NormsInside:
             left -= len(inner.nodes)
             found.append(self._record(running, node, call, inner))
         if found:
-            self._kept[running.index] = found
-            for index in list(self._kept)[FIRST:-LAST]:
-                del self._kept[index]
+            self._runs[running.index] = found
+            for index in list(self._runs)[FIRST_CALLS:-LAST_CALLS]:
+                del self._runs[index]
 
     def _record(self, running: ActiveBackward, node: int, call: Any, inner: private.Inner) -> RegionRun:
         ways = _ways(running, node, call)
@@ -85,14 +85,14 @@ class NormsInside:
             op, site, module = places[one.made] if one.made is not None else ("", None, None)
             edges = tuple(_outward(edge, ways) for edge in one.edges)
             made = Node(i, one.name, one.seq, module, 1, site, op, None, edges)
-            came, gave = (_stats(norms, running.scale) for norms in (one.came, one.gave))
-            nodes.append(NodeRun(made, one.order, None, came, gave))
+            incoming, gave = (_stats(norms, running.scale) for norms in (one.came, one.gave))
+            nodes.append(NodeRun(made, one.order, None, incoming, gave))
         into = {m[1]: inner.outputs[i] for i, m in enumerate(call.outputs) if m is not None and i in inner.outputs}
         outputs = tuple(into.get(k) for k in range(max(into, default=-1) + 1))
         return RegionRun(running.index, node, tuple(nodes), outputs, not call.region.draws)
 
     def records(self) -> tuple[RegionRun, ...]:
-        return tuple(one for runs in self._kept.values() for one in runs)
+        return tuple(one for runs in self._runs.values() for one in runs)
 
 
 def _gave(recorded: PendingCallRecord, node: int) -> list[float]:
@@ -103,8 +103,8 @@ def _gave(recorded: PendingCallRecord, node: int) -> list[float]:
 
 def _agrees(inner: private.Inner, gave: Sequence[float], scale: float) -> bool:
     """Return whether the re-execution gave gradients of the same size as the region itself."""
-    again, most = max(inner.leaves.values(), default=0.0) / scale, max(gave, default=0.0)
-    return not gave or most / ALIKE <= again <= ALIKE * most
+    reexecuted, most = max(inner.leaves.values(), default=0.0) / scale, max(gave, default=0.0)
+    return not gave or most / MAX_REEXECUTION_RATIO <= reexecuted <= MAX_REEXECUTION_RATIO * most
 
 
 def _ways(running: ActiveBackward, node: int, call: Any) -> dict[int, int]:

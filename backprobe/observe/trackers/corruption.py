@@ -1,9 +1,9 @@
 """Detects gradients and weights that became NaN or Inf outside the backward: by the script, a hook or an optimizer.
 
-Note [What happened between]: a weight that is bad when a step begins was finite in the previous backward, if that
-backward gave it a finite gradient. Only a few things can have happened since: lines that used its gradient, hooks that
-ran after the gradient was accumulated, lines that wrote to the weight, and the optimizer's step. If the script or a
-hook touched the gradients, the tracker checks before the optimizer's step whether they are still finite, as long as
+Note [Changes between backward calls]: a weight that is bad when a step begins was finite in the previous backward, if
+that backward gave it a finite gradient. Only a few things can have happened since: lines that used its gradient, hooks
+that ran after the gradient was accumulated, lines that wrote to the weight, and the optimizer's step. If the script or
+a hook touched the gradients, the tracker checks before the optimizer's step whether they are still finite, as long as
 these checks take less than 1% of the run's time.
 """
 
@@ -32,14 +32,14 @@ from ..tracker_context import TrackerContext
 
 _clock = time.perf_counter
 #: Maximum number of records per run.
-MOST = 20
+MAX_RECORDS = 20
 #: Maximum number of tensor hooks whose registering line is remembered.
-HOOKS = 10_000
+MAX_REMEMBERED_HOOKS = 10_000
 #: The node that calls a module's backward hooks.
-_MODULE_HOOK = f"{HOOKED_VIEW}Backward"
+_MODULE_HOOK_NODE = f"{HOOKED_VIEW}Backward"
 
 
-class SpoiltOutside(Tracker):
+class CorruptionTracker(Tracker):
     """Tracker of what changes gradients and weights between backward calls."""
 
     def __init__(self, context: TrackerContext) -> None:
@@ -59,7 +59,7 @@ class SpoiltOutside(Tracker):
         self._stepped: list[tuple[weakref.ref[Any], CodeLocation | None]] = []
         self._unsure = False
         #: The cause of the bad values was recorded, or searched for in vain.
-        self._told = False
+        self._cause_known = False
         self._spent, self._began = 0.0, _clock()
         #: By sequence number of a node whose tensor has a hook: the hook's code and the line that registered it.
         self._hooks: dict[int, tuple[Any, CodeLocation | None]] = {}
@@ -95,7 +95,7 @@ class SpoiltOutside(Tracker):
             self._written.setdefault((self._frames.spot(frame), "assignment to .data"), set()).add(id(tensor))
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        if not self._finite or self._told:
+        if not self._finite or self._cause_known:
             return
         held = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._finite]
         hooked = [p for p in held if getattr(p, "_post_accumulate_grad_hooks", None)]
@@ -108,7 +108,7 @@ class SpoiltOutside(Tracker):
         bad = _not_finite([(p, p.grad) for p in held if p.grad is not None])
         self._spent += _clock() - begin
         if bad:
-            self._told = True
+            self._cause_known = True
             self._gradient(bad, [p for p in bad if p in hooked])
 
     def _gradient(self, bad: list[Any], hooked: list[Any]) -> None:
@@ -129,19 +129,19 @@ class SpoiltOutside(Tracker):
     # Events of backward calls
 
     def hook_registered(self, tensor: Any, hook: Any, frame: Any) -> None:
-        if len(self._hooks) >= HOOKS:
+        if len(self._hooks) >= MAX_REMEMBERED_HOOKS:
             self._hooks.clear()
         self._hooks[tensor.grad_fn._sequence_nr()] = (getattr(hook, "__code__", None), self._frames.spot(frame))
 
     def backward_returned(self, running: ActiveBackward) -> None:
-        if not running.watch.norms.bad or len(self._hooked) >= MOST or self._told:
+        if not running.watch.norms.bad or len(self._hooked) >= MAX_RECORDS or self._cause_known:
             return
         index, graph = running.index, running.graph
         for i, seq in enumerate(graph.seqs):
             code, spot = self._hooks.get(seq, (None, None))
             if spot is not None:
                 self._hooked.append(GradientHook(index, i, result_of(code), self._frames.site(spot)))
-            elif graph.plan.names[i] == _MODULE_HOOK:
+            elif graph.plan.names[i] == _MODULE_HOOK_NODE:
                 hook = self._module_hook(running, i)
                 if hook is not None:
                     self._hooked.append(GradientHook(index, i, result_of(hook), None, True))
@@ -164,9 +164,9 @@ class SpoiltOutside(Tracker):
         if recorded.kind == "autograd.grad" or running.inside is not None or recorded.raised is not None:
             return
         if recorded.trouble:
-            if self._stepped and not self._told:
+            if self._stepped and not self._cause_known:
                 self._weights(running)
-            self._told, self._finite = True, frozenset()
+            self._cause_known, self._finite = True, frozenset()
         else:
             mine = self._ids.get(running.live)
             if mine is None:
@@ -174,7 +174,7 @@ class SpoiltOutside(Tracker):
                     self._ids.clear()
                 mine = self._ids[running.live] = frozenset(id(v) for _, v in running.graph.leaves)
             self._finite = mine if self._stepped or not self._finite or mine is self._finite else self._finite | mine
-            self._told = self._unsure = False
+            self._cause_known = self._unsure = False
         self._forget()
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
@@ -223,7 +223,7 @@ class SpoiltOutside(Tracker):
     def _add(
         self, what: str, bad: list[Any], op: str, site: Any, why: str = "", sure: bool = True, ago: int = 0
     ) -> None:
-        if len(self._found) < MOST:
+        if len(self._found) < MAX_RECORDS:
             names = tuple(self._names.of(p) for p in bad)
             step = max(self._context.steps.index - ago, 0)
             self._found.append(Spoilt(step, what, names, op, site, None, why, sure))
@@ -249,7 +249,7 @@ def _bad_settings(optimizer: Any) -> Iterator[tuple[str, float]]:
 
 
 def _reason(optimizer: Any) -> str:
-    """Return what is wrong with an optimizer's settings, in words; empty if nothing is."""
+    """Describe what is wrong with an optimizer's settings; empty if nothing is."""
     for name, value in _bad_settings(optimizer):
         return f"its {name} is {value}"
     for group in optimizer.param_groups:

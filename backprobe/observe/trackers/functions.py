@@ -27,15 +27,17 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Number of first calls of each function whose inputs are kept, and number of directions that are tried for each.
-SAMPLES, DIRECTIONS = 2, 3
+FIRST_CALLS, TRIED_DIRECTIONS = 2, 3
 #: Factor by which a later call must exceed the largest absolute value so far for its inputs to replace kept ones.
-FARTHER = 1.25
+RANGE_GROWTH = 1.25
 #: Relative error above which two derivatives are reported as different, by precision.
-BOUND = {torch.float64: 1e-4, torch.float32: 3e-2}
+TOLERANCE = {torch.float64: 1e-4, torch.float32: 3e-2}
 
 
 @dataclass
 class _Sample:
+    """A stored call of a custom function, with copies of its inputs."""
+
     function: Any
     args: list[Any]
     needs: list[bool]
@@ -43,7 +45,7 @@ class _Sample:
     where: ModuleCallRef | None
 
 
-class _Kept:
+class _KeptCalls:
     """Calls of one function at one line whose inputs are kept.
 
     These are the first calls, the call with the largest values, and a late call: a backward may be correct for some
@@ -59,8 +61,8 @@ class _Kept:
     def take(self, args: list[Any], sample: Callable[[], _Sample]) -> None:
         self.calls += 1
         reach = _reach(args)
-        farther, self.reach = reach > FARTHER * self.reach, max(self.reach, reach)
-        if len(self._first) < SAMPLES:
+        farther, self.reach = reach > RANGE_GROWTH * self.reach, max(self.reach, reach)
+        if len(self._first) < FIRST_CALLS:
             self._first.append(sample())
         elif farther:
             self._far = sample()
@@ -83,7 +85,7 @@ def _is_read(value: Any) -> bool:
     return private.is_plain(value) and usable(value) and not private.hands_off(value) and not private.is_freed(value)
 
 
-class Functions(Tracker):
+class CustomFunctionCheck(Tracker):
     """Tracker that collects calls of custom functions, and checks them after the script has ended."""
 
     @classmethod
@@ -92,7 +94,7 @@ class Functions(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._modules, self._frames = context, context.modules, context.frames
-        self._samples: dict[tuple[Any, Any], _Kept] = {}
+        self._samples: dict[tuple[Any, Any], _KeptCalls] = {}
         self._on = False
         self._skipped: list[str] = []
         self._found: list[FunctionChecked] = []
@@ -130,7 +132,7 @@ class Functions(Tracker):
         if known is None:
             if len(self._samples) >= 100:
                 return
-            known = self._samples[function, spot] = _Kept()
+            known = self._samples[function, spot] = _KeptCalls()
 
         def sample() -> _Sample:
             with torch.no_grad():
@@ -238,7 +240,7 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
         h = (1e-6 if dtype == torch.float64 else 1e-2) * max(1.0, float(x.detach().abs().max()) if x.numel() else 1.0)
         misses, seen = 0, (0.0, 0.0)
         pairs: list[tuple[float, float]] = []
-        for _ in range(DIRECTIONS):
+        for _ in range(TRIED_DIRECTIONS):
             u = random(x)
             up, down = list(args), list(args)
             up[i], down[i] = x.detach() + h * u, x.detach() - h * u
@@ -246,7 +248,7 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
             analytic = float((g.detach() * u).sum()) if g is not None else 0.0
             size = max(abs(numeric), abs(analytic))
             pairs.append((analytic, numeric))
-            if abs(numeric - analytic) > BOUND[dtype] * size and size > 1e-8:
+            if abs(numeric - analytic) > TOLERANCE[dtype] * size and size > 1e-8:
                 misses, seen = misses + 1, (analytic, numeric)
         if misses >= 2:
             return what, i, *seen, "" if second else _why(sample, args, inputs, at, v, pairs)
@@ -265,7 +267,7 @@ def _layouts(
         leaves, outs = _run(sample, args, inputs)
         return torch.autograd.grad(outs, leaves, given, allow_unused=True)
 
-    for how, lay in _LAID.items():
+    for how, lay in _LAYOUTS.items():
         given = [lay(x) for x in v]
         if all(x.is_contiguous() for x in given):
             continue
@@ -274,7 +276,7 @@ def _layouts(
             if a is None or b is None:
                 continue
             apart = (a - b).abs()
-            if bool((apart > BOUND[dtype] * b.abs().max().clamp(min=1e-8)).any()):
+            if bool((apart > TOLERANCE[dtype] * b.abs().max().clamp(min=1e-8)).any()):
                 at = int(apart.argmax())
                 why = f"it reads grad_output as if it were contiguous: for {how} it gives another gradient"
                 return "gradient", i, float(a.flatten()[at]), float(b.flatten()[at]), why
@@ -290,7 +292,7 @@ def _part(x: Any) -> Any:
 
 
 #: Functions that return the same values in another memory layout, as other operations produce it.
-_LAID = {
+_LAYOUTS = {
     "a slice of a wider tensor (as cat gives it)": _part,
     "every second element of a tensor": _sliced,
     "a transposed tensor": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1) if x.dim() > 1 else x,

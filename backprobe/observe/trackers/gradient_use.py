@@ -23,22 +23,22 @@ from ..tracker_context import TrackerContext
 
 #: Number of tensors per optimizer whose gradients are kept from one step to the next, and maximum number of elements of
 #: one.
-EACH, SIZE = 2, 65536
+TENSORS_PER_OPTIMIZER, MAX_KEPT_ELEMENTS = 2, 65536
 #: Number of steps in a row after which a record is made: steps that used gradients again, and steps without gradients.
-AGAIN, NOTHING = 3, 4
+MIN_REUSING_STEPS, MIN_CLEARED_STEPS = 3, 4
 #: Checked steps: the first ones, and then this many in a row out of every so many.
-FIRST, ROW, EVERY = 16, 5, 64
+FIRST_CHECKED_STEPS, CHECKED_STEPS_IN_A_ROW, CHECK_INTERVAL = 16, 5, 64
 #: Maximum number of optimizers that first step later than that and still get checked first steps, and number of these
 #: steps.
-LATE, NEXT = 4, 8
+MAX_LATE_OPTIMIZERS, FIRST_CHECKED_STEPS_IF_LATE = 4, 8
 #: Number of backward calls after which an optimizer should have stepped.
-UNUSED = 12
+MIN_CALLS_WITHOUT_STEP = 12
 #: Maximum number of optimizers that are checked.
-MOST = 20
+MAX_OPTIMIZERS = 20
 
 
 @dataclass
-class _Used:
+class _UsedGradient:
     """The gradient of one tensor that an optimizer used, with a copy of its values."""
 
     tensor: weakref.ref[Any]
@@ -48,34 +48,36 @@ class _Used:
 
 
 @dataclass
-class _Held:
+class _OptimizerState:
     """State of an optimizer that holds the tensors ``ids``.
 
     :ivar used: gradients that its last step used, without those that have been cleared since.
-    :ivar met: number of backward calls since then that found some of them unchanged; ``at``: the line of the first.
-    :ivar given: the line of a backward call since then that gave nonzero gradients to its tensors.
-    :ivar row: number of steps in a row that used gradients of the step before; ``first``: the first of these steps.
-    :ivar before: ``met`` when the optimizer's step began: later calls are made by a closure. ``closes``: no gradients
-        had been given then, so later ones come from a closure, and the optimizer may clear them itself after using
-        them.
-    :ivar nothing: number of checked steps in a row that found no gradients although some had been given; ``since``: the
-        first of them, if an earlier step found some; ``some``: a step found some; ``gap``: the largest value of
-        ``nothing`` before a step that found some.
+    :ivar unchanged_calls: number of backward calls since then that found some of them unchanged; ``at``: the line of
+    the first.
+    :ivar backward_spot: the line of a backward call since then that gave nonzero gradients to its tensors.
+    :ivar reusing_steps: number of steps in a row that used gradients of the step before; ``first``: the first of these
+    steps.
+    :ivar before: ``unchanged_calls`` when the optimizer's step began: later calls are made by a closure. ``closes``: no
+        gradients had been given then, so later ones come from a closure, and the optimizer may clear them itself after
+        using them.
+    :ivar cleared_steps: number of checked steps in a row that found no gradients although some had been given;
+        ``since``: the first of them, if an earlier step found some; ``some``: a step found some; ``gap``: the largest
+        value of ``cleared_steps`` before a step that found some.
     :ivar began: the step in which it first stepped, if that was late: the steps after it are checked as well.
     """
 
     name: str
     ref: Callable[[], Any]
     ids: frozenset[int] = frozenset()
-    used: list[_Used] = field(default_factory=list)
-    met: int = 0
+    used: list[_UsedGradient] = field(default_factory=list)
+    unchanged_calls: int = 0
     at: CodeLocation | None = None
-    given: CodeLocation | None = None
-    row: int = 0
+    backward_spot: CodeLocation | None = None
+    reusing_steps: int = 0
     first: int = 0
     before: int = 0
     closes: bool = False
-    nothing: int = 0
+    cleared_steps: int = 0
     since: int = 0
     some: bool = False
     gap: int = 0
@@ -86,77 +88,79 @@ class _Held:
     @property
     def how(self) -> str:
         """Return the kind of record to make: ``again``, ``cleared``, or empty for none."""
-        return "again" if self.row >= AGAIN else "cleared" if self.nothing >= max(NOTHING, 2 * self.gap + 1) else ""
+        if self.reusing_steps >= MIN_REUSING_STEPS:
+            return "again"
+        return "cleared" if self.cleared_steps >= max(MIN_CLEARED_STEPS, 2 * self.gap + 1) else ""
 
 
-class GradientsUsed(Tracker):
+class GradientUseTracker(Tracker):
     """Tracker that compares the gradients an optimizer finds in ``.grad`` with those that backward calls left there."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _OptimizerState] = {}
         #: Until an optimizer steps: the number of backward calls, the line of the last one, and a reached tensor with a
         #: copy of its values.
         self._calls = 0
         self._spot: CodeLocation | None = None
         self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
         #: The step up to which the last late optimizer is checked, and how many more late optimizers may be checked.
-        self._new, self._more = 0, LATE
-        context.may_pass.append(self._until_looked)
+        self._new, self._more = 0, MAX_LATE_OPTIMIZERS
+        context.may_pass.append(self._steps_until_check)
 
     # Events of backward calls
 
     def backward_attaching(self, running: ActiveBackward) -> None:
         if running.inside is None and running.kind != "autograd.grad":
-            self._met(running.spot)
+            self._note_backward(running.spot)
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
-        self._met(spot)
+        self._note_backward(spot)
         self._calls += 1
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
         """Forget the gradients that optimizers used: it is unknown what was cleared in fast-path steps."""
         self._calls += count
         for held in self._held.values():
-            held.used, held.given = [], None
+            held.used, held.backward_spot = [], None
 
-    def _met(self, spot: CodeLocation | None) -> None:
+    def _note_backward(self, spot: CodeLocation | None) -> None:
         for held in self._held.values():
             if not held.used:
                 continue
             with private.unseen(), private.unnoticed(), torch.no_grad():
-                held.used = _that_are(held.used, _some if held.met else _still)
-            held.at = held.at if held.met else spot
-            held.met += 1
+                held.used = _filtered(held.used, _is_nonzero if held.unchanged_calls else _is_unchanged)
+            held.at = held.at if held.unchanged_calls else spot
+            held.unchanged_calls += 1
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
         self._calls += 1
         for held in self._held.values():
-            if held.given is None and self._looks(held):
+            if held.backward_spot is None and self._is_checked(held):
                 mine = [v.grad for _, v in running.graph.leaves if id(v) in held.ids]
                 with private.unseen(), private.unnoticed(), torch.no_grad():
-                    held.given = running.spot if _some_not_zero(mine) else None
+                    held.backward_spot = running.spot if _any_may_be_nonzero(mine) else None
         if not self._context.steps.ever_stepped:
             self._spot = running.spot
             if self._first is None:
-                self._keep(running)
+                self._copy_smallest_leaf(running)
 
     def sentinel_call_ended(self, spot: CodeLocation | None) -> None:
         """Record which optimizers have gradients after a backward call whose nodes are not recorded."""
         for number, held in self._held.items():
             seen = self._context.steps.optimizers.get(number)
-            if held.given is None and seen is not None and self._looks(held):
+            if held.backward_spot is None and seen is not None and self._is_checked(held):
                 with private.unseen(), private.unnoticed(), torch.no_grad():
-                    some = _some_not_zero(getattr(ref(), "grad", None) for ref in seen.refs.values())
-                    held.given = spot if some else None
+                    some = _any_may_be_nonzero(getattr(ref(), "grad", None) for ref in seen.refs.values())
+                    held.backward_spot = spot if some else None
 
     def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         if running.kind != "autograd.grad":
             self.sentinel_call_ended(running.spot)
 
-    def _keep(self, running: ActiveBackward) -> None:
+    def _copy_smallest_leaf(self, running: ActiveBackward) -> None:
         with private.unseen(), private.unnoticed(), torch.no_grad():
             leaf = min((v for _, v in running.graph.leaves if _readable(v)), key=torch.Tensor.numel, default=None)
             if leaf is not None:
@@ -168,78 +172,83 @@ class GradientsUsed(Tracker):
         self._first = None
         held = self._held.get(id(optimizer))
         if held is None or (held.ref() is not optimizer and not held.how):  # the id may be that of a freed optimizer
-            if held is None and len(self._held) >= MOST:
+            if held is None and len(self._held) >= MAX_OPTIMIZERS:
                 return
-            held = self._held[id(optimizer)] = _Held(type(optimizer).__name__, weakref.ref(optimizer))
-            if self._context.steps.index >= FIRST and self._more:
+            held = self._held[id(optimizer)] = _OptimizerState(type(optimizer).__name__, weakref.ref(optimizer))
+            if self._context.steps.index >= FIRST_CHECKED_STEPS and self._more:
                 self._more -= 1
                 held.began = self._context.steps.index
-                self._new = held.began + NEXT
-        held.before, held.closes = held.met, held.given is None
-        if not self._looks(held):
+                self._new = held.began + FIRST_CHECKED_STEPS_IF_LATE
+        held.before, held.closes = held.unchanged_calls, held.backward_spot is None
+        if not self._is_checked(held):
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
-            self._finds(held, optimizer)
-            if held.met:
-                self._finds_again(held)
+            self._check_gradients(held, optimizer)
+            if held.unchanged_calls:
+                self._check_reuse(held)
 
-    def _finds(self, held: _Held, optimizer: Any) -> None:
+    def _check_gradients(self, held: _OptimizerState, optimizer: Any) -> None:
         tensors = [p for group in optimizer.param_groups for p in group["params"]]
-        if held.given is not None:
-            if _some_not_zero(p.grad for p in tensors):
-                held.gap = max(held.gap, held.nothing)
-                held.some, held.nothing = True, 0
+        if held.backward_spot is not None:
+            if _any_may_be_nonzero(p.grad for p in tensors):
+                held.gap = max(held.gap, held.cleared_steps)
+                held.some, held.cleared_steps = True, 0
             elif (held.some or not held.closes) and not any(
                 other is not held and other.some and not other.ids.isdisjoint(held.ids) for other in self._held.values()
             ):
-                held.since = held.since if held.nothing or not held.some else self._context.steps.index
-                held.nothing += 1
-                held.backward, held.stepped = held.given, self._context.frames.spot(sys._getframe())
+                held.since = held.since if held.cleared_steps or not held.some else self._context.steps.index
+                held.cleared_steps += 1
+                held.backward, held.stepped = held.backward_spot, self._context.frames.spot(sys._getframe())
 
-    def _finds_again(self, held: _Held) -> None:
-        added = [one for one in held.used if _added_to(one)] if held.row < AGAIN else []
-        some = _that_are(added, _some)
-        still = {id(one) for one in _that_are(some, _still)}
+    def _check_reuse(self, held: _OptimizerState) -> None:
+        added = [one for one in held.used if _added_to(one)] if held.reusing_steps < MIN_REUSING_STEPS else []
+        some = _filtered(added, _is_nonzero)
+        still = {id(one) for one in _filtered(some, _is_unchanged)}
         if any(id(one) not in still for one in some):
-            held.first = held.first if held.row else self._context.steps.index
-            held.row += 1
+            held.first = held.first if held.reusing_steps else self._context.steps.index
+            held.reusing_steps += 1
             held.backward, held.stepped = held.at, self._context.frames.spot(sys._getframe())
-        elif held.row < AGAIN:
-            held.row = 0
+        elif held.reusing_steps < MIN_REUSING_STEPS:
+            held.reusing_steps = 0
 
     def optimizer_ended(self, optimizer: Any) -> None:
         held = self._held.get(id(optimizer))
         if held is None:
             return
-        if self._looks(held):
+        if self._is_checked(held):
             with private.unseen(), private.unnoticed(), torch.no_grad():
-                if held.closes and held.given is not None:
-                    self._finds(held, optimizer)
-                if held.met > held.before:
-                    self._finds_again(held)
-        held.met, held.given, held.used = 0, None, []
-        if not self._looks(held) or held.row >= AGAIN:
+                if held.closes and held.backward_spot is not None:
+                    self._check_gradients(held, optimizer)
+                if held.unchanged_calls > held.before:
+                    self._check_reuse(held)
+        held.unchanged_calls, held.backward_spot, held.used = 0, None, []
+        if not self._is_checked(held) or held.reusing_steps >= MIN_REUSING_STEPS:
             return
         tensors = [p for group in optimizer.param_groups for p in group["params"]]
         held.ids = frozenset(map(id, tensors))
         with private.unseen(), private.unnoticed(), torch.no_grad():
-            for p in islice(sorted(filter(_plain, tensors), key=torch.Tensor.numel), EACH):
+            for p in islice(sorted(filter(_plain, tensors), key=torch.Tensor.numel), TENSORS_PER_OPTIMIZER):
                 refs = private.tensor_ref(p), private.tensor_ref(p.grad)
-                held.used.append(_Used(*refs, p.grad.detach().clone(), p.grad._version))
+                held.used.append(_UsedGradient(*refs, p.grad.detach().clone(), p.grad._version))
 
-    def _looks(self, held: _Held) -> bool:
+    def _is_checked(self, held: _OptimizerState) -> bool:
         step = self._context.steps.index
-        return step - held.began < (NEXT if held.began else FIRST) or step % EVERY < ROW
+        return (
+            step - held.began < (FIRST_CHECKED_STEPS_IF_LATE if held.began else FIRST_CHECKED_STEPS)
+            or step % CHECK_INTERVAL < CHECKED_STEPS_IN_A_ROW
+        )
 
-    def _until_looked(self, step: int, long_steps: bool) -> int:
+    def _steps_until_check(self, step: int, long_steps: bool) -> int:
         """Return how many steps from `step` on may take the fast path.
 
         :param long_steps: steps are long enough to keep every other row of checked steps whole.
         """
         if not long_steps:
             return 0 if step < self._new else sys.maxsize
-        apart = 2 * EVERY
-        return 0 if step < max(FIRST, self._new) or step % apart < ROW else apart - step % apart
+        apart = 2 * CHECK_INTERVAL
+        if step < max(FIRST_CHECKED_STEPS, self._new) or step % apart < CHECKED_STEPS_IN_A_ROW:
+            return 0
+        return apart - step % apart
 
     def records(self) -> tuple[GradientUse, ...]:
         site, seen = self._context.frames.site, self._context.steps.optimizers
@@ -251,9 +260,9 @@ class GradientsUsed(Tracker):
                 stepped, backward = site(held.stepped), site(held.backward)
                 clears = self._clears(backward, stepped) if how == "cleared" else None
                 first = held.first if how == "again" else held.since
-                told = held.name, how, first, stepped, backward, clears, made
-                found.append(GradientUse(*told))
-        return (*found, *self._never())
+                details = held.name, how, first, stepped, backward, clears, made
+                found.append(GradientUse(*details))
+        return (*found, *self._unused_records())
 
     def _clears(self, backward: Site | None, stepped: Site | None) -> Site | None:
         """Return the only line that calls ``zero_grad`` and can have cleared the gradients between the two lines.
@@ -269,13 +278,18 @@ class GradientsUsed(Tracker):
                 lines = {line for line in lines if _is_before(backward, line) or _is_before(line, stepped)}
         return lines.pop() if len(lines) == 1 else None
 
-    def _never(self) -> list[GradientUse]:
+    def _unused_records(self) -> list[GradientUse]:
         """Return records of optimizers that never stepped.
 
         Only if the script ended without an error and no other code changed the weights.
         """
         steps = self._context.steps
-        if steps.ever_stepped or self._calls < UNUSED or self._first is None or self._context.raised is not None:
+        if (
+            steps.ever_stepped
+            or self._calls < MIN_CALLS_WITHOUT_STEP
+            or self._first is None
+            or self._context.raised is not None
+        ):
             return []
         tensor = self._first[0]()
         with private.unseen(), private.unnoticed(), torch.no_grad():
@@ -297,15 +311,15 @@ def _is_before(one: Site, other: Site) -> bool:
 
 def _readable(tensor: Any) -> bool:
     """Return whether the values of a tensor can be read and kept; false if FSDP has freed their memory."""
-    return _is_plain(tensor) and 0 < tensor.numel() <= SIZE and private.local(tensor) is tensor
+    return _is_plain(tensor) and 0 < tensor.numel() <= MAX_KEPT_ELEMENTS and private.local(tensor) is tensor
 
 
-def _some_not_zero(grads: Iterable[Any]) -> bool:
+def _any_may_be_nonzero(grads: Iterable[Any]) -> bool:
     """Return whether a gradient may have nonzero elements. Small gradients are read first."""
-    return any(map(_not_zero, sorted((grad for grad in grads if grad is not None), key=torch.Tensor.numel)))
+    return any(map(_may_be_nonzero, sorted((grad for grad in grads if grad is not None), key=torch.Tensor.numel)))
 
 
-def _not_zero(grad: Any) -> bool:
+def _may_be_nonzero(grad: Any) -> bool:
     """Return whether a gradient may have nonzero elements, without waiting for an accelerator: there it may."""
     here = private.local(grad)
     return not _is_plain(here) or not here.is_cpu or bool(here.any())
@@ -322,13 +336,13 @@ def _plain(tensor: Any) -> bool:
     return grad is not None and _readable(grad)
 
 
-def _of(one: _Used) -> Any:
+def _current_gradient(one: _UsedGradient) -> Any:
     """Return the tensor's current gradient if it can be compared with the used one; otherwise ``None``."""
     grad: Any = getattr(one.tensor(), "grad", None)
     return grad if grad is not None and _readable(grad) and grad.shape == one.grad.shape else None
 
 
-def _that_are(used: list[_Used], condition: Callable[[_Used], Any]) -> list[_Used]:
+def _filtered(used: list[_UsedGradient], condition: Callable[[_UsedGradient], Any]) -> list[_UsedGradient]:
     """Return the elements of `used` for which `condition` holds.
 
     Conditions that are tensors on an accelerator are fetched together.
@@ -340,32 +354,32 @@ def _that_are(used: list[_Used], condition: Callable[[_Used], Any]) -> list[_Use
     return [one for one, holds in zip(used, known, strict=True) if holds]
 
 
-def _still(one: _Used) -> Any:
+def _is_unchanged(one: _UsedGradient) -> Any:
     """Return whether the gradient is unchanged since the optimizer used it, and not zero.
 
     An accelerator is read only if the version counter shows no write.
     """
-    grad = _of(one)
+    grad = _current_gradient(one)
     if grad is None or grad._version != one.version:
         return False
-    return _answer((grad == one.grad).all() & grad.any())
+    return _as_condition((grad == one.grad).all() & grad.any())
 
 
-def _added_to(one: _Used) -> bool:
+def _added_to(one: _UsedGradient) -> bool:
     """Return whether the current gradient resulted from adding to the used one: otherwise the script has replaced it.
 
     Torch accumulates in place, unless it builds a graph of the accumulation.
     """
-    grad = _of(one)
+    grad = _current_gradient(one)
     return grad is not None and (grad is one.ref() or grad.requires_grad)
 
 
-def _some(one: _Used) -> Any:
+def _is_nonzero(one: _UsedGradient) -> Any:
     """Return whether the current gradient is not zero."""
-    grad = _of(one)
-    return False if grad is None else _answer(grad.any())
+    grad = _current_gradient(one)
+    return False if grad is None else _as_condition(grad.any())
 
 
-def _answer(condition: torch.Tensor) -> Any:
+def _as_condition(condition: torch.Tensor) -> Any:
     """Return a condition as a bool, or as the tensor that it is if it is on an accelerator."""
     return bool(condition) if condition.is_cpu else condition

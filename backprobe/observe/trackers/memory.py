@@ -14,7 +14,7 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Number of graphs that are read.
-COUNT = 3
+READ_GRAPHS = 3
 
 
 class Memory(Tracker):
@@ -30,7 +30,7 @@ class Memory(Tracker):
         self._most: tuple[Reading, int, int] | None = None
 
     def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
-        if self._looked >= COUNT:
+        if self._looked >= READ_GRAPHS:
             return
         self._looked += 1
         names = self._context.names

@@ -25,19 +25,19 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Methods that register a hook on a module's gradients.
-MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
+GRADIENT_HOOK_METHODS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
 #: Methods that register a hook on a module's calls.
-FORWARD_HOOKS = ("register_forward_hook", "register_forward_pre_hook")
+CALL_HOOK_METHODS = ("register_forward_hook", "register_forward_pre_hook")
 #: Number of module calls, and of backward calls, after which a hook that never ran counts as idle.
-IDLE = 3
+MIN_IDLE_CALLS = 3
 #: Number of backward calls before the first search for uncalled modules with hooks, and maximum number of records.
-FEW, MOST = 4, 100
+CALLS_BEFORE_SEARCH, MAX_RECORDS = 4, 100
 #: Modules that contain other modules and have no forward.
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 
 
 @dataclass
-class _Idle:
+class _IdleHook:
     """A hook whose modules returned only outputs without a gradient.
 
     :ivar module: the first of these modules.
@@ -52,7 +52,7 @@ class _Idle:
     quiet: int = 0
 
 
-class Hooked(Tracker):
+class ModuleHookTracker(Tracker):
     """Tracker of problems with backward hooks on modules.
 
     There is one record for each line that registers a hook and each reason.
@@ -67,7 +67,7 @@ class Hooked(Tracker):
         self._outputs: dict[int, tuple[ModuleCallRef, nn.Module]] = {}
         self._called: set[int] = set()
         #: Idle hooks, by code. A hook that runs for any module is not idle: it serves the modules that have a gradient.
-        self._idle: dict[CodeType, _Idle] = {}
+        self._idle: dict[CodeType, _IdleHook] = {}
         self._busy: set[CodeType] = set()
         self._backwards = 0
         #: Modules with hooks that were uncalled in the last search, with the record to make if they stay uncalled: the
@@ -85,7 +85,7 @@ class Hooked(Tracker):
             while len(self._outputs) > 1000:
                 del self._outputs[next(iter(self._outputs))]
         self._called.add(id(module))
-        self._heard(module, where, output)
+        self._note_idle(module, where, output)
         if not isinstance(output, (torch.Tensor, tuple)) or (
             isinstance(output, tuple) and not any(isinstance(o, torch.Tensor) for o in output)
         ):
@@ -93,7 +93,7 @@ class Hooked(Tracker):
         elif module._is_full_backward_hook is False and nodes > 1:
             self._note(module, where, "legacy", str(nodes), None)
 
-    def _heard(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+    def _note_idle(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
         """Record whether the hooks of `module` can run in the backward of this call."""
         for hook in (*module._backward_hooks.values(), *module._backward_pre_hooks.values()):
             code = getattr(getattr(hook, "__func__", hook), "__code__", None)
@@ -103,7 +103,7 @@ class Hooked(Tracker):
                 self._busy.add(code)
                 self._idle.pop(code, None)
             else:
-                idle = self._idle.setdefault(code, _Idle(weakref.ref(module), where, self._backwards))
+                idle = self._idle.setdefault(code, _IdleHook(weakref.ref(module), where, self._backwards))
                 idle.calls += 1
                 idle.quiet += not torch.is_grad_enabled()
 
@@ -113,7 +113,7 @@ class Hooked(Tracker):
         compiled = compiled_regions.count()
         if compiled != self._compiled[0]:
             self._compiled = compiled, RemovableHandle.next_id
-        if self._backwards >= FEW and self._backwards & (self._backwards - 1) == 0 and not compiled:
+        if self._backwards >= CALLS_BEFORE_SEARCH and self._backwards & (self._backwards - 1) == 0 and not compiled:
             self._remember()
         if not self._context.recorder.inspecting or compiled:  # calls of compiled modules are invisible
             return
@@ -132,7 +132,10 @@ class Hooked(Tracker):
     def ended(self) -> None:
         """Search once more for hooks that were registered late."""
         for idle in self._idle.values():
-            if min(idle.calls, self._backwards - idle.since) >= IDLE and (module := idle.module()) is not None:
+            if (
+                min(idle.calls, self._backwards - idle.since) >= MIN_IDLE_CALLS
+                and (module := idle.module()) is not None
+            ):
                 self._note(module, idle.where, "quiet" if idle.quiet == idle.calls else "frozen", "", None)
         if compiled_regions.in_use():
             self._after_compiling()  # calls of compiled modules are invisible
@@ -141,7 +144,7 @@ class Hooked(Tracker):
             self._note(module, where, reason, detail, None)
         for root, ref, number, seen in self._uncalled:
             if root.ref() is None and number not in self._called and self._modules.counts(ref) == (0, 0):
-                self._put(seen)
+                self._store(seen)
 
     def _never_called(self) -> Iterator[tuple[RootModule, nn.Module, ModuleCallRef, str, str]]:
         """Yield modules with hooks that were not called although their parameters got gradients.
@@ -166,8 +169,8 @@ class Hooked(Tracker):
     def _remember(self) -> None:
         """Keep the records to make if the script ends here."""
         found = [
-            (root, weakref.ref(module), id(module), self._seen(module, where, reason, detail, None))
-            for root, module, where, reason, detail in islice(self._never_called(), MOST)
+            (root, weakref.ref(module), id(module), self._hook_record(module, where, reason, detail, None))
+            for root, module, where, reason, detail in islice(self._never_called(), MAX_RECORDS)
         ]
         self._uncalled = [(root, ref, number, seen) for root, ref, number, seen in found if seen is not None]
 
@@ -202,28 +205,28 @@ class Hooked(Tracker):
         self._note(module, where, "inplace", "", self._frames.site(self._frames.spot(frame)))
 
     def _note(self, module: nn.Module, where: ModuleCallRef, reason: str, detail: str, bypass: Site | None) -> None:
-        seen = self._seen(module, where, reason, detail, bypass)
+        seen = self._hook_record(module, where, reason, detail, bypass)
         if seen is not None:
-            self._put(seen)
+            self._store(seen)
 
-    def _seen(
+    def _hook_record(
         self, module: nn.Module, where: ModuleCallRef, reason: str, detail: str, bypass: Site | None
     ) -> HookSeen | None:
         """Return the record for one module; ``None`` for a library's own hook."""
         name = self._modules.name_of(where) or ""
-        hook, methods = _hook_of(module) or (None, MODULE_HOOKS)
+        hook, methods = _hook_of(module) or (None, GRADIENT_HOOK_METHODS)
         code = getattr(getattr(hook, "__func__", hook), "__code__", None)
-        if methods is FORWARD_HOOKS and (code is None or not self._frames.is_user(code)):
+        if methods is CALL_HOOK_METHODS and (code is None or not self._frames.is_user(code)):
             return None
         site = registered_at(self._frames, hook, methods, name.rpartition(".")[2])
         return HookSeen(reason, (name,), (detail,), site, bypass)
 
-    def _put(self, seen: HookSeen) -> None:
+    def _store(self, seen: HookSeen) -> None:
         """Store a record, merged with those of the same line and reason."""
         key = (seen.site, seen.reason)
         known = self._found.get(key)
         if known is None:
-            if len(self._found) < MOST:
+            if len(self._found) < MAX_RECORDS:
                 self._found[key] = seen
         elif seen.modules[0] not in known.modules:
             modules, details = (*known.modules, *seen.modules), (*known.details, *seen.details)
@@ -255,10 +258,10 @@ def _hook_of(module: nn.Module) -> tuple[Any, tuple[str, ...]] | None:
     """Return the first hook of a module and the methods that can have registered it; ``None`` without a hook."""
     for hooks in (module._backward_hooks, module._backward_pre_hooks):
         for hook in hooks.values():
-            return hook, MODULE_HOOKS
+            return hook, GRADIENT_HOOK_METHODS
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
         for hook in hooks.values():
-            return hook, FORWARD_HOOKS
+            return hook, CALL_HOOK_METHODS
     return None
 
 

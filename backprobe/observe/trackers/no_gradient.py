@@ -19,10 +19,10 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of places.
-LIMIT = 100
+MAX_PLACES = 100
 
 
-class NoGradients(Tracker):
+class NoGradientTracker(Tracker):
     """Tracker of places without a gradient, by kind and line."""
 
     def __init__(self, context: TrackerContext) -> None:
@@ -52,13 +52,13 @@ class NoGradients(Tracker):
         known = self._found.get(key)
         if known is not None:
             self._found[key] = dataclasses.replace(known, count=known.count + 1)
-        elif len(self._found) < LIMIT:
+        elif len(self._found) < MAX_PLACES:
             name = tensor_names(frames, frame).get(id(tensor), "")
             made = self._recorder.made_at(tensor)
             self._found[key] = NoGradient("nonleaf", site, None, self._names.here(), name, 1, made)
 
     def op_raised(self, text: str, frame: Any, args: Any) -> None:
-        if INFERENCE in text and len(self._found) < LIMIT:
+        if INFERENCE in text and len(self._found) < MAX_PLACES:
             frames = self._names.frames
             failed = frames.site(frames.spot(frame))
             site = use_of(frames, "inference_mode", failed.file if failed else "")
@@ -75,7 +75,7 @@ class NoGradients(Tracker):
             return
         modules, frames = self._names.modules, self._names.frames
         site, failed = self._library or modules.grad_off, frames.site(spot)
-        if len(self._found) > LIMIT:
+        if len(self._found) > MAX_PLACES:
             return
         if any(isinstance(r, torch.Tensor) and r.is_inference() for r in roots):
             site = use_of(frames, "inference_mode", failed.file if failed else "") or site

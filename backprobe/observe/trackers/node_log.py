@@ -92,14 +92,18 @@ def lines(call: BackwardCall, shape: Shape = lambda i, k: None) -> Iterator[str]
 
 def _node(run: NodeRun, shape: Shape) -> str:
     node = run.node
-    came = [_gradient(g, shape(node.index, k)) for k, g in enumerate(run.grad_outputs)]
-    went = [
+    incoming = [_gradient(g, shape(node.index, k)) for k, g in enumerate(run.grad_outputs)]
+    outgoing = [
         _gradient(g, shape(*edge))
         for g, edge in zip(run.grad_inputs, node.edges, strict=False)
         if g is not None and edge is not None
     ]
     took = f", {_time(run.seconds)}" if run.seconds is not None else ""
-    return f"{_named(run)}: in {'; '.join(came) or 'none'}" + (f"; out {'; '.join(went)}" if went else "") + took
+    return (
+        f"{_named(run)}: in {'; '.join(incoming) or 'none'}"
+        + (f"; out {'; '.join(outgoing)}" if outgoing else "")
+        + took
+    )
 
 
 def _named(run: NodeRun) -> str:

@@ -19,11 +19,11 @@ from ...comparing.files import TapeWriter
 from ...records import Applied, Divergence, Print, Step, Tape, TapeOp, Unseen
 from ...source.roots import ModuleCallRef, RootModule
 from ...torch_internals import private
-from ..op_record.applied import Calls
+from ..op_record.applied import CustomFunctionCalls
 from ..op_record.judged import against_each_other, against_float64
-from ..op_record.mode import TapeMode
+from ..op_record.mode import OpRecordingMode
 from ..op_record.models import Model, Models
-from ..op_record.space import Space
+from ..op_record.space import TensorCopies
 from ..op_record.surroundings import about, generators, modules, optimizer
 from ..schedule.settings import Settings
 from ..tracker import Tracker
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ..backward.calls import ActiveBackward
 
 #: Default number of recorded steps.
-STEPS = 3
+DEFAULT_RECORDED_STEPS = 3
 #: The check that compares the recorded ops after the script has ended.
-ASKED = "divergence"
+CHECK_NAME = "divergence"
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,22 @@ class _Weight:
     path: str
 
 
-class Taping(Tracker):
+class OpRecordingTracker(Tracker):
     """Tracker that activates the dispatch mode in recorded steps, and writes or holds each step when it is over."""
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return settings.record_ops or ASKED in settings.checks
+        return settings.record_ops or CHECK_NAME in settings.checks
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
-        self._asked = ASKED in context.settings.checks
+        self._asked = CHECK_NAME in context.settings.checks
         #: By id, the number of a weight as text, which replaces its name until ops are written; and the weights by
         #: number.
         self._names: dict[int, str] = {}
         self._named: list[_Weight] = []
-        self._space = Space(context.settings.max_record_mb << 20, self._asked)
-        self._mode: TapeMode | None = None
+        self._space = TensorCopies(context.settings.max_record_mb << 20, self._asked)
+        self._mode: OpRecordingMode | None = None
         self._on = False
         self._writer: TapeWriter | None = None
         self._step = 0
@@ -71,7 +71,7 @@ class Taping(Tracker):
         #: Settings of the modules, and values of the weights by number, when the first outermost module was called.
         self._settings: list[tuple[RootModule, str, dict[str, Any]]] = []
         self._start: dict[str, int] = {}
-        self._calls: Calls | None = None
+        self._calls: CustomFunctionCalls | None = None
         self._models: Models | None = None
         #: Steps that are recorded for an outermost module that was first called late; and the models that were recorded
         #: before.
@@ -83,7 +83,7 @@ class Taping(Tracker):
 
     def _wanted(self, step: int) -> bool:
         settings = self._context.settings
-        last = settings.last if settings.last is not None else settings.first + STEPS * settings.every
+        last = settings.last if settings.last is not None else settings.first + DEFAULT_RECORDED_STEPS * settings.every
         asked = settings.first <= step < last and (step - settings.first) % settings.every == 0
         return asked or step in self._again
 
@@ -101,9 +101,11 @@ class Taping(Tracker):
                 stack = context.modules.stack
                 return stack[-1] if stack else None
 
-            mode = self._mode = TapeMode(context.frames, here, self._names, self._space, self._faults.append)
+            mode = self._mode = OpRecordingMode(context.frames, here, self._names, self._space, self._faults.append)
             if self._asked:
-                self._calls = mode.calls = Calls(mode.taken, lambda gradient: mode.value_of(gradient, True))
+                self._calls = mode.calls = CustomFunctionCalls(
+                    mode.taken, lambda gradient: mode.value_of(gradient, True)
+                )
                 self._models = self._new_models(mode)
         if self._again[:1] == range(step, step + 1) and self._models is not None:
             self._before += self._models.all
@@ -116,7 +118,7 @@ class Taping(Tracker):
         self._put_on()
 
     @staticmethod
-    def _new_models(mode: TapeMode) -> Models:
+    def _new_models(mode: OpRecordingMode) -> Models:
         models = Models(lambda weight: mode.value_of(weight, True))
         models.begins(mode.count)  # a call may be about to begin
         return models
@@ -150,15 +152,15 @@ class Taping(Tracker):
     # Recording
 
     def root_found(self) -> None:
-        self._look()
+        self._record_start()
         if self._models is not None and not self._on and not self._again:
             new = self._context.modules.roots[-1].class_name
             if any(one.root.class_name == new for one in self._models.all):
-                self._again = range(self._step + 1, self._step + 1 + STEPS)
+                self._again = range(self._step + 1, self._step + 1 + DEFAULT_RECORDED_STEPS)
 
     def forward_begins(self) -> None:
         if not self._settings:
-            self._look()
+            self._record_start()
         if self._models is not None and self._mode is not None:
             self._models.begins(self._mode.count)
 
@@ -174,7 +176,7 @@ class Taping(Tracker):
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 self._calls.node_ran(running.graph.nodes[node], grad_outputs, grad_inputs, self._mode.count)
 
-    def _look(self) -> None:
+    def _record_start(self) -> None:
         """Record the weights and settings when the first outermost module is called."""
         if not self._on or self._mode is None:
             return
@@ -217,12 +219,12 @@ class Taping(Tracker):
             self._held, self._prints, self._space.all = [], [], {}
 
     def _judge(self, met: list[list[Model]], applied: list[Applied]) -> None:
-        ops = tuple(self._told(op, where) for op, where in self._held)
+        ops = tuple(self._with_names(op, where) for op, where in self._held)
         tape = Tape(about(), ({"step": ops[0].step},), {}, ops, tuple(self._prints))
 
         def ops_of(model: Model, begin: int, end: int) -> list[TapeOp]:
             mine = [(op, where) for op, where in self._held if begin <= op.index < end and op.phase == "forward"]
-            return [self._told(op, where, model.root) for op, where in mine]
+            return [self._with_names(op, where, model.root) for op, where in mine]
 
         self._found = [one for models in met for one in against_each_other(tape, self._space.all, models, ops_of)]
         self._found += against_float64(tape, self._space.all, applied)
@@ -284,7 +286,7 @@ class Taping(Tracker):
             return one.path
         return self._context.modules.full_name(one.root, one.path)
 
-    def _told(self, op: TapeOp, where: ModuleCallRef | None, root: RootModule | None = None) -> TapeOp:
+    def _with_names(self, op: TapeOp, where: ModuleCallRef | None, root: RootModule | None = None) -> TapeOp:
         """Return `op` with display names instead of numbers of weights, and with the innermost registered module.
 
         :param root: use paths inside this outermost module.
@@ -335,7 +337,7 @@ class Taping(Tracker):
             settings = {name(root, path): one for root, path, one in self._settings}
             start = {self._name_of(number): value for number, value in self._start.items()}
             info = {**self._info, "modules": settings, **({"start": start} if start else {})}
-            self._writer.step(step, info, [self._told(op, where) for op, where in mode.ops], mode.fresh)
+            self._writer.step(step, info, [self._with_names(op, where) for op, where in mode.ops], mode.fresh)
         if self._asked:
             self._held += mode.ops
             self._prints += mode.fresh

@@ -21,12 +21,12 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of backward calls that are investigated.
-MOST = 20
+MAX_INVESTIGATED_CALLS = 20
 #: Maximum number of nodes whose lines are inferred.
-MAX_INFERRED = 200
+MAX_INFERRED_NODES = 200
 
 
-class Births(Tracker):
+class OriginTracker(Tracker):
     """Tracker that investigates the graph of the first backward call in a row that starts from non-finite roots.
 
     Roots on an accelerator are skipped, because reading one would wait for it.
@@ -36,7 +36,7 @@ class Births(Tracker):
         self._context = context
         self._found: list[Born] = []
         self._inferred: list[InferredLine] = []
-        self._row = 0
+        self._bad_calls_in_a_row = 0
 
     def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
         number = {node: i for i, node in enumerate(running.graph.nodes[: len(running.starts)])}
@@ -46,28 +46,28 @@ class Births(Tracker):
             if start is not None and getattr(root, "is_cpu", False) and root_record(root, None).bad is not None
         ]
         if not starts:
-            self._row = 0
+            self._bad_calls_in_a_row = 0
             return
-        self._row += 1
-        if self._row > 1 or len(self._found) >= MOST:
+        self._bad_calls_in_a_row += 1
+        if self._bad_calls_in_a_row > 1 or len(self._found) >= MAX_INVESTIGATED_CALLS:
             return
         found = nonfinite_origin(running.graph, starts)
         if found is not None:
             here = found.node, found.how, found.kept, found.output, found.sure
-            before = self._before(running, found, frame) if found.how == "outside" else ("", None, False)
+            before = self._entering_tensor(running, found, frame) if found.how == "outside" else ("", None, False)
             behind = None
             if found.how == "leaf" and running.graph.span[0] < self._context.calls.recorded_from:
-                behind, before = self._behind(running), ("", self._new_singular_line(), False)
+                behind, before = self._leaf_source(running), ("", self._new_singular_line(), False)
             self._found.append(Born(running.index, *here, *before, found.masked, found.others, behind))
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Record the candidate lines of nodes that a finding may name, if their forward was not recorded."""
         layouts = self._context.calls.layouts
-        if not layouts.inferred or not recorded.trouble or len(self._inferred) >= MAX_INFERRED:
+        if not layouts.inferred or not recorded.trouble or len(self._inferred) >= MAX_INFERRED_NODES:
             return
-        born = [(one.node, *one.others, one.behind) for one in self._found[-1:] if one.backward == running.index]
-        nodes = [i for one in born for i in one if i is not None]
-        nodes += [bad.node for bad in running.watch.bad_nodes[:MOST]]
+        origins = [(one.node, *one.others, one.behind) for one in self._found[-1:] if one.backward == running.index]
+        nodes = [i for one in origins for i in one if i is not None]
+        nodes += [bad.node for bad in running.watch.bad_nodes[:MAX_INVESTIGATED_CALLS]]
         nodes += [i for i, node in enumerate(running.graph.nodes[: len(running.starts)]) if node in running.starts]
         if running.graph.plan.names:
             nodes += [0]
@@ -75,7 +75,7 @@ class Births(Tracker):
             if running.graph.seqs[i] in layouts.inferred:
                 self._inferred.append(InferredLine(running.index, i, layouts.candidates(running.graph, i)))
 
-    def _behind(self, running: ActiveBackward) -> int | None:
+    def _leaf_source(self, running: ActiveBackward) -> int | None:
         """Return the node whose backward may have made the leaves non-finite.
 
         Assumes that the graph of the previous step was like this one.
@@ -100,7 +100,9 @@ class Births(Tracker):
         sites = [site for spot in latest if (site := frames.site(spot)) is not None]
         return next((site for site in sites if is_singular(site)), None)
 
-    def _before(self, running: ActiveBackward, found: NonFiniteOrigin, frame: Any) -> tuple[str, Site | None, bool]:
+    def _entering_tensor(
+        self, running: ActiveBackward, found: NonFiniteOrigin, frame: Any
+    ) -> tuple[str, Site | None, bool]:
         """Describe a non-finite tensor that entered the graph at a node from outside.
 
         :returns: its name in the user's code, the line that may have made it non-finite, and whether that was done

@@ -11,10 +11,10 @@ from ...records import RankSeen, RankWait, Step
 from .. import wall_clock
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
-from .collective_wait import Waiting, in_use, of_collective, rank
+from .collective_wait import CollectiveWaitWatcher, in_use, of_collective, rank
 
 #: Number of optimizer steps whose callers are recorded.
-FEW = 4
+STEPS_WITH_CALLERS = 4
 
 
 class Ranks(Tracker):
@@ -28,7 +28,7 @@ class Ranks(Tracker):
         context = self._context
         if context.waiting is None:
             if context.whole and in_use():
-                context.waiting = Waiting(context.frames, say=not context.settings.quiet)
+                context.waiting = CollectiveWaitWatcher(context.frames, say=not context.settings.quiet)
                 context.waiting.start()
         elif context.waiting.rank is None:  # a short run may end before the thread's first inspection
             context.waiting.rank = rank()
@@ -41,7 +41,7 @@ class Ranks(Tracker):
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """Record where the optimizer is stepped: the run may end before the thread has inspected the stack often."""
-        if self._context.waiting is not None and self._steps < FEW:
+        if self._context.waiting is not None and self._steps < STEPS_WITH_CALLERS:
             self._steps += 1
             self._context.waiting.note_callers(sys._getframe(1))
 
@@ -70,7 +70,7 @@ def _after_one(error: BaseException) -> bool:
     return False
 
 
-def ended_waits(waiting: Waiting, context: TrackerContext, failed: bool) -> tuple[RankWait, ...]:
+def ended_waits(waiting: CollectiveWaitWatcher, context: TrackerContext, failed: bool) -> tuple[RankWait, ...]:
     """Return the long waits of a process, and the wait that ended the process even if it was short."""
     waits, error = waiting.records(failed), context.raised
     if error is None:

@@ -14,7 +14,7 @@ from ...torch_internals import code_objects, private
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-_CHECKPOINT = frozenset({code_objects.CHECKPOINT, code_objects.CHECKPOINT_SEQUENTIAL})
+_CHECKPOINT_CODES = frozenset({code_objects.CHECKPOINT, code_objects.CHECKPOINT_SEQUENTIAL})
 
 
 class Recompute(Tracker):
@@ -41,7 +41,7 @@ class Recompute(Tracker):
         """Record the line of the checkpoint around a call of a module with buffers in the forward, if there is one."""
         frame: Any = sys._getframe()
         while frame is not None:
-            if frame.f_code in _CHECKPOINT:
+            if frame.f_code in _CHECKPOINT_CODES:
                 spot = self._frames.spot(frame)
                 if spot is not None:
                     self._regions[id(module)] = spot

@@ -2,7 +2,7 @@
 
 The checksums are compared when the records of all ranks are merged.
 
-Note [Steps that all ranks look at]: ranks do not communicate, so all must choose the same steps: the first sixteen,
+Note [Steps measured on all ranks]: ranks do not communicate, so all must choose the same steps: the first sixteen,
 then four between each power of two and the next. These do not depend on the budget for recorded steps, which differs
 between ranks.
 """
@@ -32,19 +32,19 @@ from ..tracker_context import TrackerContext
 from .collective_wait import in_use
 
 #: Maximum number of checksums that are kept per run, and of writes that are recorded.
-MOST, LINES = 300_000, 1000
+MAX_CHECKSUMS, MAX_WRITES = 300_000, 1000
 #: Maximum number of lines that used gradients, per step; and of steps with unobserved writes, per tensor.
-FEW, UNSEEN = 6, 16
+MAX_USING_LINES, MAX_UNOBSERVED_STEPS = 6, 16
 #: Optimizers that average the weights of all ranks only at intervals.
-_APART = frozenset({"PostLocalSGDOptimizer"})
+_INTERVAL_AVERAGING = frozenset({"PostLocalSGDOptimizer"})
 
 
 def due(step: int) -> bool:
-    """Return whether checksums are taken in a step: Note [Steps that all ranks look at]."""
+    """Return whether checksums are taken in a step: Note [Steps measured on all ranks]."""
     return step < 16 or step % (1 << (step.bit_length() - 3)) == 0
 
 
-class _Begun(NamedTuple):
+class _RunningStep(NamedTuple):
     """A running step of an optimizer: checksums of its tensors and of their gradients before the step."""
 
     optimizer: Any
@@ -67,8 +67,8 @@ class ReplicaWatch(Tracker):
         #: By id of an optimizer: its number of tensors, its number, and the names of and references to its tensors and
         #: buffers.
         self._known: dict[int, tuple[int, int, list[str], list[Any]]] = {}
-        self._now: _Begun | None = None
-        self._inside, self._kept = 0, 0
+        self._now: _RunningStep | None = None
+        self._inside, self._checksum_count = 0, 0
         self._backward: CodeLocation | None = None
         self._ids: set[int] = set()
         self._written: list[tuple[int, int, str, CodeLocation | None]] = []
@@ -102,7 +102,7 @@ class ReplicaWatch(Tracker):
         if running.inside is None:
             self._backward = running.spot
             self._touched.clear()
-            looks = not self._uneven and due(self._context.steps.index) and self._kept <= MOST
+            looks = not self._uneven and due(self._context.steps.index) and self._checksum_count <= MAX_CHECKSUMS
             if looks and in_use() and torch.distributed.get_world_size() > 1:
                 self._note_given([leaf for _, leaf in running.graph.leaves])
 
@@ -119,30 +119,30 @@ class ReplicaWatch(Tracker):
         self._touched.clear()
 
     def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
-        if (self._ids or self._given) and not self._inside and len(self._touched) < FEW:
+        if (self._ids or self._given) and not self._inside and len(self._touched) < MAX_USING_LINES:
             spot = self._context.frames.spot(frame)
             if spot is not None:
                 self._touched[spot] = None
 
     def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
         name = op_name(func)
-        if writes_in_place(name) and info(name).is_random and not self._inside and len(self._drawn) < LINES:
+        if writes_in_place(name) and info(name).is_random and not self._inside and len(self._drawn) < MAX_WRITES:
             for tensor in written:
                 whole = tensor if tensor._base is None else tensor._base
                 if isinstance(whole, torch.nn.Parameter):
                     self._drawn[id(whole)] = private.tensor_ref(whole), self._context.frames.spot(frame)
-        if self._ids and not self._inside and len(self._written) < LINES:
+        if self._ids and not self._inside and len(self._written) < MAX_WRITES:
             for tensor in written:
                 if id(tensor) in self._ids:
                     spot = self._context.frames.spot(frame)
                     self._written.append((self._context.steps.index, id(tensor), name, spot))
 
     def data_assigned(self, tensor: Any, frame: Any) -> None:
-        if isinstance(tensor, torch.nn.Parameter) and len(self._put) < LINES:
+        if isinstance(tensor, torch.nn.Parameter) and len(self._put) < MAX_WRITES:
             dtypes = self._put.setdefault(id(tensor), {})
             if tensor.dtype not in dtypes:
                 dtypes[tensor.dtype] = self._context.frames.spot(frame)
-        if id(tensor) in self._ids and not self._inside and len(self._written) < LINES:
+        if id(tensor) in self._ids and not self._inside and len(self._written) < MAX_WRITES:
             spot = self._context.frames.spot(frame)
             self._written.append((self._context.steps.index, id(tensor), "assignment to .data", spot))
 
@@ -151,10 +151,16 @@ class ReplicaWatch(Tracker):
         step = self._context.steps.index
         if self._inside == 1 and id(optimizer) in self._versions:
             self._note_changed(id(optimizer), step)
-        if self._inside > 1 or self._uneven or not due(step) or type(optimizer).__name__ in _APART or not in_use():
+        if (
+            self._inside > 1
+            or self._uneven
+            or not due(step)
+            or type(optimizer).__name__ in _INTERVAL_AVERAGING
+            or not in_use()
+        ):
             return
         self._rank = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        if self._rank[1] < 2 or self._kept > MOST:
+        if self._rank[1] < 2 or self._checksum_count > MAX_CHECKSUMS:
             return
         tensors = self._listed(optimizer)[2]
         self._uneven = any(replicas.joins(one) for one in self._around())
@@ -166,14 +172,14 @@ class ReplicaWatch(Tracker):
         settings = tuple(_numbers(group) for group in optimizer.param_groups)
         touched = tuple(site for spot in self._touched if (site := self._context.frames.site(spot)) is not None)
         given = [self._given.get(id(t)) for t in tensors]
-        self._now = _Begun(optimizer, step, before, gradients, settings, self._unsynced(), touched, given)
+        self._now = _RunningStep(optimizer, step, before, gradients, settings, self._unsynced(), touched, given)
 
     def _note_changed(self, optimizer: int, step: int) -> None:
         _, _, names, refs = self._known[optimizer]
         for name, ref, before in zip(names, refs, self._versions.pop(optimizer), strict=True):
             if before >= 0 and replicas.version_of(ref()) not in (before, -1):
                 steps = self._changed.setdefault(name, [])
-                if len(steps) < UNSEEN:
+                if len(steps) < MAX_UNOBSERVED_STEPS:
                     steps.append(step)
 
     def optimizer_ended(self, optimizer: Any) -> None:
@@ -199,9 +205,9 @@ class ReplicaWatch(Tracker):
             for row in (now.before, now.gradients, after, now.given)
         )
         backward = self._context.frames.site(self._backward)
-        told = backward, now.settings, now.unsynced, now.touched, given
-        self._states.append(ReplicaState(now.step, number, before, gradients, bits, *told))
-        self._kept += 4 * len(names)
+        details = backward, now.settings, now.unsynced, now.touched, given
+        self._states.append(ReplicaState(now.step, number, before, gradients, bits, *details))
+        self._checksum_count += 4 * len(names)
 
     def _around(self) -> list[Any]:
         return [one for one in (ref() for ref in self._wrappers) if one is not None]
@@ -302,7 +308,7 @@ class ReplicaWatch(Tracker):
         hooks = tuple(self._hooks.items())
         tensors = tuple(self._tensors.values())
         changed_in = tuple(
-            (t.name, tuple(self._changed[t.name]), tuple(writes_to(self._context.frames, t.name)[:FEW]))
+            (t.name, tuple(self._changed[t.name]), tuple(writes_to(self._context.frames, t.name)[:MAX_USING_LINES]))
             for t in tensors
             if t.how != "buffer" and t.name in self._changed
         )
@@ -310,7 +316,7 @@ class ReplicaWatch(Tracker):
         loops = tuple((line, loop) for line in touched if (loop := loop_of(line)) is not None)
         seeded: tuple[Site, ...] = ()
         if any(one.how == "dtensor" for one in tensors):
-            seeded = tuple(line for line, *_ in calls_of_method(self._context.frames, "manual_seed")[:FEW])
+            seeded = tuple(line for line, *_ in calls_of_method(self._context.frames, "manual_seed")[:MAX_USING_LINES])
         return (Replicas(*self._rank, tensors, states, written, setters, drawn, put, hooks, seeded, changed_in, loops),)
 
     def _setter(self, key: str) -> Site | None:

@@ -33,26 +33,26 @@ from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-_KEY = "backprobe"
+_METADATA_KEY = "backprobe"
 #: Number of earlier graphs alive, apart from the last step's, after which the holder is searched. Each search
 #: multiplies this number by four.
-ENOUGH = 3
-_WALK = 5_000
+MIN_LIVE_GRAPHS = 3
+_MAX_WALKED_NODES = 5_000
 #: Number of backward calls of one step that keep their graph after which the tracker checks whether they add up.
-WITHIN = 8
+CALLS_BEFORE_CHECK = 8
 #: Maximum number of nodes per step that are marked outside of modules.
-OUTSIDE = 64
+MAX_MARKED_OUTSIDE = 64
 #: Maximum number of tensors for which a name is searched, and of levels of nested containers.
-CANDIDATES, DEEP = 20, 3
+MAX_NAMED_TENSORS, MAX_CONTAINER_DEPTH = 20, 3
 #: Maximum number of objects for which ``gc.get_referrers`` is faster than a search with a set.
-MANY = 16
+MAX_REFERRER_OBJECTS = 16
 #: The type of a function decorated with ``lru_cache``.
-_CACHED: Any = type(lru_cache(print))
+_LRU_CACHE_TYPE: Any = type(lru_cache(print))
 #: Maximum number of frames of a traceback that are followed.
-FRAMES = 10
+MAX_TRACEBACK_FRAMES = 10
 
 #: Maximum distance of a marked node from the root of its graph.
-FAR = 64
+MAX_MARK_DISTANCE = 64
 
 
 class Mark:
@@ -78,7 +78,7 @@ class RetainedGraphs(Tracker):
         self._round = 0
         #: The number of finished steps.
         self._over = 0
-        self._asked = ENOUGH
+        self._asked = MIN_LIVE_GRAPHS
         self._found: Retained | None = None
         #: The record was made before the first backward call, which may still use these graphs.
         self._only_forward = False
@@ -117,42 +117,42 @@ class RetainedGraphs(Tracker):
 
     def _mark_far(self, root: Any) -> None:
         node: Any = getattr(root, "grad_fn", None)
-        for _ in range(FAR if node is not None else 0):
+        for _ in range(MAX_MARK_DISTANCE if node is not None else 0):
             further = (child for child, _ in node.next_functions if child is not None)
             below = next((child for child in further if child.name() != ACCUMULATE), None)
             if below is None:
                 break
             node = below
-        if node is not None and _KEY not in node.metadata:
+        if node is not None and _METADATA_KEY not in node.metadata:
             self._mark(node)
 
     def _mark(self, node: Any) -> None:
         mark = Mark(self._round, self._kept, self._context.steps.index)
-        node.metadata[_KEY] = mark
+        node.metadata[_METADATA_KEY] = mark
         self._marks.append(weakref.ref(mark))
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         events = self._context.events
-        events.graph_op.remove(self._outside_made)
+        events.graph_op.remove(self._mark_result)
         self._outside = 0
         if self._round < 8 or self._round % 4 == 0:
-            events.graph_op.add(self._outside_made)
+            events.graph_op.add(self._mark_result)
 
     def detached(self) -> None:
-        self._context.events.graph_op.remove(self._outside_made)
+        self._context.events.graph_op.remove(self._mark_result)
 
-    def _outside_made(self, out: Any, before: int, after: int, entry: Any) -> None:
+    def _mark_result(self, out: Any, before: int, after: int, entry: Any) -> None:
         if entry[3] is not None or not isinstance(out, torch.Tensor):
             return
         self._outside += 1
-        if self._outside > OUTSIDE:  # this creates no more node wrappers: Note [Freeing deep graphs]
-            self._context.events.graph_op.remove(self._outside_made)
-        elif out.grad_fn is not None and _KEY not in out.grad_fn.metadata:
+        if self._outside > MAX_MARKED_OUTSIDE:  # this creates no more node wrappers: Note [Freeing deep graphs]
+            self._context.events.graph_op.remove(self._mark_result)
+        elif out.grad_fn is not None and _METADATA_KEY not in out.grad_fn.metadata:
             self._mark(out.grad_fn)
 
     def op_inspected(self, op: Op) -> None:
         if op.entry is not None and not op.optimizing:
-            self._outside_made(op.out, op.before, op.after, op.entry)
+            self._mark_result(op.out, op.before, op.after, op.entry)
 
     def forward_begins(self) -> None:
         """Start a round for each outermost module call, until there are optimizer steps or backward calls."""
@@ -178,7 +178,7 @@ class RetainedGraphs(Tracker):
         alive = self._earlier_alive()
         self._context.steps.graphs = len(alive)
         if self._found is not None and len(alive) > self._found.graphs and not self._found.within:
-            self._found = replace(self._found, graphs=len(alive), grew=True, **self._since(alive))
+            self._found = replace(self._found, graphs=len(alive), grew=True, **self._oldest_alive(alive))
         while self._marks and self._marks[0]() is None:
             self._marks.popleft()
         if len(alive) < enough or self._round < self._next:
@@ -192,18 +192,18 @@ class RetainedGraphs(Tracker):
         self._asked *= 4
         self._only_forward = forward_only
         with private.unseen():
-            found = self._look(len(alive), self._earlier)
+            found = self._find_holder(len(alive), self._earlier)
         if found is not None and (found.holder or self._found is None):  # later, the name may be gone
             before = self._found
             grew = before is not None and before.graphs < len(alive)
-            self._found = replace(found, grew=grew, **self._since(alive))
+            self._found = replace(found, grew=grew, **self._oldest_alive(alive))
 
     def _earlier_alive(self) -> dict[int, int]:
         """Return the steps of earlier marked graphs that are alive, by round, without the last round."""
         marks = (mark for ref in self._marks if (mark := ref()) is not None)
         return {mark.round: mark.step for mark in marks if mark.round < self._round - 1}
 
-    def _since(self, alive: dict[int, int]) -> dict[str, Any]:
+    def _oldest_alive(self, alive: dict[int, int]) -> dict[str, Any]:
         """Return the step of the oldest of these graphs, and the number of steps since then without the last one."""
         first = min(alive.values())
         return {"first": first, "steps": max(self._over - 1 - first, len(alive))}
@@ -212,7 +212,7 @@ class RetainedGraphs(Tracker):
         """Start a round if no optimizer marks the end of a step. The first backward call discards earlier results."""
         if not self._had_backward:
             self._had_backward = True
-            self._found, self._only_forward, self._asked = None, False, ENOUGH
+            self._found, self._only_forward, self._asked = None, False, MIN_LIVE_GRAPHS
             for ref in self._marks:  # all outermost calls so far belong to one step
                 mark = ref()
                 if mark is not None:
@@ -226,12 +226,12 @@ class RetainedGraphs(Tracker):
         if not running.arguments.get("retain_graph") or running.creates_graph or running.kind == "autograd.grad":
             return
         self._kept += 1
-        if self._kept != WITHIN or self._found is not None:
+        if self._kept != CALLS_BEFORE_CHECK or self._found is not None:
             return
         calls = {call for start in running.starts[:1] if start is not None for _, call in _marks(start)}
-        if len(calls) >= WITHIN // 2:
+        if len(calls) >= CALLS_BEFORE_CHECK // 2:
             with private.unseen():
-                self._found = self._look(self._kept, lambda node: {call for _, call in _marks(node)})
+                self._found = self._find_holder(self._kept, lambda node: {call for _, call in _marks(node)})
                 if self._found is not None:
                     self._found = replace(self._found, within=True)
 
@@ -242,7 +242,7 @@ class RetainedGraphs(Tracker):
         """Return the earlier rounds whose marks are in the graph below `node`."""
         return {number for number, _ in _marks(node) if number < self._round - 1}
 
-    def _look(self, alive: int, earlier: Callable[[Any], set[int]]) -> Retained | None:
+    def _find_holder(self, alive: int, earlier: Callable[[Any], set[int]]) -> Retained | None:
         """Find what holds graphs.
 
         :param alive: the number of graphs.
@@ -265,19 +265,20 @@ class RetainedGraphs(Tracker):
         most = len(reach[0][1])
         # If a list holds tensors of one step each, tensors derived from several of them are not the cause.
         apart = [tensor for tensor, rounds in reach if len(rounds) == 1]
-        if len(set().union(*(rounds for _, rounds in reach if len(rounds) == 1))) >= max(most, ENOUGH):
+        if len(set().union(*(rounds for _, rounds in reach if len(rounds) == 1))) >= max(most, MIN_LIVE_GRAPHS):
             found = self._held_together(apart, alive)
             if found is not None and found.site is not None:
                 return found
         del apart
-        if most >= ENOUGH - self._only_forward:
+        if most >= MIN_LIVE_GRAPHS - self._only_forward:
             ends = [tensor for tensor, rounds in reach if len(rounds) == most]
-            ends = ends if len(ends) <= CANDIDATES else ends[: CANDIDATES // 2] + ends[-CANDIDATES // 2 :]
+            if len(ends) > MAX_NAMED_TENSORS:
+                ends = ends[: MAX_NAMED_TENSORS // 2] + ends[-MAX_NAMED_TENSORS // 2 :]
             reach = []
             end, name = self._name_of(ends)
-            site, module, op = self._made(end)
+            site, module, op = self._made_at(end)
             if name is not None and (site is None or not gives(site, name.name, name.code is not None)):
-                site = self._put(name) or site
+                site = self._stored_at(name) or site
             how = f"a tensor whose graph {op or 'an operation'} extends"
             return Retained(str(name or ""), how, site, module, alive)
         tensors = [t for t, _ in reach]
@@ -287,28 +288,30 @@ class RetainedGraphs(Tracker):
     def _held_together(self, tensors: list[Any], alive: int) -> Retained | None:
         """Return a record of the container, or of the function with cached results, that holds many of `tensors`."""
         found: Retained | None = None
-        for container, kept in _common_holders(tensors, ENOUGH - self._only_forward):
+        for container, kept in _common_holders(tensors, MIN_LIVE_GRAPHS - self._only_forward):
             code = _cached_by(container)
             if code is not None and self._frames.is_user(code):
                 site = site_at(code.co_filename, code.co_firstlineno, code.co_name)
-                return Retained(code.co_name, "a function whose results are cached", site, self._made(kept)[1], alive)
+                return Retained(
+                    code.co_name, "a function whose results are cached", site, self._made_at(kept)[1], alive
+                )
             _, name = self._name_of([container])
             held = changes_of(self._frames, name.name, name.key, graphs=True) if name is not None else None
             if found is None or held is not None:
-                module, how = self._made(kept)[1], f"a {type(container).__name__}"
+                module, how = self._made_at(kept)[1], f"a {type(container).__name__}"
                 found = Retained(str(name or ""), how, held, module, alive)
             if held is not None:
                 break  # a list that is recreated each time cannot be the holder
         return found
 
-    def _put(self, name: _Name) -> Site | None:
+    def _stored_at(self, name: _Name) -> Site | None:
         """Return the line that stores the object called `name`."""
         if name.inside and not name.key:
             return None  # lines that add to a list differ from the line that assigns it
         put = changes_of(self._frames, name.name, name.key, graphs=True) if name.inside else None
         return put or assigned_in(self._frames, name.name, name.code)
 
-    def _made(self, tensor: Any) -> tuple[Site | None, str | None, str]:
+    def _made_at(self, tensor: Any) -> tuple[Site | None, str | None, str]:
         """Return the line, module and op that made `tensor`."""
         seq = tensor.grad_fn._sequence_nr()
         _, entries = self._context.recorder.log.slice(seq, seq)
@@ -326,7 +329,7 @@ class RetainedGraphs(Tracker):
         """
         level = [(thing, at, "") for at, thing in enumerate(things)]
         first: tuple[int, _Name] | None = None
-        for depth in range(DEEP + 1):
+        for depth in range(MAX_CONTAINER_DEPTH + 1):
             known = {id(held): (at, key) for held, at, key in reversed(level)}
             named, before = [*self._variables(known)], first
             holders = _holders([held for held, _, _ in level]) if not any(at == 0 for (at, _), _ in named) else []
@@ -345,7 +348,7 @@ class RetainedGraphs(Tracker):
                 if isinstance(holder, (dict, list, tuple, deque)) and holder is not things
                 for key, value in (holder.items() if isinstance(holder, dict) else ((None, one) for one in holder))
                 if id(value) in known
-            ][:CANDIDATES]
+            ][:MAX_NAMED_TENSORS]
             if not level:
                 break
         return (things[first[0]], first[1]) if first is not None else (things[0], None)
@@ -390,7 +393,7 @@ def _holders(things: list[Any]) -> list[tuple[Any, dict[Any, Any]]]:
 def _cached_by(container: Any) -> CodeType | None:
     """Return the code of the function whose cached results are in `container`; ``None`` if it is no such cache."""
     for holder in gc.get_referrers(container) if type(container) is dict else ():
-        if type(holder) is _CACHED:
+        if type(holder) is _LRU_CACHE_TYPE:
             return getattr(holder.__wrapped__, "__code__", None)
     return None
 
@@ -399,11 +402,11 @@ def _marks(node: Any) -> set[tuple[int, int]]:
     """Return the marks in the graph below `node`, as (round, call)."""
     nodes, seen, marks = [node], {node}, set()
     for one in nodes:  # the list grows during the loop
-        mark = one.metadata.get(_KEY)
+        mark = one.metadata.get(_METADATA_KEY)
         if isinstance(mark, Mark):
             marks.add((mark.round, mark.call))
         for child, _ in one.next_functions:
-            if child is not None and child not in seen and len(nodes) < _WALK:
+            if child is not None and child not in seen and len(nodes) < _MAX_WALKED_NODES:
                 seen.add(child)
                 nodes.append(child)
     return marks
@@ -416,13 +419,13 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
     functions.
     """
     level: dict[int, tuple[Any, Any]] = {id(t): (t, t) for t in tensors}
-    ours = {id(tensors), id(level), *(id(pair) for pair in level.values())}
-    for _ in range(DEEP + 1):
+    own_ids = {id(tensors), id(level), *(id(pair) for pair in level.values())}
+    for _ in range(MAX_CONTAINER_DEPTH + 1):
         things = [thing for thing, _ in level.values()]
         count: dict[int, list[Any]] = {}
         frames: dict[int, list[int]] = {}
-        held = [(holder, mine) for holder, mine in _who_holds(things) if id(holder) not in ours]
-        ours |= {id(things), id(held), *map(id, held)}
+        held = [(holder, mine) for holder, mine in _who_holds(things) if id(holder) not in own_ids]
+        own_ids |= {id(things), id(held), *map(id, held)}
         for holder, mine in held:
             if holder is things or type(holder).__name__ == "list_iterator":
                 continue
@@ -447,7 +450,13 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
             for key, (holder, tensor, _) in count.items()
             if isinstance(holder, (tuple, dict, list, CellType, GeneratorType)) or hasattr(holder, "__dict__")
         }
-        ours |= {id(level), id(count), id(things), *(id(p) for p in level.values()), *(id(e) for e in count.values())}
+        own_ids |= {
+            id(level),
+            id(count),
+            id(things),
+            *(id(p) for p in level.values()),
+            *(id(e) for e in count.values()),
+        }
         if len(level) > 5000:
             break
 
@@ -459,7 +468,7 @@ def _who_holds(things: list[Any]) -> list[tuple[Any, list[int]]]:
     all objects looks up references in a set instead.
     """
     known = set(map(id, things))
-    if len(things) <= MANY:
+    if len(things) <= MAX_REFERRER_OBJECTS:
         return [(h, [*{id(one) for one in gc.get_referents(h)} & known]) for h in gc.get_referrers(*things)]
     found = []
     for holder in gc.get_objects():
@@ -475,7 +484,7 @@ def _raised_through(frames: list[FrameType], held: Mapping[int, list[int]]) -> l
     level: list[Any] = [one for one in frames if id(one) not in running]
     mine = {id(one): set(held[id(one)]) for one in level}
     found: list[tuple[BaseException, list[int]]] = []
-    for _ in range(FRAMES):
+    for _ in range(MAX_TRACEBACK_FRAMES):
         if not level:
             break
         above = [pair for pair in _who_holds(level) if isinstance(pair[0], (TracebackType, BaseException))]

@@ -15,10 +15,10 @@ from ...torch_internals import code_objects, private
 from ..backward.calls import ActiveBackward
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
-from .module_hooks import MODULE_HOOKS, registered_at
+from .module_hooks import GRADIENT_HOOK_METHODS, registered_at
 
 
-class StaleReads(Tracker):
+class StaleGradReadTracker(Tracker):
     """Tracker of early reads of ``.grad``, by the line that reads."""
 
     def __init__(self, context: TrackerContext) -> None:
@@ -64,7 +64,7 @@ class StaleReads(Tracker):
         if site is None or site in self._found or frame is None or inner is None:
             return
         on = "module" if frame.f_code.co_filename == code_objects.MODULE_HOOKS_FILE else "tensor"
-        methods = MODULE_HOOKS if on == "module" else ("register_hook",)
+        methods = GRADIENT_HOOK_METHODS if on == "module" else ("register_hook",)
         where = registered_at(self._frames, inner.f_code, methods)
         context = self._context
         self._found[site] = StaleRead(context.names.of(tensor), on, site, where, value is None, context.steps.index)

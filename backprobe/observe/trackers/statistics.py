@@ -3,8 +3,8 @@
 Note [Which steps are measured]: a monitor has to see values over the whole run. So this tracker has optimizer hooks of
 its own, whose cost in other steps is negligible. Each optimizer is measured at its own steps, so that two optimizers
 that take turns are both measured. The time of a measurement counts as overhead, like all work of backprobe. If
-measurements at the requested interval would take more than ``SHARE`` of the overhead budget, the next one is delayed,
-except for the first ``ANYWAY``.
+measurements at the requested interval would take more than ``BUDGET_FRACTION`` of the overhead budget, the next one is
+delayed, except for the first ``UNDELAYED_MEASUREMENTS``.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from ...records.statistics import OF
 from ...torch_internals import private
 from ..own_time import Begin
 from ..schedule.settings import Settings
-from ..statistics.accumulated import Accumulated, Heard, Listening
+from ..statistics.accumulated import AccumulatedGradients, AccumulationState, InterceptionPolicy
 from ..statistics.activations import Activations
 from ..statistics.noise import NoiseScale
-from ..statistics.numbers import SELDOM, Found, Numbers
+from ..statistics.numbers import COSTLY_INTERVAL, Found, Numbers
 from ..statistics.parameters import Parameters, Spectra
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: The fraction of the total overhead budget that statistics may use.
-SHARE = 0.5
+BUDGET_FRACTION = 0.5
 #: Number of first measurements that are never delayed: short runs use the overhead that every run may have.
-ANYWAY = 20
+UNDELAYED_MEASUREMENTS = 20
 #: Maximum number of measurements that are made earlier than the budget allows because a value may be an alarm.
-HASTENED = 100
+MAX_HASTENED = 100
 #: Maximum number of values per step, and number of internal errors after which nothing is measured any more.
-NAMES, FAULTS = 20_000, 20
+MAX_VALUES_PER_STEP, MAX_FAULTS = 20_000, 20
 #: The largest absolute value that is kept, about that of single precision.
-MOST = 3e38
+MAX_ABSOLUTE_VALUE = 3e38
 _clock, _compiling = time.perf_counter, private.compiling
 
 
-class Pace:
+class MeasurementSchedule:
     """Schedule of one optimizer's measurements."""
 
     def __init__(self, every: int, share: float | None) -> None:
@@ -67,7 +67,7 @@ class Pace:
         if self._last is not None:
             self.next = min(self.next, self._last[0] + self._every)
 
-    def looked(self, step: int, seconds: float) -> None:
+    def measured(self, step: int, seconds: float) -> None:
         """Record that the measurement in `step` took `seconds`, and schedule the next one."""
         now = _clock()
         self.looks += 1
@@ -76,22 +76,22 @@ class Pace:
             self._cost = seconds if not self._cost else self._cost + 0.3 * (min(seconds, 4 * self._cost) - self._cost)
             alone = max(now - self._last[1] - seconds, 1e-9) / (step - self._last[0])
             rest = math.ceil(self._cost / (self._share * alone))
-            if rest > self._every and self.looks >= ANYWAY:
+            if rest > self._every and self.looks >= UNDELAYED_MEASUREMENTS:
                 self.next = step + rest
         self._last = step, now
 
 
-class Known(NamedTuple):
+class MeasuredOptimizer(NamedTuple):
     """State of an optimizer: its name, measurement schedule, spectral norms, and interception of backward calls."""
 
     ref: Any
     title: str
-    pace: Pace
+    pace: MeasurementSchedule
     spectra: Spectra
-    listening: Listening
+    listening: InterceptionPolicy
 
 
-class Statistics(Tracker):
+class StatisticsTracker(Tracker):
     """Tracker that measures statistics, and passes on a ``Measured`` record for each measured step."""
 
     @classmethod
@@ -102,9 +102,9 @@ class Statistics(Tracker):
         self._context, self._own = context, context.events.own
         settings = context.settings
         self._every = settings.layer_stats
-        self._share = None if settings.budget is None else SHARE * settings.budget
+        self._share = None if settings.budget is None else BUDGET_FRACTION * settings.budget
         #: Known optimizers by id.
-        self._known: dict[int, Known] = {}
+        self._known: dict[int, MeasuredOptimizer] = {}
         #: The step before the next step in which an optimizer may be measured.
         self._soon = -1
         self._handles: list[Any] = []
@@ -118,7 +118,7 @@ class Statistics(Tracker):
         self._ahead: Activations | None = None
         self._outputs = Activations(self._name_of, self._fault, self._own.begin, self._took)
         self._spent = 0.0
-        self._accumulated = Accumulated(
+        self._accumulated = AccumulatedGradients(
             self._due, context.frames.spot, context.steps.losses.factor, self._fault, self._own.begin, self._took
         )
         self._noise = NoiseScale()
@@ -143,26 +143,26 @@ class Statistics(Tracker):
             optim.register_optimizer_step_post_hook(self._after),
         ]
         if not self._known:
-            self._look_ahead()
+            self._attach_ahead()
 
     def detached(self) -> None:
         self._on = False
         while self._handles:
             self._handles.pop().remove()
-        self._look_no_further()
+        self._detach_ahead()
         self._accumulated.detach()
         self._stepping.clear()
         if os.getpid() == self._pid:
             self._close()
             self._hand_on()
 
-    def _look_ahead(self) -> None:
-        self._look_no_further()
+    def _attach_ahead(self) -> None:
+        self._detach_ahead()
         self._ahead = self._outputs
         self._ahead.attach()
         self._accumulated.attach()
 
-    def _look_no_further(self) -> None:
+    def _detach_ahead(self) -> None:
         if self._ahead is not None:
             self._ahead.detach()
             self._ahead = None
@@ -173,19 +173,19 @@ class Statistics(Tracker):
         :returns: (optimizer, number of its measurements so far, whether the norm after the backward is taken).
         """
         step = self._context.steps.index
-        if self._faults >= FAULTS or os.getpid() != self._pid:
+        if self._faults >= MAX_FAULTS or os.getpid() != self._pid:
             return []
         due = [(one.ref(), one) for one in self._known.values() if one.pace.due(step)]
         return [
             (optimizer, looks := one.pace.looks, one.listening.measures(looks))
             for optimizer, one in due
-            if optimizer is not None and one.listening.hears(one.pace.looks)
+            if optimizer is not None and one.listening.intercepts(one.pace.looks)
         ]
 
     def _took(self, mark: Begin, before: float = 0.0) -> None:
         """Count the time since `mark` as overhead of the measurement, and `before` seconds before it."""
-        begun, clocked, ran, stood = mark
-        self._spent += self._own.since((begun - before, clocked, ran - before, stood))
+        begun, clocked, ran, stalled = mark
+        self._spent += self._own.since((begun - before, clocked, ran - before, stalled))
 
     def _name_of(self, module: nn.Module) -> str | None:
         modules = self._context.modules
@@ -198,8 +198,8 @@ class Statistics(Tracker):
     def _fault(self, error: Exception) -> None:
         self._faults += 1
         self._context.events.faults.add(type(self).__name__, error)
-        if self._faults >= FAULTS:
-            self._look_no_further()
+        if self._faults >= MAX_FAULTS:
+            self._detach_ahead()
 
     # Optimizer hooks
 
@@ -209,7 +209,7 @@ class Statistics(Tracker):
         step = self._context.steps.index
         if step < self._soon and id(optimizer) in self._known:
             return
-        if not self._on or self._faults >= FAULTS or os.getpid() != self._pid or get_ident() != self._thread:
+        if not self._on or self._faults >= MAX_FAULTS or os.getpid() != self._pid or get_ident() != self._thread:
             return
         if _captures():
             return
@@ -218,19 +218,21 @@ class Statistics(Tracker):
             known = self._known.get(id(optimizer))
             if known is None or known.ref() is not optimizer:
                 self._known = {key: one for key, one in self._known.items() if one.ref() is not None}
-                pace = Pace(self._every, self._share)
-                known = Known(weakref.ref(optimizer), self._title(optimizer), pace, Spectra(), Listening())
+                pace = MeasurementSchedule(self._every, self._share)
+                known = MeasuredOptimizer(
+                    weakref.ref(optimizer), self._title(optimizer), pace, Spectra(), InterceptionPolicy()
+                )
                 self._known[id(optimizer)] = known
-            heard = self._accumulated.take(optimizer)
+            accumulation = self._accumulated.take(optimizer)
             if known.pace.due(step):
-                if heard is not None:
+                if accumulation is not None:
                     with private.unseen():
-                        known.listening.heard(heard.micro.calls, heard.is_touched(optimizer))
+                        known.listening.record_calls(accumulation.micro.calls, accumulation.is_touched(optimizer))
                 closure = any(map(callable, (*args[1:], *kwargs.values())))
-                self._begins(optimizer, step, known, None if closure else heard)
+                self._begins(optimizer, step, known, None if closure else accumulation)
             self._plan()
             if any(one.pace.next == step + 1 for one in self._known.values()):
-                self._look_ahead()
+                self._attach_ahead()
         except Exception as error:
             self._fault(error)
         seconds = self._own.since(mark)
@@ -243,7 +245,9 @@ class Statistics(Tracker):
         names = [name, *(f"{name}#{i}" for i in range(2, 3 + len(taken)))]
         return next(one for one in names if one not in taken)
 
-    def _begins(self, optimizer: Any, step: int, known: Known, heard: Heard | None) -> None:
+    def _begins(
+        self, optimizer: Any, step: int, known: MeasuredOptimizer, accumulation: AccumulationState | None
+    ) -> None:
         if step != self._step:
             self._close()
             self._step = step
@@ -251,11 +255,11 @@ class Statistics(Tracker):
             if self._ahead is not None:
                 with private.measuring():
                     self._numbers = self._ahead.taken()
-                self._look_no_further()
+                self._detach_ahead()
         with private.measuring():
-            mine = Parameters(optimizer, known.title, self._numbers, self._context.names.of, heard)
+            mine = Parameters(optimizer, known.title, self._numbers, self._context.names.of, accumulation)
             self._stepping[id(optimizer)] = mine, 0.0
-            mine.before(known.spectra if known.pace.looks % SELDOM == 0 else None)
+            mine.before(known.spectra if known.pace.looks % COSTLY_INTERVAL == 0 else None)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if _compiling():
@@ -279,15 +283,15 @@ class Statistics(Tracker):
         self._accumulated.take(optimizer)  # calls made by a closure
         spent, self._spent = self._spent, 0.0
         step = self._step if self._step is not None else pace.next
-        pace.looked(step, before + spent + self._own.since(mark))
+        pace.measured(step, before + spent + self._own.since(mark))
         if self._ahead is None and pace.next == step + 1:
-            self._look_ahead()
+            self._attach_ahead()
         self._looking = False
         self._plan()
 
     def _look_again(self) -> None:
         """Request the next measurement as early as the interval allows: a value is an alarm if it persists."""
-        if self._hastened < HASTENED:
+        if self._hastened < MAX_HASTENED:
             self._again = True
             self._hastened += 1
             if not self._looking:
@@ -299,10 +303,10 @@ class Statistics(Tracker):
             self._again = False
             for one in self._known.values():
                 one.pace.hasten()
-        self._soon = min((self._coming(by, one.pace) for by, one in self._known.items()), default=0) - 1
+        self._soon = min((self._next_measurement(by, one.pace) for by, one in self._known.items()), default=0) - 1
         self._context.next_look = self._soon + 1
 
-    def _coming(self, by: int, pace: Pace) -> int:
+    def _next_measurement(self, by: int, pace: MeasurementSchedule) -> int:
         """Return the step of an optimizer's next measurement.
 
         While the optimizer steps, this is the earliest possible step: the steps between may take the fast path.
@@ -341,29 +345,31 @@ class Statistics(Tracker):
             for one in self._known.values():
                 one.listening.found(factors.get(one.title, 1.0))
         if found:
-            self._tell(step, found)
+            self._emit_measured(step, found)
         self._context.events.measurement_ended.emit(step)
 
-    def _tell(self, step: int, found: Found) -> None:
+    def _emit_measured(self, step: int, found: Found) -> None:
         keys = tuple([(quantity, *values) for quantity, values in found.items()])
         names = self._names.get(keys)
         if names is None:
             names = tuple(f"{quantity}{OF}{name}" for quantity, values in found.items() for name in values)
-            self._dropped = max(self._dropped, len(names) - NAMES)
+            self._dropped = max(self._dropped, len(names) - MAX_VALUES_PER_STEP)
             if len(self._names) > 100:
                 self._names.clear()
-            self._names[keys] = names = names[:NAMES]
+            self._names[keys] = names = names[:MAX_VALUES_PER_STEP]
         values = array("f", chain.from_iterable(one.values() for one in found.values()))
         whole = sum(values)
         if whole - whole != 0.0:  # not finite, or beyond single precision
             each = chain.from_iterable(one.values() for one in found.values())
-            values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in each))
-        self._context.hand_on(Measured(step, names, values[:NAMES]))
+            values = array(
+                "f", (min(max(v, -MAX_ABSOLUTE_VALUE), MAX_ABSOLUTE_VALUE) if v - v == 0.0 else v for v in each)
+            )
+        self._context.hand_on(Measured(step, names, values[:MAX_VALUES_PER_STEP]))
 
     def unseen(self) -> list[Unseen]:
         if self._dropped <= 0:
             return []
-        return [Unseen("statistics", self._dropped, f"a step holds {NAMES} of them", hides=False)]
+        return [Unseen("statistics", self._dropped, f"a step holds {MAX_VALUES_PER_STEP} of them", hides=False)]
 
 
 def _captures() -> bool:

@@ -1,6 +1,8 @@
-"""Detects parameters that backward calls of one line reached up to some step and not after it: frozen or cut off.
+"""Detects parameters that stopped getting gradients because they were frozen or cut off.
 
-Note [What stopped]: each line that calls backward is tracked separately, so that training parts of a model in turns
+Backward calls of one line reached them up to some step and not after it.
+
+Note [Stopped learning]: each line that calls backward is tracked separately, so that training parts of a model in turns
 causes no finding. A parameter has stopped learning if the line has continued without it for some time, longer than any
 earlier time without it, and if no other line reaches it either.
 """
@@ -34,21 +36,21 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Minimum number of a line's calls without a parameter, absolute and as a fraction of the earlier calls.
-AWAY, SHARE = 5, 0.2
+MIN_MISSING_CALLS, MIN_MISSING_FRACTION = 5, 0.2
 #: Number of calls that suffice if an operation was seen to cut the path.
-SEEN_CUT = 30
+MIN_CALLS_AFTER_CUT = 30
 #: Ratio of call frequencies above which a module counts as frozen by one part of the script and trained by another.
-SHARED = 1.8
+SHARED_MODULE_RATIO = 1.8
 #: Number of calls after which the reason is investigated, and maximum number of investigations per run.
-LOOK_AFTER, LOOKS = 2, 3
+CALLS_BEFORE_INSPECTION, MAX_INSPECTIONS = 2, 3
 #: Names of functions that evaluate, save or inspect a model, and do not train it.
-_LOOKS_ON = re.compile(
+_EVALUATING_FUNCTION = re.compile(
     r"(on_|_)*((save|export|evaluate?|validat\w*|predict|generate|sample|infer|inference|plot|summar\w*|report|dump|log"
     r"|snapshot|visuali\w*)(_(?!.*freez)\w+)?)"
 )
 
 
-class _Judged(NamedTuple):
+class _StopReason(NamedTuple):
     """The reason why a parameter is missing, its line, the leaf to report, and the ids of optimizers that hold it."""
 
     why: str
@@ -75,7 +77,7 @@ class _MissingSince:
     counts: tuple[int, int]
     beside: tuple[LeafTensor, tuple[int, int]] | None
     evaluated: bool
-    judged: _Judged | None = None
+    judged: _StopReason | None = None
 
 
 @dataclass
@@ -97,7 +99,7 @@ class _Line:
 
 
 @dataclass
-class _Together:
+class _FrozenGroup:
     """Ids of the tensors that one line froze in one step, and of those that have been thawed since."""
 
     tensors: set[int] = field(default_factory=set)
@@ -105,7 +107,7 @@ class _Together:
 
 
 @dataclass
-class _Frozen:
+class _FrozenTensor:
     """A tensor whose ``requires_grad`` was turned off, with ``together``, the tensors frozen by the same line and step.
 
     ``indirectly``: by a library's code. ``beside``: the function around it that evaluates, saves or inspects a model.
@@ -114,7 +116,7 @@ class _Frozen:
 
     ref: weakref.ref[Any]
     spot: CodeLocation | None
-    together: _Together
+    together: _FrozenGroup
     indirectly: bool
     beside: CodeType | None = None
     again: bool = False
@@ -127,9 +129,9 @@ class StoppedLearningTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._names, self._modules = context, context.names, context.modules
         self._lines: dict[Any, _Line] = {}
-        self._frozen: dict[int, _Frozen] = {}
+        self._frozen: dict[int, _FrozenTensor] = {}
         #: The current step, and the tensors that were frozen in it, by line.
-        self._freezing: tuple[int, dict[CodeLocation | None, _Together]] = (0, {})
+        self._freezing: tuple[int, dict[CodeLocation | None, _FrozenGroup]] = (0, {})
         #: The user's functions in which backward calls are made.
         self._around: set[CodeType] = set()
         #: Line and step of the last call.
@@ -152,10 +154,10 @@ class StoppedLearningTracker(Tracker):
             again = before is not None and before.ref() is tensor and before.back and before.spot == spot
             if self._freezing[0] != self._context.steps.index:
                 self._freezing = self._context.steps.index, {}
-            together = self._freezing[1].setdefault(spot, _Together())
+            together = self._freezing[1].setdefault(spot, _FrozenGroup())
             together.tensors.add(id(tensor))
-            self._frozen[id(tensor)] = _Frozen(
-                private.tensor_ref(tensor), spot, together, not mine, self._beside(frame), again
+            self._frozen[id(tensor)] = _FrozenTensor(
+                private.tensor_ref(tensor), spot, together, not mine, self._evaluating_function(frame), again
             )
             return
         known = self._frozen.get(id(tensor))
@@ -163,9 +165,9 @@ class StoppedLearningTracker(Tracker):
             known.back = True
             known.together.back.add(id(tensor))
 
-    def _beside(self, frame: Any) -> CodeType | None:
+    def _evaluating_function(self, frame: Any) -> CodeType | None:
         """Return the user's function around `frame` whose name says that it does not train, if there is one."""
-        return next((code for code in self._users(frame) if _LOOKS_ON.fullmatch(code.co_name)), None)
+        return next((code for code in self._users(frame) if _EVALUATING_FUNCTION.fullmatch(code.co_name)), None)
 
     def _users(self, frame: Any) -> Iterator[CodeType]:
         while frame is not None:
@@ -200,10 +202,10 @@ class StoppedLearningTracker(Tracker):
         live, training, line.training = running.live, line.training, self._training()
         if live is line.live:
             line.same += 1
-            if line.away and line.same == LOOK_AFTER and self._looks < LOOKS:
+            if line.away and line.same == CALLS_BEFORE_INSPECTION and self._looks < MAX_INSPECTIONS:
                 self._looks += 1
                 self._context.look_closely(recorded.step + 2)
-            self._judge_all(line)
+            self._update_reasons(line)
             return
         line.live, line.same = live, 1
         before, line.leaves = line.leaves, {id(leaf): leaf for leaf in live.named.values() if leaf.root is not None}
@@ -219,7 +221,7 @@ class StoppedLearningTracker(Tracker):
             line.judges = 0
         for key in line.away.keys() & line.leaves.keys():
             line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
-        self._judge_all(line)
+        self._update_reasons(line)
 
     def _training(self) -> frozenset[int]:
         roots = ((id(root), root.ref()) for root in self._modules.roots)
@@ -231,15 +233,15 @@ class StoppedLearningTracker(Tracker):
         for spot, line in self._lines.items():
             for key, away in line.away.items():
                 gone = line.calls - away.call + 1
-                least, share = max(AWAY, 3 * line.gaps.get(key, 0)), SHARE * away.call
-                if away.call <= AWAY or gone < max(least, min(share, SEEN_CUT)):
+                least, share = max(MIN_MISSING_CALLS, 3 * line.gaps.get(key, 0)), MIN_MISSING_FRACTION * away.call
+                if away.call <= MIN_MISSING_CALLS or gone < max(least, min(share, MIN_CALLS_AFTER_CUT)):
                     continue
-                judged = self._judged(away, line) if away.leaf.ref() is not None else away.judged
+                judged = self._reason_of(away, line) if away.leaf.ref() is not None else away.judged
                 if any(key in other.leaves for other in self._lines.values()) or judged is None:
                     continue
                 why, site, leaf, holders = judged
                 # An optimizer that holds it went on stepping: training was not simply over.
-                if not any(self._last.get(n, -1) >= away.step + AWAY - 1 for n in holders):
+                if not any(self._last.get(n, -1) >= away.step + MIN_MISSING_CALLS - 1 for n in holders):
                     continue
                 if why != "cut" and gone < share:
                     continue
@@ -252,7 +254,7 @@ class StoppedLearningTracker(Tracker):
                 found.append(StoppedLearning(names, min(one.step for one in mine), reason, site, failed))
         return (*found, *self._unreduced())
 
-    def _judge_all(self, line: _Line) -> None:
+    def _update_reasons(self, line: _Line) -> None:
         """Determine why parameters are missing, while their models exist. The intervals grow, so it costs little."""
         if not line.away or line.calls < line.judges:
             return
@@ -260,21 +262,21 @@ class StoppedLearningTracker(Tracker):
         for key, away in line.away.items():
             # A parameter that comes and goes (a randomly dropped layer) must be missing for longer than ever before.
             if away.leaf.ref() is not None and line.calls - away.call + 1 >= 3 * line.gaps.get(key, 0):
-                away.judged = self._judged(away, line)
+                away.judged = self._reason_of(away, line)
 
-    def _judged(self, away: _MissingSince, line: _Line) -> _Judged | None:
+    def _reason_of(self, away: _MissingSince, line: _Line) -> _StopReason | None:
         """Return why a parameter is missing; ``None`` if no optimizer holds it."""
         holders = self._holders(away.leaf)
         if not holders:
             return None
         numbers = tuple(n for n, _ in holders)
         holder = max(holders, key=lambda one: self._last.get(one[0], -1))[1]
-        other = self._in_its_place(away.leaf, line)
+        other = self._replacement(away.leaf, line)
         if other is not None:
-            return _Judged("replaced", self._names.frames.site(holder.spot), other, numbers)
-        if _lost_its_place(away.leaf):
-            return _Judged("removed", self._names.frames.site(holder.spot), away.leaf, numbers)
-        return _Judged(*self._reason(away, line.recorded - away.recorded + 1), away.leaf, numbers)
+            return _StopReason("replaced", self._names.frames.site(holder.spot), other, numbers)
+        if _is_replaced(away.leaf):
+            return _StopReason("removed", self._names.frames.site(holder.spot), away.leaf, numbers)
+        return _StopReason(*self._reason(away, line.recorded - away.recorded + 1), away.leaf, numbers)
 
     def _unreduced(self) -> list[Unreduced]:
         """Return the parameters that DDP waited for, if the script ended with DDP's error about unused parameters."""
@@ -302,7 +304,7 @@ class StoppedLearningTracker(Tracker):
         optimizers = self._context.steps.optimizers
         return [(n, one) for n, one in optimizers.items() if (r := one.refs.get(id(leaf.ref()))) and r() is not None]
 
-    def _in_its_place(self, leaf: LeafTensor, line: _Line) -> LeafTensor | None:
+    def _replacement(self, leaf: LeafTensor, line: _Line) -> LeafTensor | None:
         """Return the parameter of the same name in another model of the same class that the line reaches instead.
 
         :returns: ``None`` if there is none, or if an optimizer holds it.
@@ -337,15 +339,15 @@ class StoppedLearningTracker(Tracker):
         if away.evaluated:
             at = {site for site, *_ in calls_of_method(frames, "eval")}
             return "evaluated", at.pop() if len(at) == 1 else None
-        calls, quiet = self._since(leaf, away.counts)
+        calls, quiet = self._calls_since(leaf, away.counts)
         if calls or self._modules.counts(leaf.owner) == (0, 0):  # never called: its other methods run
             return "cut", None
-        evaluated = self._since(*away.beside)[1] if away.beside is not None else 0
+        evaluated = self._calls_since(*away.beside)[1] if away.beside is not None else 0
         if quiet - evaluated > gone / 2:
             return "quiet", self._modules.turned_off(leaf.owner)
         return "uncalled", None  # another module, or an earlier output, is used instead
 
-    def _since(self, leaf: LeafTensor, then: tuple[int, int]) -> tuple[int, int]:
+    def _calls_since(self, leaf: LeafTensor, then: tuple[int, int]) -> tuple[int, int]:
         """Return the numbers of calls of a parameter's module since `then`, with gradient mode on and off."""
         calls, quiet = self._modules.counts(leaf.owner)
         return calls - then[0], quiet - then[1]
@@ -355,10 +357,10 @@ class StoppedLearningTracker(Tracker):
 
         This happens if the script uses it both as a model to train and as a frozen one.
         """
-        calls, before = self._since(away.leaf, away.counts)[0], away.counts[0]
-        return before > 0 and calls * away.recorded >= SHARED * before * gone
+        calls, before = self._calls_since(away.leaf, away.counts)[0], away.counts[0]
+        return before > 0 and calls * away.recorded >= SHARED_MODULE_RATIO * before * gone
 
-    def _restored_in_part(self, leaf: LeafTensor, frozen: _Frozen) -> bool:
+    def _restored_in_part(self, leaf: LeafTensor, frozen: _FrozenTensor) -> bool:
         """Return whether `leaf` was frozen together with its whole model, another part of which was thawed again."""
         mine = {
             id(tensor)
@@ -368,7 +370,7 @@ class StoppedLearningTracker(Tracker):
         return mine <= frozen.together.tensors and not mine.isdisjoint(frozen.together.back)
 
 
-def _lost_its_place(leaf: LeafTensor) -> bool:
+def _is_replaced(leaf: LeafTensor) -> bool:
     """Return whether a tensor that does not learn has replaced the parameter in its model."""
     module, tensor = leaf.root.ref() if leaf.root is not None else None, leaf.ref()
     if module is None or tensor is None or any(p is tensor for p in module.parameters()):

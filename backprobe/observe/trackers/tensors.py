@@ -21,11 +21,11 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Number of bins on each side of zero, and of decades that they cover below the largest absolute value.
-BINS, DECADES = 24, 6
+BINS_PER_SIDE, DECADES = 24, 6
 #: Maximum number of rows and columns of an image.
-CELLS = 24
+MAX_IMAGE_CELLS = 24
 #: Maximum number of records per run.
-MOST = 400
+MAX_RECORDS = 400
 
 
 class Tensors(Tracker):
@@ -59,7 +59,7 @@ class Tensors(Tracker):
         if isinstance(output, (tuple, list)) and output:
             output = output[0]
         if isinstance(output, torch.Tensor):
-            self._look(name or where.class_name, "output", name, output)
+            self._record(name or where.class_name, "output", name, output)
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """Record weights and gradients before an optimizer steps, when the gradients are complete."""
@@ -73,14 +73,14 @@ class Tensors(Tracker):
                 owner = name.rpartition(".")[0]
                 if not (self._chosen(name, None) or (owner and self._chosen(owner, None))):
                     continue
-                self._look(name, "weight", owner, parameter)
+                self._record(name, "weight", owner, parameter)
                 if parameter.grad is not None:
-                    self._look(name, "gradient", owner, parameter.grad)
+                    self._record(name, "gradient", owner, parameter.grad)
 
-    def _look(self, name: str, kind: str, module: str, tensor: Any) -> None:
+    def _record(self, name: str, kind: str, module: str, tensor: Any) -> None:
         if (name, kind, self._step) in self._done:
             return
-        if len(self._found) >= MOST:
+        if len(self._found) >= MAX_RECORDS:
             self._dropped += 1
             return
         self._done.add((name, kind, self._step))
@@ -94,7 +94,9 @@ class Tensors(Tracker):
     def unseen(self) -> list[Unseen]:
         if not self._dropped:
             return []
-        return [Unseen("tensors", self._dropped, f"a run holds {MOST}: choose fewer with --histograms", hides=False)]
+        return [
+            Unseen("tensors", self._dropped, f"a run holds {MAX_RECORDS}: choose fewer with --histograms", hides=False)
+        ]
 
 
 def due(step: int) -> bool:
@@ -120,12 +122,12 @@ def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSee
         try:
             wide = torch.float64 if tensor.dtype is torch.float64 else torch.float32
             values = tensor.detach().to(wide).to("cpu")
-            return _seen((name, kind, module, step), tensor, values)
+            return _tensor_record((name, kind, module, step), tensor, values)
         except (RuntimeError, NotImplementedError):  # a tensor without values of its own, as under vmap
             return None
 
 
-def _seen(what: tuple[str, str, str, int], tensor: Any, values: torch.Tensor) -> TensorSeen:
+def _tensor_record(what: tuple[str, str, str, int], tensor: Any, values: torch.Tensor) -> TensorSeen:
     flat = values.reshape(-1)
     finite = flat[torch.isfinite(flat)]
     nan = int(torch.isnan(flat).sum())
@@ -159,13 +161,13 @@ def bounds(top: float) -> list[float]:
     Bins are logarithmic on both sides of zero, with one bin around zero.
     """
     top = top or 1.0
-    side = [top * 10 ** (-DECADES * (1 - k / BINS)) for k in range(BINS)] + [top]
+    side = [top * 10 ** (-DECADES * (1 - k / BINS_PER_SIDE)) for k in range(BINS_PER_SIDE)] + [top]
     return [-x for x in reversed(side)] + side
 
 
 def picture(values: torch.Tensor) -> tuple[tuple[float, ...], ...]:
     """Return means over the cells of `values` as a matrix: all dimensions except the last are rows."""
     matrix = values.reshape(-1, values.shape[-1]) if values.dim() > 1 else values.reshape(1, -1)
-    rows, columns = min(matrix.shape[0], CELLS), min(matrix.shape[1], CELLS)
+    rows, columns = min(matrix.shape[0], MAX_IMAGE_CELLS), min(matrix.shape[1], MAX_IMAGE_CELLS)
     means = nn.functional.adaptive_avg_pool2d(matrix[None], (rows, columns))[0]
     return tuple(tuple(float(f"{v:.4g}") for v in row) for row in means.tolist())

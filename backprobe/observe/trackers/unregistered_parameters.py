@@ -31,7 +31,7 @@ _Place = tuple[str, type, str, str, str]
 
 
 @dataclass
-class SeenStray:
+class UnregisteredPlace:
     """An attribute that holds unregistered parameters, or a line that makes new ones in each call."""
 
     root: RootModule | None
@@ -49,7 +49,7 @@ class UnregisteredParameters(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._modules, self._frames = context, context.modules, context.frames
-        self._found: dict[tuple[Any, ...], SeenStray] = {}
+        self._found: dict[tuple[Any, ...], UnregisteredPlace] = {}
 
     def unregistered_module_called(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
         """Record the parameters of a called module that does not belong to the outermost module around it.
@@ -62,18 +62,22 @@ class UnregisteredParameters(Tracker):
         place = self._place(parent.root, module)
         if place is None:
             site = self._frames.site(spot)
-            stray = self._at((site,), SeenStray(parent.root, parent.path or "", "", "a place that was not found", site))
-            if stray.leaves and not any(r() is p for r in stray.leaves for _, p in trainable):
-                stray.how = "made in the forward"  # another module than in the previous call
+            found_place = self._at(
+                (site,), UnregisteredPlace(parent.root, parent.path or "", "", "a place that was not found", site)
+            )
+            if found_place.leaves and not any(r() is p for r in found_place.leaves for _, p in trainable):
+                found_place.how = "made in the forward"  # another module than in the previous call
             prefix = type(module).__name__
         else:
             owner, cls, attribute, how, key = place
             path = clean_path_of(parent.root, owner)
-            made = SeenStray(parent.root, path, attribute, how, given(cls, attribute), filled_at(cls, attribute))
-            stray = self._at((id(parent.root), path, attribute), made)
+            made = UnregisteredPlace(
+                parent.root, path, attribute, how, given(cls, attribute), filled_at(cls, attribute)
+            )
+            found_place = self._at((id(parent.root), path, attribute), made)
             prefix = f"{attribute}{key}"
         for name, p in trainable:
-            self._add(stray, f"{prefix}.{name}", p)
+            self._add(found_place, f"{prefix}.{name}", p)
 
     def unregistered_leaf_found(self, tensor: Any) -> None:
         """Record a leaf with a gradient that belongs to no outermost module, if an attribute of a module holds it."""
@@ -97,8 +101,8 @@ class UnregisteredParameters(Tracker):
             how = how if isinstance(tensor, nn.Parameter) or key else "a tensor that is not a parameter"
             path = clean_path_of(root, owner)
             made_at = given(cls, attribute)
-            stray = self._at((id(root), path, attribute), SeenStray(root, path, attribute, how, made_at))
-            self._add(stray, f"{attribute}{key}", tensor)
+            found_place = self._at((id(root), path, attribute), UnregisteredPlace(root, path, attribute, how, made_at))
+            self._add(found_place, f"{attribute}{key}", tensor)
             return
 
     def _registered(self, attribute: str) -> Site | None:
@@ -109,20 +113,20 @@ class UnregisteredParameters(Tracker):
     def _add_made(self, root: RootModule, place: _Place, tensor: Any, site: Site | None) -> None:
         """Record an attribute computed from a leaf that nothing else holds, such as ``nn.Parameter(...).to(...)``."""
         owner, _, attribute, _, key = place
-        if site is None or (site.function not in _MAKERS and not isinstance(tensor, nn.Parameter)):
+        if site is None or (site.function not in _SETUP_METHODS and not isinstance(tensor, nn.Parameter)):
             return
         path = clean_path_of(root, owner)
         how = "what was made from a parameter that nobody holds (a cast, a view, a product)"
-        stray = self._at((id(root), path, attribute), SeenStray(root, path, attribute, how, site))
-        self._add(stray, f"{attribute}{key}", tensor)
+        found_place = self._at((id(root), path, attribute), UnregisteredPlace(root, path, attribute, how, site))
+        self._add(found_place, f"{attribute}{key}", tensor)
 
-    def _at(self, key: tuple[Any, ...], new: SeenStray) -> SeenStray:
+    def _at(self, key: tuple[Any, ...], new: UnregisteredPlace) -> UnregisteredPlace:
         return self._found.setdefault(key, new)
 
-    def _add(self, stray: SeenStray, name: str, tensor: Any) -> None:
-        if len(stray.names) < 100 and not any(r() is tensor for r in stray.leaves):
-            stray.names.append(name)
-            stray.leaves.append(private.tensor_ref(tensor))
+    def _add(self, found_place: UnregisteredPlace, name: str, tensor: Any) -> None:
+        if len(found_place.names) < 100 and not any(r() is tensor for r in found_place.leaves):
+            found_place.names.append(name)
+            found_place.leaves.append(private.tensor_ref(tensor))
 
     def _place(self, root: RootModule, thing: Any, made: bool = False) -> _Place | None:
         """Return the place that holds `thing`, or with `made`, a tensor computed from it; ``None`` if there is none."""
@@ -131,7 +135,7 @@ class UnregisteredParameters(Tracker):
             return None
         for path, owner in module.named_modules():
             for attribute, value in [*vars(owner).items(), *(owner._buffers.items() if made else ())]:
-                if attribute.startswith("_") and attribute in _OWN:
+                if attribute.startswith("_") and attribute in _MODULE_ATTRIBUTES:
                     continue
                 for how, key, item in _items(value):
                     if made:
@@ -147,21 +151,25 @@ class UnregisteredParameters(Tracker):
         held = self._context.steps.listed
         trained = None if held is None else {id(ref) for ref in held.values()}
         found = []
-        for stray in self._found.values():
-            owner = self._modules.full_name(stray.root, stray.owner) if stray.root is not None else stray.owner
-            known = [None if trained is None else id(ref) in trained for ref in stray.leaves]
-            prefix = f"{owner}." if owner and stray.attribute else ""
-            names = tuple(f"{prefix}{n}" for n, t in zip(stray.names, known, strict=True) if not t)
+        for found_place in self._found.values():
+            owner = (
+                self._modules.full_name(found_place.root, found_place.owner)
+                if found_place.root is not None
+                else found_place.owner
+            )
+            known = [None if trained is None else id(ref) in trained for ref in found_place.leaves]
+            prefix = f"{owner}." if owner and found_place.attribute else ""
+            names = tuple(f"{prefix}{n}" for n, t in zip(found_place.names, known, strict=True) if not t)
             if names:
-                at = stray.site, trained is not None, stray.filled
-                found.append(Stray(names, owner, stray.attribute, stray.how, *at))
+                at = found_place.site, trained is not None, found_place.filled
+                found.append(Stray(names, owner, found_place.attribute, found_place.how, *at))
         return tuple(found)
 
 
 #: Names of methods that set up a module.
-_MAKERS = frozenset({"__init__", "__post_init__", "setup", "build", "reset_parameters", "<module>"})
+_SETUP_METHODS = frozenset({"__init__", "__post_init__", "setup", "build", "reset_parameters", "<module>"})
 #: Attributes of every module, which hold registered objects and hooks.
-_OWN = frozenset(vars(nn.Module()))
+_MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 
 def _made_from(item: Any, leaf: Any) -> bool:

@@ -24,13 +24,13 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 #: Maximum number of records.
-SILENT = 10
+MAX_RECORDS = 10
 #: Number of first times that a line exposes a tensor's memory for which a fingerprint is taken in any step. Later, a
 #: fingerprint is taken at powers of two only.
-TIMES = 3
+ALWAYS_FINGERPRINTED = 3
 
 
-class SilentWrites(Tracker):
+class UntrackedWriteTracker(Tracker):
     """Tracker that compares the tensors that nodes saved with their state when they were saved.
 
     This is done only if untracked writes may have occurred.
@@ -41,7 +41,7 @@ class SilentWrites(Tracker):
         self._prints = Fingerprints()
         self._found: list[SilentWrite] = []
         #: How many times each line exposed a tensor's memory.
-        self._given: dict[Any, int] = {}
+        self._exposures: dict[Any, int] = {}
 
     def op_inspected(self, op: Op) -> None:
         if op.after != op.before:
@@ -52,8 +52,8 @@ class SilentWrites(Tracker):
 
     def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
         spot = self._frames.spot(frame)
-        times = self._given[spot] = self._given.get(spot, 0) + 1
-        if self._context.recorder.inspecting or times <= TIMES or not times & (times - 1):
+        times = self._exposures[spot] = self._exposures.get(spot, 0) + 1
+        if self._context.recorder.inspecting or times <= ALWAYS_FINGERPRINTED or not times & (times - 1):
             self._prints.given(tensor, private.next_sequence_nr(), spot)
 
     def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
@@ -62,7 +62,7 @@ class SilentWrites(Tracker):
         for i in running.graph.plan.normalising:
             self._statistics(i, running)
         writes = self._writes.silent
-        if writes and max(w.seq for w in writes) > running.graph.span[0] and len(self._found) < SILENT:
+        if writes and max(w.seq for w in writes) > running.graph.span[0] and len(self._found) < MAX_RECORDS:
             self._through_data(running, writes, frame)
 
     def _statistics(self, i: int, running: ActiveBackward) -> None:
@@ -71,7 +71,7 @@ class SilentWrites(Tracker):
         The backward of a normalization in eval mode reads them.
         """
         node, seq = running.graph.nodes[i], running.graph.seqs[i]
-        if len(self._found) >= SILENT or not private.uses_running_statistics(node):
+        if len(self._found) >= MAX_RECORDS or not private.uses_running_statistics(node):
             return
         for name, tensor in private.saved_tensors(node):
             where = _storage(tensor) if name in ("running_mean", "running_var") else None
@@ -86,7 +86,7 @@ class SilentWrites(Tracker):
     def _through_data(self, running: ActiveBackward, writes: Any, frame: Any) -> None:
         """Record saved tensors that were written to through ``.data``."""
         layout = running.live.layout(self._names)
-        for i, name, write in silent_writes(running.graph.nodes, running.graph.seqs, writes):
+        for i, name, write in untracked_writes(running.graph.nodes, running.graph.seqs, writes):
             named = names_of_storage(write.storage, self._names.modules)
             tensor = (
                 self._names.modules.full_name(*named)
@@ -103,7 +103,7 @@ class SilentWrites(Tracker):
             for i, seq in enumerate(graph.seqs):
                 for name, tensor in private.saved_tensors(graph.nodes[i]) if seq != ACCUMULATE_SEQ else ():
                     found = prints.changed(tensor, seq) if tensor.layout is torch.strided else None
-                    if found is None or len(self._found) >= SILENT:
+                    if found is None or len(self._found) >= MAX_RECORDS:
                         continue
                     arrays = arrays_over(tensor.untyped_storage(), frame, self._frames)
                     site = next((s for a in arrays if (s := changes_of(self._frames, a)) is not None), None)
@@ -145,7 +145,7 @@ def _storage(tensor: Any) -> tuple[int, int] | None:
         return None
 
 
-def silent_writes(nodes: list[Any], seqs: list[int], writes: Iterable[Write]) -> list[tuple[int, str, Write]]:
+def untracked_writes(nodes: list[Any], seqs: list[int], writes: Iterable[Write]) -> list[tuple[int, str, Write]]:
     """Return the last write through ``.data`` after the save for each saved tensor that has one.
 
     :returns: (node, name of the saved tensor, write) for each.

@@ -1,3 +1,4 @@
-"""The folder at the start of ``PYTHONPATH`` of child processes: its ``sitecustomize`` runs before any code of
-theirs.
+"""The folder that ``PYTHONPATH`` of child processes begins with.
+
+Its ``sitecustomize`` runs before any code of the child.
 """

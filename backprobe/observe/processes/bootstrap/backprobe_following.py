@@ -1,11 +1,13 @@
-"""Makes child processes of this process run the ``sitecustomize`` beside this file. Imports no other part of backprobe,
-and no torch.
+"""Makes child processes of this process run the ``sitecustomize`` beside this file.
+
+Imports no other part of backprobe, and no torch.
 
 Note [Reaching a child]: two environment variables reach a child: ``PYTHONPATH`` has this folder first, and
 ``BACKPROBE_JOB`` holds its configuration. They are in the environment of the process, not in ``os.environ``, which a
 script may read and pass on. If the script sets a child's environment itself (``subprocess`` with ``env``), the
-variables are added when the child is started. A child removes them (Note [As without us]) and observes itself once it
-has imported torch; a child that does not import torch only pays for a check of the names that it imports.
+variables are added when the child is started. A child removes them (Note [Traces removed in a child]) and observes
+itself once it has imported torch; a child that does not import torch only pays for a check of the names that it
+imports.
 """
 
 import os
@@ -17,25 +19,25 @@ else:  # in a child, whose path has only this folder
     from backprobe_torch_import import TorchImport  # type: ignore[import-not-found, no-redef]
 
 #: Variables for the child's configuration, and for the rank of its parent, which the child may have inherited.
-JOB, PARENT = "BACKPROBE_JOB", "BACKPROBE_PARENT_RANK"
-HERE = os.path.dirname(os.path.abspath(__file__))
+JOB_VARIABLE, PARENT_VARIABLE = "BACKPROBE_JOB", "BACKPROBE_PARENT_RANK"
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 #: Position of the environment among the arguments of ``fork_exec``.
-_ENVIRONMENT = 5
+_ENVIRONMENT_POSITION = 5
 
 
-class Following:
+class ChildEnvironment:
     """Passes the configuration to child processes, between ``start`` and ``stop``.
 
-    :param told: the configuration, as text.
+    :param config: the configuration, as text.
     :param refused: called with the PID of a child Python that ignores its environment.
     """
 
-    def __init__(self, told, refused=None):
-        self.told, self.refused = told, refused
+    def __init__(self, config, refused=None):
+        self.config, self.refused = config, refused
         self._undo = []
 
     def start(self):
-        if os.name != "posix" or os.pathsep in HERE:
+        if os.name != "posix" or os.pathsep in FOLDER:
             return False
         for name, value in self._with(os.environ.get("PYTHONPATH")):
             os.putenv(name, value)
@@ -50,7 +52,7 @@ class Following:
     def stop(self):
         while self._undo:
             self._undo.pop()()
-        for name in (JOB, PARENT, "PYTHONPATH"):
+        for name in (JOB_VARIABLE, PARENT_VARIABLE, "PYTHONPATH"):
             if name in os.environ:
                 os.putenv(name, os.environ[name])
             else:
@@ -59,16 +61,16 @@ class Following:
     def _replace(self, module, name):
         real = getattr(module, name)
 
-        def fork_exec(*given):
-            refuses = _takes_nothing(given[0])
-            if len(given) > _ENVIRONMENT:
-                env = given[_ENVIRONMENT]
+        def fork_exec(*call_args):
+            refuses = _takes_nothing(call_args[0])
+            if len(call_args) > _ENVIRONMENT_POSITION:
+                env = call_args[_ENVIRONMENT_POSITION]
                 if refuses:  # it would not remove our variables
                     env = [name + b"=" + value for name, value in os.environb.items()] if env is None else env
                 elif isinstance(env, list):
                     env = self._of(env)
-                given = (*given[:_ENVIRONMENT], env, *given[_ENVIRONMENT + 1 :])
-            pid = real(*given)
+                call_args = (*call_args[:_ENVIRONMENT_POSITION], env, *call_args[_ENVIRONMENT_POSITION + 1 :])
+            pid = real(*call_args)
             if refuses and self.refused is not None:
                 self.refused(pid)
             return pid
@@ -81,15 +83,15 @@ class Following:
         self._undo.append(undo)
 
     def _with(self, path):
-        path = HERE if path is None else HERE + os.pathsep + path
-        return [("PYTHONPATH", path), (JOB, self.told), (PARENT, os.environ.get("RANK", ""))]
+        path = FOLDER if path is None else FOLDER + os.pathsep + path
+        return [("PYTHONPATH", path), (JOB_VARIABLE, self.config), (PARENT_VARIABLE, os.environ.get("RANK", ""))]
 
     def _of(self, env):
         """Return `env`, a list of ``NAME=value``, with the variables for a child."""
         kept, places, path = [], {}, None  # type: ignore[var-annotated]
         for one in env:
             name, _, value = os.fsdecode(one).partition("=")
-            if name in (JOB, PARENT):
+            if name in (JOB_VARIABLE, PARENT_VARIABLE):
                 continue
             if name == "PYTHONPATH":
                 path, places[name] = value, len(kept)
@@ -121,37 +123,37 @@ def _takes_nothing(args):
 
 def arrive():
     """Begin in a child, before any of its own code runs."""
-    told, parent = os.environ.pop(JOB, None), os.environ.pop(PARENT, "")
+    config, parent = os.environ.pop(JOB_VARIABLE, None), os.environ.pop(PARENT_VARIABLE, "")
     if "PYTHONPATH" in os.environ:
-        rest = [one for one in os.environ["PYTHONPATH"].split(os.pathsep) if one != HERE]
+        rest = [one for one in os.environ["PYTHONPATH"].split(os.pathsep) if one != FOLDER]
         if rest:
             os.environ["PYTHONPATH"] = os.pathsep.join(rest)
         else:
             del os.environ["PYTHONPATH"]
-    sys.path[:] = [one for one in sys.path if one != HERE]
-    sys.path_importer_cache.pop(HERE, None)
-    if told is None:
+    sys.path[:] = [one for one in sys.path if one != FOLDER]
+    sys.path_importer_cache.pop(FOLDER, None)
+    if config is None:
         return
-    following = Following(told)
+    following = ChildEnvironment(config)
     following.start()
-    TorchImport(lambda: _watch(told, parent, following)).start()
+    TorchImport(lambda: _watch(config, parent, following)).start()
 
 
-def _watch(told, parent, following):
+def _watch(config, parent, following):
     """Begin observing this child, which has imported torch."""
     import json
     from time import perf_counter
 
-    told, began = json.loads(told), perf_counter()
+    config, began = json.loads(config), perf_counter()
     try:
-        sys.path.insert(0, told["root"])
+        sys.path.insert(0, config["root"])
         try:
             from backprobe.observe.processes.attach import arrived
         finally:
-            sys.path.remove(told["root"])
-        arrived(told, parent, following, began)
+            sys.path.remove(config["root"])
+        arrived(config, parent, following, began)
     except Exception:  # an internal error must not disturb the child
-        unwatched(told["folder"], os.getpid())
+        unwatched(config["folder"], os.getpid())
 
 
 def unwatched(folder, pid):

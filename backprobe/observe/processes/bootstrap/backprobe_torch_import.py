@@ -43,16 +43,20 @@ class TorchImport:
     def _watch(self, spec):
         finder, real = self, type(spec)
 
-        class Watched(real):  # type: ignore[misc, valid-type]
+        class WatchedLoader(real):  # type: ignore[misc, valid-type]
             def __setattr__(self, name, value):
                 real.__setattr__(self, name, value)  # type: ignore[call-arg]
                 if name == "_initializing" and not value:
                     self.__class__ = real
                     finder._ended(self)
 
-        Watched.__name__, Watched.__qualname__, Watched.__module__ = real.__name__, real.__qualname__, real.__module__
+        WatchedLoader.__name__, WatchedLoader.__qualname__, WatchedLoader.__module__ = (
+            real.__name__,
+            real.__qualname__,
+            real.__module__,
+        )
         try:
-            spec.__class__ = Watched
+            spec.__class__ = WatchedLoader
         except TypeError:  # another class, with an incompatible layout
             return
         self._watched = spec

@@ -1,7 +1,8 @@
 """Run by Python at the start of child processes; then runs the user's own ``sitecustomize``, if there is one.
 
-Note [As without us]: all traces of backprobe's start are removed from a child's environment, path and modules before
-any of its own code runs. If there is no other ``sitecustomize``, the import below raises, as ``site`` expects.
+Note [Traces removed in a child]: all traces of backprobe's start are removed from a child's environment, path and
+modules before any of its own code runs. If there is no other ``sitecustomize``, the import below raises, as ``site``
+expects.
 """
 
 import sys
