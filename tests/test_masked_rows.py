@@ -64,9 +64,15 @@ def triangle_below(scores: torch.Tensor) -> torch.Tensor:
     return scores[:, :3] + torch.full((3, 3), -INF).tril(0)
 
 
+def one_row_of_many(scores: torch.Tensor) -> torch.Tensor:
+    mask = torch.zeros(60, 4)
+    mask[17] = -INF
+    return scores.repeat(20, 1) + mask
+
+
 MASKS = (
     *(masked_fill, masked_fill_in_place, index_fill, padded, scattered, where, index_put, assigned, copied),
-    *(triangle_above, triangle_below),
+    *(triangle_above, triangle_below, one_row_of_many),
 )
 
 
@@ -113,7 +119,9 @@ def overflow(scores: torch.Tensor) -> torch.Tensor:
     return scores.half() + torch.full((3, 4), 6e4).half() + torch.full((3, 4), 6e4).half()  # CAUSE
 
 
-@pytest.mark.parametrize(("made", "level"), [(noise, "nodes"), (overflow, "nodes"), (overflow, "full")])
+@pytest.mark.parametrize(
+    ("made", "level"), [(noise, "nodes"), (noise, "full"), (overflow, "nodes"), (overflow, "full")]
+)
 def test_an_inf_that_is_no_mask_is_named_where_it_was_made(
     made: Callable[[torch.Tensor], torch.Tensor], level: str
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..ops import info
-from ..records import BackwardCall, BadOp, Node, NodeRun
+from ..records import BackwardCall, BadOp, BadValues, Node, NodeRun
 
 #: A mask covers more than one in this many values; fewer are an accident.
 MASK_RARITY = 20
@@ -185,19 +185,24 @@ def meant(op: BadOp) -> bool:
     return (
         info(op.op).is_fill
         or passed_on
-        or (info(op.op).is_elementwise_sum and any(not t.bad.nan for t in masks if t.bad))
+        or (info(op.op).is_elementwise_sum and any(not t.bad.nan for t in masks if t.bad) and _fills_a_row(op.output))
     )
+
+
+def _fills_a_row(values: BadValues) -> bool:
+    """Return whether as many elements are non-finite as a row has: fewer mask no row, and are an accident."""
+    return not values.shape or values.count >= values.shape[-1]
 
 
 def _adds_mask(call: BackwardCall, op: BadOp, later: BadOp) -> bool:
     """Return whether `op` added a mask: a constant whose values were not inspected.
 
-    That is assumed if the sum has Inf in many elements and no NaN, and `later`, a softmax, made NaN of it. It is not
-    assumed in float16, where a sum overflows.
+    That is assumed if the sum has Inf in as many elements as a row has, and no NaN, and `later`, a softmax, made NaN of
+    it. It is not assumed in float16, where a sum overflows.
     """
     if op.output.nan or op.inputs or not info(op.op).is_elementwise_sum or not _masked(later):
         return False
-    if op.output.count * MASK_RARITY < op.output.numel:
+    if not _fills_a_row(op.output):
         return False
     runs = [run for run in call.nodes if op.first <= run.node.seq <= op.seq]
     return any(None in run.node.edges for run in runs) and not any(is_half(run) for run in runs)
