@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import backprobe
+from backprobe.observe.forward.node_places import makers
 from backprobe.observe.forward.oplog import Entry, OpLog
-from backprobe.observe.forward.origins import makers
 
 
 def entry(number: int) -> Entry:

@@ -17,7 +17,7 @@ def spelled(part: Part) -> str:
 
 
 class Swap:
-    """Exchanges them while a module runs.
+    """Exchanges tensors in the inputs or outputs of a module while it runs.
 
     Tuples are made anew. In a list, a mapping or a dataclass, which the module may write into or keep, the tensor is
     exchanged in place and ``undo`` puts it back.

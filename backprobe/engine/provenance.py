@@ -15,8 +15,8 @@ from torch import nn
 from ..errors import BackprobeError
 from ..observe.forward.leaves import Leaves
 from ..observe.forward.modules import ModuleWatch
+from ..observe.forward.node_places import line_and_op, makers
 from ..observe.forward.oplog import Entry
-from ..observe.forward.origins import line_and_op, makers
 from ..observe.forward.torch_call_recorder import TorchCallRecorder
 from ..records import ACCUMULATE_SEQ, Site
 from ..source.frames import Frames

@@ -151,7 +151,7 @@ def _wide(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
         came, made = _as_taken(node, grads), given
         for hook in after:
             made = _replaced(hook(made, came), made)
-        out, more = _unless_equal(out, given, made)
+        out, more = _keep_wide_if_unchanged(out, given, made)
         hooked = hooked or more
     return Ran(grads, out, note="; ".join(filter(None, (note, hooked))), wide=wide)
 
@@ -169,7 +169,7 @@ def before_wide(node: Any, grads: tuple[Any, ...], on_node: bool = True) -> tupl
     made = after_tensor_hooks(node, given, False)
     for hook in [] if not on_node else list(hooks_of(node, node.register_prehook).values()):
         made = _replaced(hook(made), made)
-    return _unless_equal(tuple(map(widened, grads)), given, made)
+    return _keep_wide_if_unchanged(tuple(map(widened, grads)), given, made)
 
 
 def _as_taken(node: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
@@ -181,8 +181,12 @@ def _like(grad: Any, metadata: Any) -> Any:
     return None if grad is None else grad.to(metadata.dtype)
 
 
-def _unless_equal(wide: Sequence[Any], given: Sequence[Any], made: Sequence[Any]) -> tuple[tuple[Any, ...], str]:
-    """Return `wide` for each gradient that the hooks left unchanged, else their result `made`, widened."""
+def _keep_wide_if_unchanged(
+    wide: Sequence[Any], given: Sequence[Any], made: Sequence[Any]
+) -> tuple[tuple[Any, ...], str]:
+    """Return `wide` for each gradient that the hooks left unchanged, else their result `made`, widened; and the reason
+    why the result is not float64, empty if it is.
+    """
     same = [a is b or bitwise_equal(a, b) for a, b in zip(given, made, strict=True)]
     out = tuple(w if s else widened(m) for w, s, m in zip(wide, same, made, strict=True))
     return out, "" if all(same) else _IN_THEIRS

@@ -476,7 +476,9 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _first(alarm: Alarm) -> tuple[int, float]:
-    """Sort key: the step at which the alarm began, then how far the value is beyond."""
+    """Sort key: the step at which the alarm began, then by which factor the value differs from the one it was compared
+    with, largest first.
+    """
     return alarm.since, -abs(math.log(max(alarm.value, 1e-30) / max(alarm.before, 1e-30)))
 
 

@@ -29,7 +29,7 @@ _UNUSED = {
     Kind(
         "gradient-not-cleared",
         "warning",
-        "an optimizer uses the gradients of earlier steps again: nobody clears them",
+        "an optimizer uses the gradients of earlier steps again: the script does not clear them",
         rank=LEARNING + 5,
     )
 )

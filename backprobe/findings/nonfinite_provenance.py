@@ -1,4 +1,7 @@
-"""Finds where a chain of non-finite forward results began."""
+"""Finds where a chain of non-finite forward results began, from the results of a recorded forward.
+
+If the forward was not recorded, ``observe/backward/nonfinite_origin.py`` locates the op from the graph alone.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,7 @@ def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: _AtNode) -> BadOp
         for edge in run.node.edges if len(stack) < 100 else ():
             above = call.nodes[edge[0]] if edge is not None else run
             before = at_node(above.node.seq)
-            if zeros and before is not None and _by_chance(before.origin):
+            if zeros and before is not None and _is_sparse(before.origin):
                 return before
             ends = any(word in above.name for word in ("Softmax", "Exp", "Sigmoid"))
             if above is not run and (ends or zeros or info(above.name).reshapes):
@@ -148,7 +151,7 @@ def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: _AtNode) -> BadOp
     return None
 
 
-def _by_chance(origin: BadOp | None) -> bool:
+def _is_sparse(origin: BadOp | None) -> bool:
     """Return whether only a few of many values were non-finite, as by chance and not from a mask."""
     if origin is None or info(origin.op).is_fill:
         return False

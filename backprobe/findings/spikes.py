@@ -108,7 +108,7 @@ def largest_of(call: BackwardCall) -> float:
 
 
 def norm_of(run: NodeRun) -> float | None:
-    """Return the norm of the gradient that a node received; ``None`` if unknown."""
+    """Return the first known norm among the gradients that a node received; ``None`` if none is known."""
     return next((g.norm for g in run.grad_outputs if g is not None and g.norm is not None), None)
 
 

@@ -28,7 +28,7 @@ from .forward.detach_points import DetachPoints
 from .forward.leaves import Leaves
 from .forward.modules import ModuleWatch
 from .forward.naming import Naming
-from .forward.origins import Origins
+from .forward.node_places import NodePlaces
 from .forward.regions import Regions
 from .forward.torch_call_recorder import TorchCallRecorder
 from .forward.values import ForwardValues
@@ -266,9 +266,9 @@ class Session:
         """Return those of the nodes `seqs` that may recompute a checkpoint's tensors."""
         return self._regions.within(seqs) if self._regions.known else ()
 
-    def origins(self) -> Origins:
+    def origins(self) -> NodePlaces:
         """Return the places where the nodes of a graph were made, as far as they were recorded."""
-        return Origins(self.recorder.log, self.modules, self.frames)
+        return NodePlaces(self.recorder.log, self.modules, self.frames)
 
     def sources(self, seen: Any = ()) -> dict[str, str]:
         """Return the source text to store with the recording, by file. It contains the lines that the records `seen`

@@ -100,7 +100,7 @@ class StepController:
         self._start_fast_path()
 
     def _account(self, step: Step) -> None:
-        recorder, repeated = self._recorder, self._interceptor.have_repeated()
+        recorder, repeated = self._recorder, self._interceptor.take_repetition_result()
         if repeated is False:
             self._budget.was_like_none()
         self._budget.step_ended(

@@ -16,7 +16,7 @@ from .backward.calls import BackwardCalls
 from .events import Events
 from .forward.modules import ModuleWatch
 from .forward.naming import Naming
-from .forward.origins import Origins
+from .forward.node_places import NodePlaces
 from .forward.torch_call_recorder import TorchCallRecorder
 from .forward.values import ForwardValues
 from .forward.writes import WriteLog
@@ -60,7 +60,7 @@ class TrackerContext:
     values: ForwardValues
     steps: StepWatch
     calls: BackwardCalls
-    origins: Callable[[], Origins]
+    origins: Callable[[], NodePlaces]
     whole: bool = False
     raised: BaseException | None = None
     code: int = 0

@@ -36,13 +36,13 @@ NO_OPS = ("Function.apply", "__get__")
 
 
 class Finds(Protocol):
-    """Locates the code that created nodes, by their sequence numbers (``Origins``)."""
+    """Locates the code that created nodes, by their sequence numbers (``NodePlaces``)."""
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], Sequence[int], tuple[ModuleCall, ...]]: ...
 
 
 class Nowhere:
-    """Origins if nothing was recorded."""
+    """The places of nodes if nothing was recorded."""
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], Sequence[int], tuple[ModuleCall, ...]]:
         return [NodePlace()], [0] * len(seqs), ()

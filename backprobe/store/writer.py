@@ -1,4 +1,6 @@
-"""Writes a run while it happens. Each finished step is committed: a killed process loses none.
+"""Writes a run while it happens. Each step that gets a record of its own is committed when it ends.
+
+Brief steps are written together: a killed process loses at most those of the last half second.
 
 Note [What survives a crash]: write-ahead logging without a flush to the disk at each commit: committed data survives
 the process, and a power cut costs the last steps but not the file.

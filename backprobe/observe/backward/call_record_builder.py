@@ -103,7 +103,7 @@ class CallRecordBuilder:
 
         It is that of the last call if both are equal; otherwise a new one, with which the next call is compared.
         """
-        rows, live = running.watch.raw(), running.live
+        rows, live = running.watch.rows_if_changed(), running.live
         if rows is None:
             assert live.signature is not None
             return live.signature

@@ -240,10 +240,10 @@ class EngineInterceptor:
             self._counted.gave_bad(*call)
         self._last = state
 
-    def have_repeated(self) -> bool | None:
-        """Return whether calls of the finished step were recorded as repetitions of an earlier one.
+    def take_repetition_result(self) -> bool | None:
+        """Return and reset whether a call of the finished step was recorded as a repetition of an earlier one.
 
-        Returns ``None`` if the step had no such calls.
+        :returns: ``False`` if calls were tried and none was recorded so; ``None`` if none was tried.
         """
         repeated, others, self.repeated, self.others = self.repeated, self.others, 0, 0
         return bool(repeated) if repeated or others else None

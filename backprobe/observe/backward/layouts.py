@@ -18,8 +18,8 @@ from ...torch_internals.walk import LiveGraph
 from ...torch_texts import COMPILED
 from ..forward.leaves import LeafTensor
 from ..forward.naming import Naming
+from ..forward.node_places import line_and_op, makers
 from ..forward.oplog import UNKNOWN, Entry, OpLog
-from ..forward.origins import line_and_op, makers
 from ..schedule.new_line_scanner import NewLineScanner
 from .layout_matching import (
     alike,

@@ -191,8 +191,8 @@ class NodeHookSet:
         times = self.times
         return sum(times[2::2]) - sum(times[1 : len(times) - 1 : 2]) + self._spent_before if len(times) > 2 else 0.0
 
-    def raw(self) -> Rows | None:
-        """Return the measured rows; ``None`` if they equal the plan."""
+    def rows_if_changed(self) -> Rows | None:
+        """Return the order of the nodes and the measured gradients, planned or not; ``None`` if all went as planned."""
         program = self.program
         if program is None:
             return self.order, self.out, self.incoming

@@ -47,7 +47,7 @@ class ReachedLeaves:
         else:
             reached = self._slots_of(recorded)
             for leaf, slot in reached:
-                leaf.was_reached(recorded.step, slot is None or norms[slot] != 0.0)
+                leaf.count_gradient(recorded.step, slot is None or norms[slot] != 0.0)
             live.settled = len(reached) == len(live.named) and all(leaf.alive for leaf, _ in reached)
         if recorded.step < 3 or not recorded.index % 64:
             self._leaves.refresh()

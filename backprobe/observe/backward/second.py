@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ...records import BadNode, Derivative
 from ...torch_internals import code_objects
 from ..forward.naming import Naming
+from ..forward.node_places import line_and_op
 from ..forward.oplog import Entry, OpLog
-from ..forward.origins import line_and_op
 
 if TYPE_CHECKING:
     from .calls import ActiveBackward

@@ -71,8 +71,11 @@ class LeafTensor:
         """Return whether this record is of `tensor`: Note [Ids and weak references]."""
         return self.ref() is tensor or (self.other is not None and self.other() is tensor)
 
-    def was_reached(self, step: int, alive: bool) -> None:
-        """Record that a backward call of `step` gave the leaf a gradient; `alive`: the gradient was not all zero."""
+    def count_gradient(self, step: int, alive: bool) -> None:
+        """Count a backward call of `step` that gave the leaf, and the leaves sliced from it, a gradient.
+
+        :param alive: the gradient was not all zero.
+        """
         for one in (self, *self.parts):
             one.reached, one.requires_grad = one.reached + 1, True
             one.first = step if one.first is None else one.first

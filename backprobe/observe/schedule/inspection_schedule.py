@@ -1,4 +1,7 @@
-"""Decides which steps are inspected closely: the first ones, those after a failure, and a few later ones."""
+"""Says which steps should be inspected closely: the first ones, those after a failure, and a few later ones.
+
+``StepPolicy.plan`` decides.
+"""
 
 from __future__ import annotations
 

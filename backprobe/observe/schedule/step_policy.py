@@ -1,6 +1,6 @@
 """Decides, before each step, how closely it is observed.
 
-Note [Levels of a step]: a step is inspected (every value and gradient is measured at once), recorded (every node), or
+Note [Detail of a step]: a step is inspected (every value and gradient is measured at once), recorded (every node), or
 checked by sentinels (the loss, a few gradients, and errors). ``StepPolicy.plan`` is the only place that decides; a
 ``StepPlan`` holds the decision, and ``StepController`` carries it out. What the run asks for (``Settings``), what it
 may cost (``Budget``) and what looks suspicious (``InspectionSchedule``, and the rules on novelty here) meet in it.
@@ -27,7 +27,7 @@ MAX_NOVELTY_INSPECTIONS, NOVELTY_GROWTH = 16, 1.25
 
 
 class Detail(IntEnum):
-    """How much of a step is observed: Note [Levels of a step]."""
+    """How much of a step is observed: Note [Detail of a step]."""
 
     SENTINEL = 0
     RECORD = 1

@@ -18,8 +18,8 @@ from ...torch_internals import private
 from ...torch_internals.uncompiled import disable_dynamo
 from ..events import Events
 from ..forward.modules import ModuleWatch
+from ..forward.node_places import NodePlaces
 from ..forward.oplog import OpLog
-from ..forward.origins import Origins
 from ..forward.torch_call_recorder import TorchCallRecorder
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ class Recording:
         self.modules.stop()
         self.last = private.next_sequence_nr()
 
-    def origins(self) -> Origins:
+    def origins(self) -> NodePlaces:
         """Return the origins of nodes that are known so far."""
         if self._on:
             self.recorder.catch_up()
-        return Origins(self.log, self.modules, self.frames, self.calls_from)
+        return NodePlaces(self.log, self.modules, self.frames, self.calls_from)
 
     def graph(self, roots: Any, **options: Any) -> Graph:
         """Return ``backprobe.graph(roots, recording=self, **options)``."""

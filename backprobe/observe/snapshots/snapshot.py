@@ -20,7 +20,7 @@ from ...graphs.graph import Graph
 from ...graphs.order import borders
 from ...torch_internals import deep_graph_free, private
 from ...torch_internals.measure import dtype_name, shape_of
-from ..forward.origins import Origins
+from ..forward.node_places import NodePlaces
 from ..live import LiveTrace
 from ..session import Session
 from .nodes import NodeReader
@@ -79,7 +79,7 @@ def _snapshot(
     starts: list[tuple[str, Any, int, TensorMeta | None]],
     asked: list[tuple[str, Any, int, TensorMeta | None]],
     names: TensorNames,
-    origins: Origins | None,
+    origins: NodePlaces | None,
     saved: bool,
 ) -> Graph:
     columns = Columns()

@@ -1,4 +1,4 @@
-"""Origin of each node of a graph (module call, source line and function), looked up in the op log."""
+"""Looks up where each node of a graph was made (module call, source line and function) in the op log."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def line_and_op(entry: Entry, frames: Frames) -> tuple[Site | None, str]:
     return frames.site(spot_of(entry)), op_name(entry[2]) if entry[2] is not None else ""
 
 
-class Origins:
-    """Lookup of the origin of nodes by sequence number, in one pass over the numbers in ascending order."""
+class NodePlaces:
+    """Lookup of the places where nodes were made, in one pass over their sequence numbers in ascending order."""
 
     def __init__(self, log: OpLog, modules: ModuleWatch, frames: Frames, calls_from: int = 0) -> None:
         self._log, self._modules, self._frames = log, modules, frames
