@@ -10,7 +10,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 SAY = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-oldest corpus coverage lint docs page page-check page-e2e page-test bench release-check zoo clean
+.PHONY: help setup demo test test-long test-slow test-all test-oldest corpus coverage lint docs page page-check page-e2e page-test bench release-check zoo clean
 
 help:  ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -39,13 +39,20 @@ lint: setup  ## Style, types and language
 	$(BIN)/mypy
 	$(BIN)/python tools/language.py
 
-test: lint  ## Style, types and all tests but the slow ones: up to 20 minutes
-	$(SAY) 'tests, but the slow ones and those that need a GPU'
-	$(PYTEST) -m "not slow and not gpu"
+test: lint  ## Style, types and the quick tests, for every commit: about 5 minutes
+	$(SAY) 'tests, but those that take 0.6 seconds or longer (tests/long_tests.txt), the slow ones and those that need a GPU'
+	$(PYTEST) -m "not slow and not long and not gpu"
+
+test-long: setup  ## The tests that make test leaves out because they take 0.6 seconds or longer
+	$(SAY) 'long tests (tests/long_tests.txt)'
+	$(BIN)/python tools/long_tests.py --check
+	$(PYTEST) -m "long and not slow and not gpu"
 
 test-slow: setup  ## The slow tests: about 30 minutes
 	$(SAY) 'slow tests: every operator, many draws, two processes'
 	$(PYTEST) -m "slow and not gpu"
+
+test-all: test test-long test-slow  ## All tests that need no GPU: about an hour
 
 corpus: setup
 	$(SAY) 'scripts with known findings, and what is read of torch inside, on torch $(TORCH)'
@@ -54,7 +61,7 @@ corpus: setup
 test-oldest:  ## The scripts with known findings on the oldest torch, in .venv-oldest (some gigabytes)
 	@$(MAKE) --no-print-directory VENV=.venv-oldest TORCH=$(OLDEST) corpus
 
-coverage: setup  ## The tests of make test once more, and which lines and branches they reach: an hour or more
+coverage: setup  ## All tests but the slow ones, and which lines and branches they reach: an hour or more
 	$(SAY) 'coverage of backprobe/ by the tests, processes that they start included'
 	$(PYTEST) -m "not slow and not gpu" --cov --cov-report=term
 

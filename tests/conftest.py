@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,12 +21,22 @@ pytest.register_assert_rewrite("divergence", "learning", "replaying")
 # Scripts that are run, not collected, whatever they are called.
 collect_ignore_glob = ["reports/*"]
 
+#: Tests that take 0.6 seconds or longer: tools/long_tests.py.
+LONG_TESTS = frozenset(Path(__file__).with_name("long_tests.txt").read_text(encoding="utf-8").splitlines())
+
 # With a budget it depends on how fast the machine is which steps are recorded: the tests of it ask for one.
 os.environ.setdefault("BACKPROBE_BUDGET", "none")
 
 # A runner in the background ignores interrupts, and so would the scripts that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make test` leaves to `make test-all`."""
+    for item in items:
+        if f"{item.path.name}::{item.name}" in LONG_TESTS:
+            item.add_marker("long")
 
 
 @pytest.fixture(autouse=True)
