@@ -154,7 +154,9 @@ def test_an_inf_that_was_computed_is_not_taken_for_a_mask() -> None:
     found = only(traced(call(*NODES, roots=bad_root(), bad_ops=(entered, product))))
     assert [s.site for s in found.sites[:2]] == [at(5), at(11)]
     softmax = dataclasses.replace(product, op="softmax")  # the log of a mask of zeros and ones
-    assert only(traced(call(*NODES, roots=bad_root(), bad_ops=(entered, softmax)))).sites[0].site == at(12)
+    assert only(traced(call(*NODES, roots=bad_root(), bad_ops=(entered, softmax)))).sites[0].site == at(5)
+    row = dataclasses.replace(entered, output=BadValues(0, 8, 8, (8,)))  # all of it is masked
+    assert only(traced(call(*NODES, roots=bad_root(), bad_ops=(row, softmax)))).sites[0].site == at(12)
 
 
 def test_an_intentionally_excluded_state_is_not_the_cause_of_a_nonfinite_backward() -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -24,6 +24,7 @@ def test_steps_are_inspected_less_and_less_often():
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=40))
+@example([-1.401298464324817e-45])  # the edges have no place in float32
 def test_a_histogram_counts_every_finite_value(values):
     tensor = torch.tensor(values, dtype=torch.float32)
     made = seen("w", "weight", "", 0, tensor)
@@ -31,12 +32,11 @@ def test_a_histogram_counts_every_finite_value(values):
     assert sum(made.counts) == len(finite) and len(made.counts) == len(made.edges) - 1
     assert made.nan == sum(math.isnan(v) for v in values) and made.inf == len(values) - len(finite) - made.nan
     assert made.zeros == sum(v == 0 for v in values)
-    single = [float(e) for e in torch.tensor(made.edges)]
-    assert single == sorted(single)
+    assert list(made.edges) == sorted(made.edges)
     last = len(made.counts) - 1
     for k, count in enumerate(made.counts):
-        low = -math.inf if k == 0 else single[k]
-        high = math.inf if k == last else single[k + 1]
+        low = -math.inf if k == 0 else made.edges[k]
+        high = math.inf if k == last else made.edges[k + 1]
         assert count == sum(low <= v < high for v in finite)
     if finite:
         assert (made.low, made.high) == (min(finite), max(finite))
