@@ -201,14 +201,19 @@ def _adds_mask(call: BackwardCall, op: BadOp, later: BadOp) -> bool:
     """Return whether `op` added a mask: a constant whose values were not inspected.
 
     That is assumed if the sum has Inf in as many elements as a row has, and no NaN, and `later`, a softmax, made NaN of
-    it. It is not assumed in float16, where a sum overflows.
+    it. It is not assumed in float16, where a sum overflows, nor if an operation is known that computed the Inf.
     """
     if op.output.nan or op.inputs or not info(op.op).is_elementwise_sum or not _masked(later):
         return False
-    if not _fills_a_row(op.output):
+    if not _fills_a_row(op.output) or (op.origin is not None and not _is_placed(op.origin)):
         return False
     runs = [run for run in call.nodes if op.first <= run.node.seq <= op.seq]
     return any(None in run.node.edges for run in runs) and not any(is_half(run) for run in runs)
+
+
+def _is_placed(origin: BadOp) -> bool:
+    """Return whether an Inf outside the graph was filled in or moved, and not computed."""
+    return info(origin.op).is_fill or info(origin.op).passes_on
 
 
 def is_half(run: NodeRun) -> bool:
