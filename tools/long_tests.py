@@ -35,7 +35,7 @@ def collected() -> set[str]:
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "--no-header", "tests"],
         cwd=ROOT,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
     )

@@ -99,7 +99,7 @@ class Instrumentation:
             if was_idle:  # the test that held the recorder on the stack is over
                 return
             self._state.recorded_from = NONE_RECORDED
-            self._events.about_to_write.emit()  # measures what is pending
+            self._events.about_to_write.emit()  # pending values are measured now
 
     def leave_calls_to_engine(self, unrecorded: bool) -> None:
         """Let the interceptor handle backward calls although everything is attached, in steps that are `unrecorded`:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..process_clock import Startup
-from ..records import Stopped
+from ..records import Facts, Stopped, Unseen
 from ..source.excerpts import sources
 from ..source.frames import Frames
 from ..torch_internals import engine_calls, private
@@ -45,6 +45,7 @@ from .schedule.step_policy import StepPolicy
 from .schedule.steps import StepWatch
 from .statistics.losses import Losses
 from .step_controller import StepController
+from .tracker import Tracker
 from .tracker_context import TrackerContext
 from .trackers import trackers
 
@@ -117,13 +118,7 @@ class Session:
             hand_on=delivery.measured,
         )
         parts = [self._regions, detach_points, steps, calls.layouts, modules, recorder.log, values, leaves]
-        self.known = RunFacts(asked, self.budget, steps, calls, leaves, events, parts)
-        self.attach, self.facts, self.watched, self.unseen = (
-            self.known.attach,
-            self.known.facts,
-            self.known.watched,
-            self.known.unseen,
-        )
+        self.run_facts = RunFacts(asked, self.budget, steps, calls, leaves, events, parts)
         self._later, self._delivery = later, delivery
         for listener in (
             *(sentinels, recorder, writes, values, self._regions, detach_points, leaves, policy.inspections),
@@ -160,7 +155,7 @@ class Session:
 
     def resume(self) -> None:
         """Attach to torch. Does nothing if already attached."""
-        if self._entered or self.known.stopped is not None:
+        if self._entered or self.run_facts.stopped is not None:
             return
         disable_dynamo()
         self._steps.start()
@@ -231,9 +226,9 @@ class Session:
         """Stop observing because a shared part fails every time. The script continues as it would alone, and the reason
         is recorded.
         """
-        if self.known.stopped is None:
+        if self.run_facts.stopped is None:
             text = f"too much of it failed, with {type(error).__name__}: {error}"[:300]
-            self.known.stopped = Stopped(self._steps.index, text)
+            self.run_facts.stopped = Stopped(self._steps.index, text)
         self.intercepted.on = False
         self.recorder.recording = False
         self.modules.stop()
@@ -241,6 +236,18 @@ class Session:
         self._steps.pause()
 
     # What is known
+
+    def attach(self, tracker: Tracker) -> Callable[[], None]:
+        """Attach `tracker`, and ask it for records, too. Returns a function that undoes both."""
+        return self.run_facts.attach(tracker)
+
+    def facts(self) -> Facts:
+        """Return facts about the run as a whole, so far."""
+        return self.run_facts.facts()
+
+    def unseen(self) -> tuple[Unseen, ...]:
+        """Return counts of what was not observed."""
+        return self.run_facts.unseen()
 
     @property
     def error(self) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""Begins and ends steps: carries out the plan of each step, and accounts for what it cost."""
+"""Begins and ends steps: carries out the plan of each step, and charges its cost to the budget."""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ class BackwardCalls:
 
     :param builder: makes the record of a call that is over.
     :param later: fetches numbers from accelerators.
-    :param compiled_call: makes a call whose backward is compiled, given what it is and what runs it.
+    :param compiled_call: makes a call whose backward is compiled as a whole. Its arguments are the kind, roots,
+        arguments and frame of the call, and the function that runs it.
     """
 
     def __init__(

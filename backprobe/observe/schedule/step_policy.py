@@ -2,8 +2,9 @@
 
 Note [Detail of a step]: a step is inspected (every value and gradient is measured at once), recorded (every node), or
 checked by sentinels (the loss, a few gradients, and errors). ``StepPolicy.plan`` is the only place that decides; a
-``StepPlan`` holds the decision, and ``StepController`` carries it out. What the run asks for (``Settings``), what it
-may cost (``Budget``) and what looks suspicious (``InspectionSchedule``, and the rules on novelty here) meet in it.
+``StepPlan`` holds the decision, and ``StepController`` carries it out. The decision depends on what the user asks for
+(``Settings``), on the allowed overhead (``Budget``), and on failures and novelty in earlier steps
+(``InspectionSchedule``, and the rules here).
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ class StepWatch:
         self.backwards: list[int] = []
         #: Backward calls of this step that wrote gradients.
         self._written = 0
-        #: By id of the reference: parameters that an optimizer held when it stepped. The id of a parameter would not
-        #: do: a later parameter may have the id of one that is gone.
+        #: Parameters that an optimizer held when it stepped, by the id of the reference: a new parameter may have the
+        #: id of a freed one.
         self.held: dict[int, weakref.ref[Any]] = {}
         #: By id: the optimizers that were seen being created, or stepping.
         self.optimizers: dict[int, SeenOptimizer] = {}
@@ -502,7 +502,9 @@ class StepWatch:
 
     def some_held(self) -> list[Any]:
         """Return up to four of the parameters that optimizers hold."""
-        return [p for p in (ref() for ref in islice(self.held.values(), 4)) if p is not None]
+        alive = (o for o in self.optimizers.values() if o.ref() is not None)
+        parameters = (ref() for o in alive for ref in o.refs.values())
+        return list(islice((p for p in parameters if p is not None), 4))
 
     def scaler_updates(self, scale: Any) -> None:
         """Note that a ``GradScaler`` is about to update its `scale`.
