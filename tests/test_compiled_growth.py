@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from compiling import dynamo, reset_dynamo
-from handmade import call, leaf, run
+from handmade import call, leaf, run, traced
 from torch import nn
 
 import backprobe
-from backprobe.findings.expanded_regions import opened
+from backprobe.findings.expanded_regions import Opened, opened
 from backprobe.observe.trackers import compiled_norms as kept
 from backprobe.records import RegionRun
 from backprobe.torch_internals import compiled_norms
@@ -136,6 +136,33 @@ def test_the_same_is_found_as_without_compiling(factor: float, kind: str | None,
         for some in (alone, found)
     ]
     assert told[0] == told[1] and [one[0] for one in told[1]] == ([kind] if kind else [])
+
+
+def test_a_call_is_not_taken_for_one_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an optimizer, steps end between forward and backward, and records of calls are freed all the time."""
+    counts: list[int] = []
+    look = kept.RegionNorms.look
+
+    def counted(norms: Any, running: Any, recorded: Any, calls: Any) -> None:
+        counts.append(len(calls))
+        look(norms, running, recorded, calls)
+
+    monkeypatch.setattr(kept.RegionNorms, "look", counted)
+    net = nn.Linear(3, 3)
+    forward = torch.compile(net, backend="aot_eager")
+    with backprobe.trace(net, level="full", budget=None):
+        for _ in range(200):
+            net.zero_grad()
+            forward(torch.ones(4, 3)).sum().backward()
+    assert counts == [1] * 200
+
+
+def test_calls_with_closed_regions_are_not_compared_with_others() -> None:
+    region = run("CompiledFunctionBackward", 1)
+    calls = [call(region, leaf("w"), index=0), call(region, leaf("w"), index=1), call(leaf("w"), index=2)]
+    inside = RegionRun(0, 0, (run("MmBackward0", index=0),), ((0, 0),))
+    assert [one.index for one in Opened(traced(*calls, seen=(inside,))).comparable()] == [0, 2]
+    assert [one.index for one in Opened(traced(*calls)).comparable()] == [0, 1, 2]  # nothing to compare with
 
 
 def test_a_region_with_random_numbers_gives_a_likely_finding() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import ACCUMULATE_SEQ, BackwardCall, Node, NodeRun, RegionRun
+from ..torch_texts import COMPILED
 
 if TYPE_CHECKING:
     from ..traces import Trace
@@ -28,6 +29,15 @@ class Opened:
         for call in calls:
             regions = self._regions.get(call.index)
             yield opened(call, regions) if regions else call
+
+    def comparable(self) -> Iterator[BackwardCall]:
+        """Yield the calls, without those whose regions were not expanded if those of other calls were."""
+        for call in self._trace.backwards:
+            regions = self._regions.get(call.index)
+            if regions:
+                yield opened(call, regions)
+            elif not self._regions or not any(run.name.startswith(COMPILED) for run in call.nodes):
+                yield call
 
     def last(self, count: int) -> list[BackwardCall]:
         """Return the last calls that have expanded regions."""

@@ -72,7 +72,7 @@ def growth(trace: Trace) -> list[Finding]:
     """Report at most one finding: a trend that all of the first calls that show one agree on."""
     big = {p.name for p in trace.parameters if len(p.shape) >= 2}
     calls = Opened(trace)
-    seen = _trends(calls, big)
+    seen = _trends(calls.comparable(), big)
     if not seen and len(trace.steps) > 2 * AT_THE_END:  # it may have come to that later
         last = [call for step in trace.steps[-AT_THE_END:] for call in step.backwards]
         for some in (calls.last(AT_THE_END), last):

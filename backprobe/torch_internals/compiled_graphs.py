@@ -29,6 +29,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
+from itertools import count
 from typing import Any
 
 import torch
@@ -87,7 +88,7 @@ class RegionCall:
     """A call of a compiled region.
 
     ``outputs``: for each output, the id of the node that created it, its output index at that node, and whether it is a
-    view of that output.
+    view of that output. ``number``: identifies the call; no two calls of a process have the same, unlike their ids.
     """
 
     region: CompiledGraph
@@ -100,6 +101,7 @@ class RegionCall:
     made: tuple[tuple[int, int] | None, ...] = ()
     #: Dies with its graph: Note [As long as its graph].
     alive: weakref.ref[Alive] | None = None
+    number: int = field(default_factory=count().__next__)
 
     @property
     def changed(self) -> bool:
@@ -114,7 +116,7 @@ class CompiledGraphs:
     """Recorder of the graphs that Dynamo compiles, and of calls of the compiled regions.
 
     :param called: receives each finished call whose outputs require grad.
-    :param gone: receives the ``id`` of each such call when its graph is freed.
+    :param gone: receives the ``number`` of each such call when its graph is freed.
     :param failed: receives exceptions of backprobe's own code.
     :param raised: receives the text of an exception that a call raised, the calling frame and the region's arguments.
     :param refused: receives each graph that is not compiled because it writes to a tensor that its backward needs, and
@@ -309,7 +311,7 @@ class CompiledGraphs:
         node = next((one[0] for one in made if one is not None), None)
         if node is not None:
             mark = node.metadata[_KEY] = Alive()
-            call.alive = weakref.ref(mark, partial(self._graph_gone, id(call)))
+            call.alive = weakref.ref(mark, partial(self._graph_gone, call.number))
             self._called(call)
 
     def _graph_gone(self, number: int, _: Any) -> None:

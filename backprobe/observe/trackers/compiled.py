@@ -53,11 +53,11 @@ class CompiledRegionTracker(Tracker):
         context.put_back.append(self._graphs.detach)
         #: Number of optimizer steps that ran compiled.
         self._updates = 0
-        #: The last calls of regions, by id, in the order of the calls.
+        #: The last calls of regions, by number, in the order of the calls.
         self._calls: dict[int, private.RegionCall] = {}
         #: Regions of which calls were dropped while their graphs were alive.
         self._dropped: set[str] = set()
-        #: Ids of the calls that existed when the previous step ended.
+        #: Numbers of the calls that existed when the previous step ended.
         self._before: set[int] = set()
         #: The gradients that a region's node received, by id of the node; and the handles of our hooks.
         self._grad_outputs: dict[int, Any] = {}
@@ -102,7 +102,7 @@ class CompiledRegionTracker(Tracker):
             self._known.add(call.region.name)
             self._new = True
         self._context.events.region_called.emit(call)
-        self._calls[id(call)] = call
+        self._calls[call.number] = call
         if len(self._calls) > MAX_LIVE_CALLS:
             self._dropped.add(self._calls.pop(next(iter(self._calls))).region.name)
 
