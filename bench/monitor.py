@@ -26,7 +26,7 @@ from monitor_second import RUNS as SECOND
 from torch import nn
 from torch.nn import functional as F
 
-from backprobe.findings.alarms import alarms
+from backprobe.findings.levels.alarms import alarms
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = "backprobe/findings/pages/"
+KINDS = "backprobe/findings/"
 #: Reports that ``make docs`` has made, and where their page has them.
 GALLERY, REPORTS = ROOT / "build" / "gallery", "<!-- reports -->"
 #: Files of the repository that are pages of the site, and what they are called there.
@@ -22,7 +22,7 @@ PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     f"{KINDS}README.md": "findings/index.md",
-    **{f"{KINDS}{path.name}": f"findings/{path.name}" for path in (ROOT / KINDS).glob("*.md") if path.stem != "README"},
+    **{path.relative_to(ROOT).as_posix(): f"findings/{path.name}" for path in (ROOT / KINDS).glob("*/*.md")},
 }
 #: A link, or code, in which nothing is one.
 _LINK = re.compile(

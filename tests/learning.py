@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from handmade import at, call, kinds, leaf, only, parameter, roles, run
 
 from backprobe.records import BackwardCall, NoGradient, OptimizerSeen
@@ -32,8 +34,10 @@ def flat(name: str = "ReluBackward0", **more) -> BackwardCall:
 
 
 def one_finding(kind: str, trace: Trace, sites: list[tuple[str, int]]) -> None:
-    """`kind` alone is found in `trace`, at these sites, with advice."""
+    """`kind` alone is found in `trace`, at these sites, with advice; a kind to be asked for, only if it is."""
     assert kinds(trace) == [kind]
     found = only(trace)
     assert roles(found) == sites
-    assert found.advice
+    assert found.advice or kind == "rank-desync"
+    if trace.facts.asked:
+        assert kind not in kinds(Trace(trace.steps, dataclasses.replace(trace.facts, asked=())))

@@ -14,7 +14,7 @@ from handmade import call, leaf, run, traced
 from torch import nn
 
 import backprobe
-from backprobe.findings.expanded_regions import Opened, opened
+from backprobe.findings.relations.expanded_regions import Opened, opened
 from backprobe.observe.trackers import compiled_norms as kept
 from backprobe.records import RegionRun
 from backprobe.torch_internals import compiled_norms

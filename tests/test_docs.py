@@ -16,8 +16,8 @@ from backprobe.findings import own_rules
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-FINDINGS = ROOT / "backprobe" / "findings" / "pages"
-PAGES = {path.stem: path.read_text() for path in sorted(FINDINGS.glob("*.md")) if path.stem != "README"}
+FINDINGS = ROOT / "backprobe" / "findings"
+PAGES = {path.stem: path.read_text() for path in sorted(FINDINGS.glob("*/*.md"))}
 INDEX = (FINDINGS / "README.md").read_text()
 HEADINGS = ["What it says", "Why it matters", "Example", "Instead", "Known limits"]
 MARK = "# <-- here"
@@ -95,18 +95,20 @@ def test_every_kind_has_a_page_and_every_page_is_of_a_kind() -> None:
     assert sorted(PAGES) == sorted(KINDS)
 
 
-def test_the_table_of_kinds_matches_the_findings() -> None:
-    assert runpy.run_path(str(DOCS / "kinds.py"))["made"](INDEX) == INDEX, "make docs"
+@pytest.mark.parametrize(("table", "file"), [("kinds_table", "INDEX"), ("questions_table", "README")])
+def test_the_tables_of_kinds_match_the_rules(table: str, file: str) -> None:
+    made = runpy.run_path(str(DOCS / "kinds.py"))
+    text = made[file].read_text()
+    assert made[table](text) == text, "make docs"
 
 
-def test_the_questions_of_the_readme_have_every_kind() -> None:
-    """Each once or more, linked to its page; one that is asked for stands behind how to ask, in its row."""
-    text = (ROOT / "README.md").read_text()
-    rows = re.findall(r"^\| [^|]+\? \| (.*) \|$", text, flags=re.MULTILINE)
+def test_every_kind_answers_a_question_of_the_readme() -> None:
+    """Behind how to ask, if it is reported only on request."""
+    rows = re.findall(r"^\| [^|]+\? \| (.*) \|$", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
     linked: dict[str, set[str | None]] = {}
     for row in rows:
         asked = None
-        link = r"\[([\w-]+)\]\(backprobe/findings/pages/([\w-]+)\.md\)"
+        link = r"\[([\w-]+)\]\(backprobe/findings/\w+/([\w-]+)\.md\)"
         for topic, kind, page in re.findall(rf"`--check (\w+)`|{link}", row):
             asked = topic or asked
             if kind:

@@ -230,10 +230,10 @@ def test_a_failed_rule_is_reported_for_the_whole_run(tmp_path: Path, monkeypatch
     job(tmp_path)
     part(tmp_path, 0)
     part(tmp_path, 1, steps=2, over=False)
-    monkeypatch.setattr("backprobe.findings.ranks.held", fails)
+    monkeypatch.setattr("backprobe.findings.stopped_ranks.rule.held", fails)
     trace = backprobe.load_run(tmp_path)
     notes = [one.note for one in trace.facts.unseen if one.what == "internal error"]
-    assert "the rule backprobe.findings.ranks.failed failed: AttributeError: no such thing" in notes
+    assert "the rule backprobe.findings.stopped_ranks.rule.failed failed: AttributeError: no such thing" in notes
     assert "Nothing wrong" not in verdict(trace).text
 
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from backprobe.findings.ranks import in_time
+from backprobe.findings.several_processes import in_time
 from backprobe.records import (
     Collective,
     Facts,

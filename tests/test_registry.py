@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import subprocess
@@ -9,50 +10,47 @@ import sys
 from pathlib import Path
 
 import pytest
-import test_findings_calls
-import test_findings_facts
-import test_findings_levels
-import test_findings_none
-import test_findings_trends
-import test_findings_untrained
-import test_findings_zeros
-from handmade import at, call, kinds, leaf, only, run, traced
+from handmade import at, bad_root, call, kinds, leaf, only, run, traced
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backprobe.findings import GRADIENTS_INVALID, SEVERITIES, Kind, Topic, explain, own_rules, rule
-from backprobe.findings.levels import ALARMS
+from backprobe.findings.levels.alarms import ALARMS
 from backprobe.findings.registry import register
-from backprobe.records import BackwardCall, Facts, Finding, FindingSite, RankSeen
+from backprobe.records import BackwardCall, Facts, Finding, FindingSite, RankSeen, Retained
 from backprobe.traces import Trace
 
-TESTS = (
-    test_findings_calls,
-    test_findings_facts,
-    test_findings_levels,
-    test_findings_none,
-    test_findings_trends,
-    test_findings_untrained,
-    test_findings_zeros,
-)
+FOLDER = Path(__file__).parents[1] / "backprobe" / "findings"
 STEP = call(run("SumBackward0", 1, op="sum"), leaf("weight"))
 
 
-def test_every_kind_has_a_test_on_records() -> None:
-    assert sorted(kind for tests in TESTS for kind in tests.FIRES) == sorted(k.name for k in own_rules().kinds)
+def fires(file: Path) -> list[str]:
+    """Return the kinds that the tests of a rule show on records."""
+    assigned = {node.targets[0].id: node.value for node in ast.parse(file.read_text()).body if type(node) is ast.Assign}
+    return [key.value for key in assigned["FIRES"].keys]
+
+
+def test_every_kind_has_its_page_and_a_test_on_records_beside_its_rule() -> None:
+    folders: dict[str, list[str]] = {}
+    for one in own_rules().rules:
+        folders.setdefault(one.answer.__module__.split(".")[-2], []).extend(kind.name for kind in one.kinds)
+    for folder, named in folders.items():
+        assert sorted(fires(FOLDER / folder / "test_rule.py")) == sorted(named)
+        assert sorted(path.stem for path in (FOLDER / folder).glob("*.md")) == sorted(named)
 
 
 def test_findings_are_tested_without_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; import pytest; sys.exit(pytest.main(['-q', *sys.argv[1:]]))"
-    files = [str(tests.__file__) for tests in TESTS]
     done = subprocess.run(
-        [sys.executable, "-c", code, "-p", "no:cacheprovider", *files], capture_output=True, text=True
+        [sys.executable, "-c", code, "-p", "no:cacheprovider", str(FOLDER)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
 
 
-def test_a_file_in_the_folder_is_enough_for_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "slow_steps.py").write_text(
+def test_a_folder_is_enough_for_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_steps").mkdir()
+    (tmp_path / "slow_steps" / "__init__.py").touch()
+    (tmp_path / "slow_steps" / "rule.py").write_text(
         "from backprobe.findings.rules import MEANT, Kind, rule\n"
         "from backprobe.records import Finding\n"
         "\n"
@@ -62,7 +60,6 @@ def test_a_file_in_the_folder_is_enough_for_a_finding(tmp_path: Path, monkeypatc
     )
     findings = importlib.import_module("backprobe.findings")
     monkeypatch.setattr(findings, "__path__", [*findings.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "backprobe.findings.slow_steps", raising=False)
     known = own_rules.__wrapped__()
     assert [k.name for k in known.kinds][-1] == "slow-step"
     slow = traced(STEP)
@@ -224,10 +221,10 @@ def test_the_order_of_kinds() -> None:
 def test_of_the_same_kind_ours_comes_after_those_of_other_processes() -> None:
     """Exception: of findings that invalidate gradients, ours comes first."""
     child = Finding("graph-retained", "warning", "of a child", "certain")
-    seen = test_findings_facts.FIRES["graph-retained"][0]
-    found = traced(STEP, seen=[*seen, RankSeen(1, 2, findings=(child,))]).findings
+    seen = [Retained("losses", "a list", at(70), "", 7), RankSeen(1, 2, findings=(child,))]
+    found = traced(STEP, seen=seen).findings
     assert [f.rank for f in found] == [1, None]
     bad = dataclasses.replace(child, kind="nonfinite-forward", severity="error")
-    calls, _ = test_findings_calls.FIRES["nonfinite-forward"]
+    calls = call(run("SumBackward0", 1, op="sum", line=13), leaf("weight"), roots=bad_root())
     assert [f.rank for f in traced(calls, seen=[RankSeen(1, 2, findings=(bad,))]).findings] == [None, 1]
     assert only(traced(calls)).rank is None

@@ -50,8 +50,8 @@ def test_links_of_a_page_lead_somewhere(path: str) -> None:
 
 def test_links_are_those_of_the_site() -> None:
     linked = SITE["linked"]
-    assert linked("[a](../../../docs/runs.md#b)", "backprobe/findings/pages/inplace.md") == "[a](../runs.md#b)"
-    assert linked("[a](../backprobe/findings/pages/README.md)", "docs/runs.md") == "[a](findings/index.md)"
+    assert linked("[a](../../../docs/runs.md#b)", "backprobe/findings/inplace/inplace.md") == "[a](../runs.md#b)"
+    assert linked("[a](../backprobe/findings/README.md)", "docs/runs.md") == "[a](findings/index.md)"
     assert linked("![p](docs/pictures/run.svg)", "README.md") == "![p](pictures/run.svg)"
     assert linked("[examples](examples/README.md)", "README.md") == "examples"
     assert linked("[u](https://a.b/c.md) `[x](y.py)`", "README.md") == "[u](https://a.b/c.md) `[x](y.py)`"

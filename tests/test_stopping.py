@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from backprobe.findings.alarms import Alarm
+from backprobe.findings.levels.alarms import Alarm
 from backprobe.observe.processes import rendezvous, signals, stopping
 from backprobe.observe.processes.child_config import ChildConfig
 from backprobe.observe.processes.identity import Identity

@@ -25,7 +25,7 @@ MAX_WHEEL_BYTES = 4 << 20
 NEEDED = (
     "report/page.html",
     "findings/findings.schema.json",
-    "findings/pages/none-grad.md",
+    "findings/none_grad/none-grad.md",
     "SKILL.md",
     "examples/gpt.py",
     "py.typed",
@@ -88,7 +88,8 @@ def looked_into(wheel: Path, sdist: Path) -> None:
     if wrong_notices():
         raise ReleaseError(*wrong_notices())
     package = ROOT / "backprobe"
-    pages = {str(path.relative_to(package)) for path in package.rglob("*") if path.suffix in (".py", ".md", ".html")}
+    kept = (path for path in package.rglob("*") if path.suffix in (".py", ".md", ".html"))
+    pages = {str(path.relative_to(package)) for path in kept if not path.name.startswith("test_")}
     for archive in (wheel, sdist):
         wrong = wrong_files(names_of(archive), pages)
         if wrong:

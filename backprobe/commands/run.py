@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..errors import BackprobeError
 from ..files import replace_text
 from ..findings import SEVERITIES, all_rules, own_rules
-from ..findings.levels import ALARMS
+from ..findings.levels.alarms import ALARMS
 from ..observe.changes import check
 from ..observe.launch import launch
 from ..observe.schedule.settings import RECORDING_LEVELS, Settings, budget_of

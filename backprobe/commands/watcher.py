@@ -50,7 +50,7 @@ from ..view.terminal import write
 from .files import RUNS, new_run, write_findings
 
 if TYPE_CHECKING:
-    from ..findings.levels import Alarm
+    from ..findings.levels.alarms import Alarm
     from ..observe.alarm_dispatcher import AlarmDispatcher
     from ..observe.backward.pending_call_record import PendingCallRecord
     from ..observe.processes.children import Children

@@ -1,13 +1,14 @@
-"""Derives findings from a trace: pure functions of records, one file per rule. Never imports torch."""
+"""Derives findings from a trace: pure functions of records, one folder per rule. Never imports torch."""
 
 from .engine import explain
 from .registry import all_rules, own_rules
-from .rules import GRADIENTS_INVALID, SEVERITIES, Kind, Rule, Topic, rule
+from .rules import GRADIENTS_INVALID, SEVERITIES, Kind, Question, Rule, Topic, rule
 
 __all__ = [
     "GRADIENTS_INVALID",
     "SEVERITIES",
     "Kind",
+    "Question",
     "Rule",
     "Topic",
     "all_rules",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..plugins import CONTAINED, failure
 from ..records import Finding, Unseen
-from .ranks import in_time, merged, of_children, of_rank
 from .registry import GROUP, Registry, all_rules
 from .rules import GRADIENTS_INVALID, SEVERITIES, Rule
+from .several_processes import in_time, merged, of_children, of_rank
 
 if TYPE_CHECKING:
     from ..traces import Trace

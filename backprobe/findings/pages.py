@@ -1,9 +1,10 @@
-"""The page of each kind of finding, which is in the package: ``pages/KIND.md``."""
+"""The page of each kind of finding, which is in the folder of its rule: ``KIND.md``."""
 
 from __future__ import annotations
 
 import difflib
 import re
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -18,8 +19,8 @@ def page(kind: str) -> str:
 
     :raises BackprobeError: no such kind has a page.
     """
-    file = _folder() / f"{kind}.md"
-    if kind not in kinds() or not file.is_file():
+    file = _pages().get(kind)
+    if file is None:
         near = difflib.get_close_matches(kind, kinds(), 3, 0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "'backprobe explain' lists all"
         raise BackprobeError(f"no kind of finding is called {kind!r}: {hint}")
@@ -33,7 +34,7 @@ def skill() -> str:
 
 def kinds() -> list[str]:
     """Return the finding kinds that have a page."""
-    return sorted(file.name[:-3] for file in _folder().iterdir() if re.fullmatch(r"[a-z-]+\.md", file.name))
+    return sorted(_pages())
 
 
 def schema() -> str:
@@ -41,5 +42,9 @@ def schema() -> str:
     return resources.files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8")
 
 
-def _folder() -> Any:
-    return resources.files(__package__) / "pages"
+@cache
+def _pages() -> dict[str, Any]:
+    """Return kind -> the file with its page."""
+    folders = (folder for folder in resources.files(__package__).iterdir() if folder.is_dir())
+    files = (file for folder in folders for file in folder.iterdir())
+    return {file.name[:-3]: file for file in files if re.fullmatch(r"[a-z-]+\.md", file.name)}

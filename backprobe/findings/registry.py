@@ -1,11 +1,13 @@
-"""Discovers rules: those in the files of this folder, and those of plugins.
+"""Discovers rules: those in the folders of this folder, and those of plugins.
 
-There is no list: every file in the folder is imported, and every function that ``rule`` decorates in it is registered.
+There is no list: the file ``rule.py`` of every folder here is imported, and every function that ``rule`` decorates in
+it is registered.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,12 +55,13 @@ class Registry:
 
 @cache
 def own_rules() -> Registry:
-    """Return the built-in rules, from the files of this folder."""
-    package = __name__.rpartition(".")[0]
-    names = sorted(found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__))
+    """Return the built-in rules, from the folders of this folder."""
+    package = importlib.import_module(__name__.rpartition(".")[0])
     rules: list[Rule[Any]] = []
-    for name in names:
-        module = importlib.import_module(f"{package}.{name}")
+    for name in sorted(found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg):
+        if importlib.util.find_spec(f"{package.__name__}.{name}.rule") is None:
+            continue
+        module = importlib.import_module(f"{package.__name__}.{name}.rule")
         made = (value for value in vars(module).values() if isinstance(value, Rule))
         rules += (rule for rule in made if rule.answer.__module__ == module.__name__)
     return register(rules)

@@ -1,13 +1,14 @@
 """Declares rules: the kinds that a function finds, their precedence, and the check that enables it.
 
-A file of this folder has one or more functions decorated with ``rule``. ``registry`` discovers them, ``engine`` runs
-them. Plugins declare rules in the same way (``docs/plugins.md``).
+The file ``rule.py`` of a folder here has one or more functions decorated with ``rule``. ``registry`` discovers them,
+``engine`` runs them. Plugins declare rules in the same way (``docs/plugins.md``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Generic, ParamSpec
 
 from ..records import Finding, FindingSite, Site
@@ -39,15 +40,33 @@ MEANT = 800
 GRADIENTS_INVALID = "(gradients invalid)"
 
 
+class Question(Enum):
+    """A question of a user that kinds of findings answer: a row of the table in README."""
+
+    NONFINITE = "Where did the NaN or Inf come from?"
+    RAISED = "Why did the backward raise?"
+    NOT_LEARNING = "Why does a parameter not learn?"
+    LEARNS_BADLY = "Why does the loss swing, or learn badly?"
+    FADES_OR_GROWS = "Why do gradients fade or blow up?"
+    SILENTLY_WRONG = "Is a gradient silently wrong?"
+    RANKS = "Which rank hangs, fails, or drifts away?"
+    MEMORY = "Why does memory grow?"
+    HOOKS = "Why does a hook not run, or not work?"
+    COMPILED = "Why does `torch.compile` recompile, and is its result right?"
+    PRECISION = "Where does a run lose precision, and where do two models differ?"
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of finding.
 
-    :ivar name: the value of ``Finding.kind``, and the name of its page in ``backprobe/findings/pages``.
+    :ivar name: the value of ``Finding.kind``, and the name of its page, ``NAME.md`` beside the rule.
     :ivar severity: the usual severity; a finding may state another.
     :ivar summary: one line of Markdown: what the finding reports.
     :ivar rank: its position among kinds of the same severity.
     :ivar after: instead of ``rank``: the kind that it follows directly.
+    :ivar questions: the questions that it answers, in the table of README.
+    :ivar points_to: for that table, in a few words: the line or fact that the finding names.
     :raises ValueError: ``severity`` is unknown, or not exactly one of ``rank`` and ``after`` is given.
     """
 
@@ -56,6 +75,8 @@ class Kind:
     summary: str
     rank: int | None = None
     after: str | None = None
+    questions: tuple[Question, ...] = ()
+    points_to: str = ""
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:

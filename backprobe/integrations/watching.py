@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..commands.files import new_run, write_findings
 from ..errors import BackprobeError
-from ..findings.levels import ALARMS, Alarm
+from ..findings.levels.alarms import ALARMS, Alarm
 from ..records import Finding, Measured, Step
 from ..select import selector
 from ..terminal import say

@@ -16,7 +16,8 @@ from typing import Any
 
 from torch.optim import optimizer as optim
 
-from ..findings.levels import Alarm, Monitor, finding_of
+from ..findings.levels.alarms import Alarm, Monitor
+from ..findings.levels.rule import finding_of
 from ..records import BriefSteps, Finding, FindingSite, Measured, Step, Unseen
 from ..terminal import say
 from ..torch_internals import private

@@ -23,7 +23,7 @@ class FindingSite:
 @record
 @dataclass(frozen=True)
 class Finding:
-    """A problem in plain words, with its evidence. See ``backprobe/findings/pages`` for every kind."""
+    """A problem in plain words, with its evidence. See ``backprobe/findings/README.md`` for every kind."""
 
     kind: str
     severity: str

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..findings.bounds import EARLY_MEASUREMENTS, FIRST_STEP, bound, of_matrices, of_the_middle
-from ..findings.levels import alarms
+from ..findings.levels.alarms import alarms
+from ..findings.levels.bounds import EARLY_MEASUREMENTS, FIRST_STEP, bound, of_matrices, of_the_middle
 from ..records import Finding, Measured
 from ..records.statistics import OF
 from ..traces import Trace

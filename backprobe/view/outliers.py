@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ..findings.bounds import EARLY_MEASUREMENTS, FIRST_STEP
-from ..findings.levels import Alarm, Monitor
+from ..findings.levels.alarms import Alarm, Monitor
+from ..findings.levels.bounds import EARLY_MEASUREMENTS, FIRST_STEP
 from ..records import Measured
 from ..records.statistics import LOSSES, OF
 from ..text import number

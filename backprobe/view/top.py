@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..coverage import endings
-from ..findings.levels import ALARMS
+from ..findings.levels.alarms import ALARMS
 from ..gradients import OPTIMIZER
 from ..records import Finding, OptimizerSeen, Process, RankSeen, Site
 from ..records.places import at_line

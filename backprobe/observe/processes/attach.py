@@ -38,7 +38,7 @@ from .stopping import stop_for
 from .termination import Terminated, left_by, note_exit_code, raised_in
 
 if TYPE_CHECKING:
-    from ...findings.levels import Alarm
+    from ...findings.levels.alarms import Alarm
 
 #: Packages whose modules train nothing if ``python -m`` runs them: torch's own, and the ``backprobe`` command, which
 #: makes a run of its own.

@@ -13,7 +13,7 @@ from .child_launch import ChildLaunch
 from .stopping import stop_for
 
 if TYPE_CHECKING:
-    from ...findings.levels import Alarm
+    from ...findings.levels.alarms import Alarm
 
 
 class Children(Tracker):

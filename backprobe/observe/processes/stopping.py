@@ -21,7 +21,7 @@ from .child_config import ChildConfig
 from .signals import interrupt
 
 if TYPE_CHECKING:
-    from ...findings.levels import Alarm
+    from ...findings.levels.alarms import Alarm
 
 
 def stop_for(alarm: Alarm, rank: int | None, config: ChildConfig) -> None:

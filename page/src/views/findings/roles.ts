@@ -1,4 +1,4 @@
-/** What a source line has to do with a finding, as `backprobe/findings/pages/README.md` has it. */
+/** What a source line has to do with a finding, as `backprobe/findings/README.md` has it. */
 const MEANINGS: Readonly<Record<string, string>> = {
   cause: "it comes from here",
   held: "this line keeps a graph alive",

@@ -1,0 +1,1 @@
+"""Rules for checkpointed regions: recomputations that differ, gradients that differ, state updated twice."""

@@ -1,0 +1,1 @@
+"""Rules for ``--check functions``: custom functions against finite differences."""

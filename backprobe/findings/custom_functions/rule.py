@@ -1,0 +1,59 @@
+"""Rules for ``--check functions``: custom functions against finite differences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import Finding, FunctionChecked
+from ...text import number
+from ..rules import DIFFERS, Kind, Question, Topic, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+
+@rule(
+    Kind(
+        "wrong-backward",
+        "error",
+        "a custom function disagrees with finite differences",
+        rank=DIFFERS,
+        questions=(Question.SILENTLY_WRONG,),
+    ),
+    Kind(
+        "wrong-double-backward",
+        "error",
+        "its second derivative does",
+        after="wrong-backward",
+        questions=(Question.SILENTLY_WRONG,),
+    ),
+    topic=Topic("functions", "custom Functions against finite differences"),
+)
+def wrong_functions(trace: Trace) -> list[Finding]:
+    return [_function(seen) for seen in trace.facts.of(FunctionChecked)]
+
+
+def _function(seen: FunctionChecked) -> Finding:
+    meant = seen.why.startswith(("the forward is flat", "it is the true gradient with"))
+    why = f": {seen.why}" if seen.why else ""
+    told = "is wrong" if "contiguous" in why else "disagrees with finite differences"
+    pairs = (("applied", seen.applied), ("backward", seen.backward))
+    return Finding(
+        kind="wrong-double-backward" if seen.what == "second derivative" else "wrong-backward",
+        severity="info" if meant else "error",
+        title=f"the {seen.what} of {seen.name} {told}{why} ({number(seen.analytic)} against {number(seen.numeric)})",
+        confidence="likely" if meant else "certain",
+        module=seen.module,
+        node=f"{seen.name}Backward",
+        tensor=f"input {seen.input}",
+        sites=sites_of(*pairs),
+        evidence={
+            "function": seen.name,
+            "input_index": seen.input,
+            "analytic": seen.analytic,
+            "numeric": seen.numeric,
+            "why": seen.why,
+        },
+        advice="Check the formula for this input; every gradient that backward returns has grad_output as a factor. "
+        "torch.autograd.gradcheck in double precision tells when it is right.",
+    )

@@ -1,0 +1,1 @@
+"""Rule for gradient mode left off while the loss was computed."""

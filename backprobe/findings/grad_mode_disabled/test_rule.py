@@ -1,0 +1,27 @@
+"""The rule on hand-written records."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from handmade import call, only, raised, traced
+from learning import OFF, STEP, one_finding
+
+NO_GRAPH = call(raised=raised("element 0 of tensors does not require grad and does not have a grad_fn", None))
+
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "grad-mode-disabled": (traced(NO_GRAPH, seen=[OFF]), [("cut", 3), ("failed", 90)]),
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    one_finding(kind, *FIRES[kind])
+
+
+def test_a_tensor_of_inference_mode() -> None:
+    found = only(traced(STEP, seen=[dataclasses.replace(OFF, kind="inference")]))
+    assert (found.kind, found.confidence) == ("grad-mode-disabled", "likely")
+    assert "clone() the tensor" in found.advice

@@ -1,0 +1,1 @@
+"""The rule for graphs of earlier steps that stay alive."""

@@ -1,0 +1,1 @@
+"""Rules for gradients that shrink or grow layer by layer, or at one operation."""

@@ -1,0 +1,135 @@
+"""Findings for a gradient that a single operation makes far larger than the others, or than in all other steps.
+
+``growth`` uses them. Normalising a vector of almost zero length multiplies the gradient of that row by one over the
+length, and so does dividing by a number near zero. Everything stays finite, and a clipped norm hides it: the rest of
+the step is scaled down to nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+
+from ...records import BackwardCall, Finding, NodeRun, Site
+from ...text import number
+from ..rules import sites_of
+
+#: A parameter's gradient over that of the loss and the median of the others; and the least factor of one operation.
+BEYOND, FACTOR = 1e6, 1e5
+#: The largest gradient of a step over the median of other steps, and the least number of those.
+SUDDEN, MIN_OTHER_CALLS = 1e5, 6
+
+
+def spiked(backwards: Iterable[BackwardCall]) -> Finding | None:
+    """Return a finding for the first call in which one operation makes a gradient explode."""
+    calls = [*looked_at(backwards)]
+    largest: dict[Site | None, list[float]] = {}
+    usual = []
+    for call in calls:
+        most = largest_of(call)
+        before = largest.setdefault(call.site, [])
+        usual.append(_usual(before))
+        if 0.0 < most < math.inf:
+            insort(before, most)
+    ever = {site: _usual(norms) for site, norms in largest.items()}
+    # Compare with the calls before it, in case the spikes go on; and with all calls, in case they begin with it.
+    return next(
+        (f for call, was in zip(calls, usual, strict=True) if (f := _spike(call, min(was, ever[call.site])))), None
+    )
+
+
+def _usual(norms: Sequence[float]) -> float:
+    """Return the median of sorted norms; infinite if there are too few."""
+    return norms[len(norms) // 2] if len(norms) >= MIN_OTHER_CALLS else math.inf
+
+
+def looked_at(calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
+    """Return the calls whose gradients are known and meaningful by themselves."""
+    return (call for call in calls if call.raised is None and call.inside is None and len(call.nodes))
+
+
+def _spike(call: BackwardCall, usual: float) -> Finding | None:
+    """Return a finding if one operation of `call` multiplies a gradient that reaches a parameter.
+
+    :param usual: the median of the largest gradients of such calls; infinite if too few are known.
+    """
+    begins = [g.norm for r in call.roots if r.node is not None for g in call.nodes[r.node].grad_outputs if g and g.norm]
+    leaves = [(run, norm) for run in call.nodes if run.parameter is not None and (norm := norm_of(run))]
+    if not begins or not leaves or not all(math.isfinite(norm) for norm in [*begins, *(n for _, n in leaves)]):
+        return None
+    top, most = max(leaves, key=lambda one: one[1])
+    if len(leaves) >= 3 and most >= BEYOND * max(*begins, others := _others(leaves, top)):
+        return _finding(call, top, most, begins, FACTOR, f"and of the other parameters about {number(others)}")
+    if most >= SUDDEN * max(*begins, usual):
+        return _finding(call, top, most, begins, SUDDEN / 10, f"and is about {number(usual)} in other steps")
+    return None
+
+
+def _others(leaves: Sequence[tuple[NodeRun, float]], top: NodeRun) -> float:
+    return median(norm for run, norm in leaves if run is not top)
+
+
+def _finding(
+    call: BackwardCall, top: NodeRun, most: float, begins: Sequence[float], least: float, against: str
+) -> Finding | None:
+    culprit, factor = _multiplier(call, top)
+    if culprit is None or factor < least:
+        return None
+    op = culprit.node.op or culprit.name
+    pairs = (("cause", culprit.site), ("failed", call.site))
+    return Finding(
+        kind="exploding-gradient",
+        severity="warning",
+        title=f"the backward of {op} multiplies the gradient by {number(factor)}: that of {top.parameter} is "
+        f"{number(most)}, {against}",
+        confidence="certain",
+        module=culprit.module,
+        node=culprit.name,
+        parameters=(str(top.parameter),),
+        step=call.step,
+        sites=sites_of(*pairs),
+        evidence={
+            "op": op,
+            "factor_of_op": factor,
+            "norm": most,
+            "norm_of_loss": max(begins),
+        },
+        advice="A row or element has almost no length, spread or size, and the operation divides by it. Give it a "
+        "bound that counts (an eps of 1e-6 or more, under the root where there is one), or leave such rows out. "
+        "Clipping the norm of all gradients scales the others to nothing.",
+    )
+
+
+def largest_of(call: BackwardCall) -> float:
+    """Return the largest norm of a parameter's gradient in `call`."""
+    return max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
+
+
+def norm_of(run: NodeRun) -> float | None:
+    """Return the first known norm among the gradients that a node received; ``None`` if none is known."""
+    return next((g.norm for g in run.grad_outputs if g is not None and g.norm is not None), None)
+
+
+def _multiplier(call: BackwardCall, leaf: NodeRun) -> tuple[NodeRun | None, float]:
+    """Return the node above `leaf` that multiplies its gradient most, and the factor."""
+    into: dict[int, list[tuple[int, int]]] = {}
+    for run in call.nodes:
+        for k, edge in enumerate(run.node.edges):
+            if edge is not None:
+                into.setdefault(edge[0], []).append((run.node.index, k))
+    found: NodeRun | None = None
+    best = 0.0
+    stack, seen = [leaf.node.index], {leaf.node.index}
+    while stack:
+        for above, k in into.get(stack.pop(), ()):
+            run = call.nodes[above]
+            came = norm_of(run)
+            gave = run.grad_inputs[k] if k < len(run.grad_inputs) else None
+            if came and gave is not None and gave.norm and math.isfinite(gave.norm) and gave.norm / came > best:
+                found, best = run, gave.norm / came
+            if above not in seen:
+                seen.add(above)
+                stack.append(above)
+    return found, best

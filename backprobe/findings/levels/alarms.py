@@ -1,0 +1,488 @@
+"""Alarms: measurements that show that a run will diverge, or trains badly, before the loss does.
+
+Note [Against what a level is held]: a moving window would follow the drift. So each quantity is compared with an
+absolute bound, with its value in the first measurements, and with the same quantity of all other matrices. Each rule
+requires several consecutive measurements, so that one odd batch raises no alarm. If an extreme value may be intended,
+such as attention that concentrates on one position, it is an alarm only if the loss has not fallen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from ...records import Measured
+from ...records.statistics import OF
+
+#: ``FIRST_STEP``: measurements before this step are ignored, except for ``weight_gain``. ``EARLY_MEASUREMENTS``:
+#: quantities are compared with the median of this many measurements from ``FIRST_STEP`` on, or with the very first one.
+FIRST_STEP, EARLY_MEASUREMENTS = 10, 5
+#: ``CONSECUTIVE``: consecutive measurements. ``MAX_UPDATE_RATIO``: bound on the update-to-weight ratio in them.
+CONSECUTIVE, MAX_UPDATE_RATIO = 5, 0.1
+#: An update ratio that is an outlier among matrices: the least ratio, the least multiple of the median matrix's ratio,
+#: and the least number of matrices to compare.
+OUTLIER_UPDATE_RATIO, OUTLIER_FACTOR, MIN_MATRICES = 0.01, 10.0, 4
+#: A matrix smaller than this fraction of the median matrix started at zero: its update ratios are large for that
+#: reason.
+STARTED_AT_ZERO = 0.1
+#: By quantity: the bound, the least multiple of its early value, and the number of consecutive measurements.
+GROWTH_BOUNDS = {"attention_logit": (40.0, 4.0, 3), "activation_rms": (30.0, 8.0, 3), "weight_gain": (8.0, 5.0, 3)}
+#: The same against the very first measurement, up to a step: how a layer changes in its first steps.
+INITIAL_GROWTH_BOUNDS = {"attention_logit": (40.0, 10.0, 3, math.inf), "activation_rms": (8.0, 25.0, 3, 200)}
+#: A growing matrix: its least RMS, the least multiple of its first RMS, and the least multiple of the median matrix's
+#: growth. The output layer, which grows as the model becomes confident, is allowed ``OUTPUT`` times the last one.
+OUTGROWN, OUTPUT = (0.3, 4.0, 3.0), 2.0
+#: RMS of the first layer's input, and the least multiple of its early value.
+INPUT = (1.0, 8.0)
+#: The factor by which a layer may multiply the RMS of its input, and the multiple of the median layer's factor.
+GAIN = (8.0, 5.0)
+#: The least ratio of a half-precision type's maximum to the largest activation.
+HEADROOM = 100.0
+#: A weight counts as unchanged since the last measurement if its norm moved by at most this fraction.
+STILL = 1e-5
+#: A layer is named with a loss spike if its level grew by this factor since the last measurement.
+WITH_IT = 3.0
+#: Bound on the RMS of gradients over the root of Adam's second moment, for the median parameter.
+MAX_ADAM_RATIO = 5.0
+#: The share of units beyond which a layer is dead or saturated, and the number of consecutive measurements.
+DEAD, SATURATED = (0.9, 5), (0.8, 5)
+#: Entropy of attention in nats: the bound, the bound as a share of the first value, and the least first value.
+ENTROPY = (0.05, 0.1, 0.5)
+#: The stable rank of a collapsed matrix while the loss is high; the same whatever the loss; and the bound as a share of
+#: its first value.
+RANK = (1.3, 1.05, 0.25)
+#: Shares of the first loss: above ``DOWN`` the loss has not fallen much, above ``MOVED`` it has hardly moved.
+DOWN, MOVED = 0.6, 0.9
+#: The least healthy update ratio, the share of elements that an update may leave unchanged, for how many consecutive
+#: measurements, and the least update ratio as a share of the median matrix's.
+MOVES, STAYS, LONG_CONSECUTIVE, SLOWEST = 1e-5, 0.95, 12, 0.01
+#: A jump of the loss: the least and most earlier measurements to compare with, how many times their spread, how many
+#: times their median, and what share of the first loss.
+JUMP = (8, 12, 6.0, 1.5, 0.1)
+#: Quantities measured of parameters; the others are of modules, or of the whole run.
+OF_PARAMETERS = ("update_ratio", "weight_rms", "weight_gain", "adam_ratio", "stable_rank", "unchanged")
+WHOLE = "loss_median"
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A quantity of a layer that has been beyond its bound since step ``since``, noticed at step ``step``.
+
+    ``name`` is the layer; ``before`` is the early value or the bound that the value was compared with.
+    """
+
+    kind: str
+    name: str
+    quantity: str
+    step: int
+    since: int
+    value: float
+    before: float
+
+
+@dataclass
+class Levels:
+    """The measurements known so far, and what they are compared with."""
+
+    step: int = -1
+    #: This measurement: quantity -> name -> value.
+    now: dict[str, dict[str, float]] = field(default_factory=dict)
+    #: The previous measurement, and the one before it.
+    last: dict[str, dict[str, float]] = field(default_factory=dict)
+    older: dict[str, dict[str, float]] = field(default_factory=dict)
+    #: The very first value of each, and the first ``EARLY_MEASUREMENTS`` values from step ``FIRST_STEP`` on.
+    first: dict[str, dict[str, float]] = field(default_factory=dict)
+    early: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    #: Recent losses, which a new loss is compared with.
+    past: dict[str, list[float]] = field(default_factory=dict)
+    #: The last known loss.
+    loss: float | None = None
+    #: Each optimizer's highest learning rate so far.
+    rates: dict[str, float] = field(default_factory=dict)
+    #: The output modules in this measurement.
+    _outputs: set[str] | None = None
+
+    def take(self, look: Measured, parsed: Iterable[tuple[str, str]]) -> None:
+        self.step, self.older, self.last, self.now = look.step, self.last, self.now, {}
+        self._outputs = None
+        for (quantity, name), value in zip(parsed, look.values, strict=True):
+            if value - value != 0.0:
+                continue
+            self.now.setdefault(quantity, {})[name] = value
+            self.first.setdefault(quantity, {}).setdefault(name, value)
+            if look.step >= FIRST_STEP:
+                early = self.early.setdefault(quantity, {}).setdefault(name, [])
+                if len(early) < EARLY_MEASUREMENTS:
+                    early.append(value)
+            if quantity == WHOLE:
+                self.loss = value
+            if quantity == "lr":
+                self.rates[name] = max(value, self.rates.get(name, 0.0))
+
+    def output(self, name: str) -> bool:
+        """Return whether a module, or a parameter's module, belongs to the model's output: the last module with
+        parameters of its own, or a module after it.
+        """
+        sizes = self.now.get("weight_rms", {})
+        module = name.rpartition(".")[0] if name in sizes else name
+        if self._outputs is None:
+            owners = {parameter.rpartition(".")[0] for parameter in sizes}
+            self._outputs = set()
+            for last in reversed(self.now.get("activation_rms", {})):
+                self._outputs.add(last)
+                if last in owners:
+                    break
+        return module in self._outputs
+
+    def as_meant(self, quantity: str, name: str) -> bool:
+        """Return whether the growth is harmless: targets are large, or the model becomes confident.
+
+        It is for the model's output if the loss has not risen, and for another layer if the output has grown more, is
+        larger, and the loss has fallen.
+        """
+        if quantity == "attention_logit":
+            return False
+        if self.output(name):
+            return self.loss_fell(1.0)
+        here, first = self.now.get("activation_rms", {}), self.first.get("activation_rms", {})
+        last = next(reversed(here), "")
+        grew_less = name in here and here[name] <= min(here[last], here[last] * first[name] / max(first[last], 1e-30))
+        return grew_less and self.loss_fell(MOVED)
+
+    @property
+    def wide(self) -> Mapping[str, float]:
+        """Matrices: parameters that have a stable rank."""
+        return self.first.get("stable_rank", {})
+
+    def matrices(self, quantity: str) -> dict[str, float]:
+        wide = self.wide
+        return {name: value for name, value in self.now.get(quantity, {}).items() if name in wide}
+
+    def before(self, quantity: str, name: str) -> float | None:
+        """Return the median of the early values; ``None`` until there are ``EARLY_MEASUREMENTS`` of them."""
+        early = self.early.get(quantity, {}).get(name, ())
+        return median(early) if len(early) == EARLY_MEASUREMENTS else None
+
+    def loss_is(self, share: float) -> bool:
+        """Return whether the loss is above `share` of the first loss."""
+        first = self.first.get(WHOLE, {}).get("loss")
+        return self.loss is not None and first is not None and self.loss > share * first > 0
+
+    def loss_fell(self, share: float) -> bool:
+        """Return whether the loss is at most `share` of the first loss. False if the loss is not positive."""
+        first = self.first.get(WHOLE, {}).get("loss")
+        return self.loss is not None and first is not None and 0 < self.loss <= share * first
+
+    def rate_fell(self) -> bool:
+        """Return whether a learning rate is less than half of its highest value."""
+        rates = self.now.get("lr", {})
+        return any(value < 0.5 * self.rates[name] for name, value in rates.items())
+
+
+#: Layers beyond their bound in a measurement: name, value, the value or bound that it was compared with.
+Beyond = Iterator[tuple[str, float, float]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Raises an alarm of `kind` if `beyond` yields a layer in `row` consecutive measurements of `quantity`."""
+
+    kind: str
+    quantity: str
+    row: int
+    beyond: Callable[[Levels], Beyond]
+
+
+def _large_updates(levels: Levels) -> Beyond:
+    for name, value in _grown_up(levels).items():
+        if value >= MAX_UPDATE_RATIO:
+            yield name, value, MAX_UPDATE_RATIO
+
+
+def _updates_apart(levels: Levels) -> Beyond:
+    all_ratios = levels.matrices("update_ratio")
+    if len(all_ratios) < MIN_MATRICES:
+        return
+    middle = median(all_ratios.values())
+    for name, value in _grown_up(levels).items():
+        more = OUTPUT if levels.output(name) else 1.0
+        if value >= more * max(OUTLIER_UPDATE_RATIO, OUTLIER_FACTOR * middle):
+            yield name, value, middle
+
+
+def _grown_up(levels: Levels) -> dict[str, float]:
+    """Return the update ratios of matrices that did not start at zero."""
+    ratios, sizes = levels.matrices("update_ratio"), levels.matrices("weight_rms")
+    least = STARTED_AT_ZERO * median(sizes.values()) if sizes else 0.0
+    return {name: value for name, value in ratios.items() if sizes.get(name, 0.0) >= least}
+
+
+def _grows(quantity: str) -> Callable[[Levels], Beyond]:
+    level, times, _ = GROWTH_BOUNDS[quantity]
+
+    def beyond(levels: Levels) -> Beyond:
+        here = levels.matrices(quantity) if quantity in OF_PARAMETERS else levels.now.get(quantity, {})
+        for name, value in here.items():
+            before = levels.before(quantity, name)
+            if before is None or value < max(level, times * abs(before)) or levels.as_meant(quantity, name):
+                continue
+            yield name, value, before
+
+    return beyond
+
+
+def _grew_at_once(quantity: str) -> Callable[[Levels], Beyond]:
+    level, times, _, until = INITIAL_GROWTH_BOUNDS[quantity]
+
+    def beyond(levels: Levels) -> Beyond:
+        for name, value in levels.now.get(quantity, {}).items():
+            first = levels.first[quantity][name]
+            large = value >= max(level, times * abs(first)) and levels.step <= until
+            if large and not levels.as_meant(quantity, name):
+                yield name, value, first
+
+    return beyond
+
+
+def _more_comes_in(levels: Levels) -> Beyond:
+    """Yield the first layer if its input grew: its output grew by more than its weight's gain."""
+    level, times = INPUT
+    name, value = next(iter(levels.now["activation_rms"].items()))
+    weight = f"{name}.weight"
+    gain, gain_before = levels.now.get("weight_gain", {}).get(weight), levels.before("weight_gain", weight)
+    before = levels.before("activation_rms", name)
+    if gain and gain_before and before is not None and value / gain >= max(level, times * before / gain_before):
+        yield name, value, before
+
+
+def _outgrows(levels: Levels) -> Beyond:
+    here = levels.matrices("weight_rms")
+    first = levels.first.get("weight_rms", {})
+    least = STARTED_AT_ZERO * median(first[name] for name in here) if here else 0.0
+    growth = {name: value / first[name] for name, value in here.items() if first[name] > least}
+    if len(growth) < MIN_MATRICES - 1:
+        return
+    level, times, apart = OUTGROWN
+    middle = median(growth.values())
+    for name, grown in growth.items():
+        more = OUTPUT if levels.output(name) else 1.0
+        if here[name] >= level and grown >= times and grown >= more * apart * middle:
+            yield name, here[name], first[name]
+
+
+def _gains(levels: Levels) -> Beyond:
+    """Yield, in the first steps, layers whose gain is far above the median layer's."""
+    here = levels.now["weight_gain"]
+    bound, times = GAIN
+    middle = median(here.values())
+    for name, value in here.items():
+        if levels.step < FIRST_STEP and len(here) > 1 and value >= max(bound, times * middle):
+            yield name, value, middle
+
+
+def _little_room(levels: Levels) -> Beyond:
+    for name, value in levels.now.get("headroom", {}).items():
+        if value < HEADROOM:
+            yield name, value, HEADROOM
+
+
+def _behind(levels: Levels) -> Beyond:
+    """Compare the median of all matrices with the bound; yield the matrix with the largest ratio."""
+    here = levels.matrices("adam_ratio")
+    if len(here) > 1 and median(here.values()) > MAX_ADAM_RATIO:
+        name = max(here, key=here.__getitem__)
+        yield name, here[name], MAX_ADAM_RATIO
+
+
+def _dead(levels: Levels) -> Beyond:
+    for name, value in levels.now.get("dead", {}).items():
+        if value >= DEAD[0]:
+            yield name, value, DEAD[0]
+
+
+def _saturated(levels: Levels) -> Beyond:
+    for name, value in levels.now.get("saturated", {}).items():
+        if value >= SATURATED[0]:
+            yield name, value, SATURATED[0]
+
+
+def _one_place(levels: Levels) -> Beyond:
+    bound, share, least = ENTROPY
+    for name, value in levels.now.get("attention_entropy", {}).items():
+        first = levels.first["attention_entropy"][name]
+        if value <= bound and first >= least and value <= share * first and levels.loss_is(DOWN):
+            yield name, value, first
+
+
+def _one_place_from_the_start(levels: Levels) -> Beyond:
+    for name, value in levels.now.get("attention_entropy", {}).items():
+        if value <= ENTROPY[0] and levels.loss_is(MOVED):
+            yield name, value, ENTROPY[0]
+
+
+def _one_direction(levels: Levels) -> Beyond:
+    yield from _ranks_below(levels, RANK[1])
+
+
+def _about_one_direction(levels: Levels) -> Beyond:
+    """Yield collapsed matrices only if the loss is high: a layer before few outputs may learn one direction first."""
+    if levels.loss_is(DOWN):
+        yield from _ranks_below(levels, RANK[0])
+
+
+def _ranks_below(levels: Levels, bound: float) -> Beyond:
+    for name, value in levels.now.get("stable_rank", {}).items():
+        first = levels.first["stable_rank"][name]
+        if value <= min(bound, RANK[2] * first):
+            yield name, value, first
+
+
+def _hardly_moves(levels: Levels) -> Beyond:
+    ratios = levels.matrices("update_ratio")
+    gradients, stuck = levels.now.get("grad_norm", {}), levels.loss_is(MOVED)
+    if not ratios or levels.rate_fell():
+        return
+    middle = median(ratios.values())
+    for name, value in ratios.items():
+        first = levels.before("update_ratio", name)
+        rises = first is None or value > 2 * first  # a rate that is warmed up
+        if value < MOVES and gradients.get(name, 0.0) > 0 and not rises and (stuck or value < SLOWEST * middle):
+            yield name, value, MOVES
+
+
+def _stays(levels: Levels) -> Beyond:
+    if levels.rate_fell():
+        return
+    gradients, norms = levels.now.get("grad_norm", {}), levels.now.get("weight_norm", {})
+    for name, value in levels.matrices("unchanged").items():
+        last = levels.last.get("weight_norm", {}).get(name, 0.0)
+        still = abs(norms.get(name, 0.0) - last) <= STILL * last  # not in this step alone
+        if value >= STAYS and gradients.get(name, 0.0) > 0 and still:
+            yield name, value, STAYS
+
+
+def _jumps(levels: Levels) -> Beyond:
+    value = levels.now.get(WHOLE, {}).get("loss")
+    if value is None or levels.step < FIRST_STEP:
+        return
+    past, worst = levels.past.setdefault(WHOLE, []), levels.past.setdefault("loss_max", [])
+    least, most, spreads, times, share = JUMP
+    jumped = False
+    if len(past) >= least:
+        middle = median(past)
+        spread = 1.4826 * median(abs(one - middle) for one in past)
+        over = value - middle
+        jumped = middle > 0 and over > max(
+            spreads * spread, (times - 1) * middle, share * abs(levels.first[WHOLE]["loss"]), median(worst) - middle
+        )
+        if jumped:
+            yield _with_it(levels), value, middle
+    if not jumped:  # what it is held against stays what it was while it lasts
+        past.append(value)
+        worst.append(levels.now.get("loss_max", {}).get("loss", value))
+        del past[:-most], worst[:-most]
+
+
+def _with_it(levels: Levels) -> str:
+    """Return the layer that changed with the loss: the weight that grew most, or the first module whose output grew."""
+
+    def changed(quantity: str) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for before, after in ((levels.older, levels.last), (levels.last, levels.now)):
+            old = before.get(quantity, {})
+            for name, value in after.get(quantity, {}).items():
+                if old.get(name) and value / old[name] >= WITH_IT:
+                    found[name] = max(found.get(name, 0.0), value / old[name])
+        return found
+
+    weights = changed("weight_rms")
+    return max(weights, key=weights.__getitem__) if weights else next(iter(changed("activation_rms")), "loss")
+
+
+RULES = (
+    Rule("loss-spike", WHOLE, 1, _jumps),
+    Rule("update-too-large", "update_ratio", CONSECUTIVE, _large_updates),
+    Rule("update-too-large", "update_ratio", CONSECUTIVE, _updates_apart),
+    *(Rule("divergence-ahead", quantity, row, _grows(quantity)) for quantity, (*_, row) in GROWTH_BOUNDS.items()),
+    *(
+        Rule("divergence-ahead", quantity, one[2], _grew_at_once(quantity))
+        for quantity, one in INITIAL_GROWTH_BOUNDS.items()
+    ),
+    Rule("divergence-ahead", "activation_rms", 3, _more_comes_in),
+    Rule("divergence-ahead", "weight_rms", 3, _outgrows),
+    Rule("divergence-ahead", "weight_gain", 1, _gains),
+    Rule("divergence-ahead", "headroom", 3, _little_room),
+    Rule("divergence-ahead", "adam_ratio", 2, _behind),
+    Rule("attention-collapse", "attention_entropy", 5, _one_place),
+    Rule("attention-collapse", "attention_entropy", LONG_CONSECUTIVE, _one_place_from_the_start),
+    Rule("rank-collapse", "stable_rank", 1, _one_direction),
+    Rule("rank-collapse", "stable_rank", 2, _about_one_direction),
+    Rule("dead-units", "dead", DEAD[1], _dead),
+    Rule("saturated-units", "saturated", SATURATED[1], _saturated),
+    Rule("update-too-small", "update_ratio", LONG_CONSECUTIVE, _hardly_moves),
+    Rule("update-too-small", "unchanged", LONG_CONSECUTIVE, _stays),
+)
+#: The kinds of alarms, in the order of their rank.
+ALARMS = tuple(dict.fromkeys(rule.kind for rule in RULES))
+
+
+class Monitor:
+    """Applies the rules to measurements one by one and returns new alarms."""
+
+    def __init__(self) -> None:
+        self._levels = Levels()
+        #: For each rule: layer -> (step since which it is beyond its bound, number of measurements).
+        self._beyond: list[dict[str, tuple[int, int]]] = [{} for _ in RULES]
+        self._told: set[str] = set()
+        #: True if a value is beyond its bound and will be an alarm if that lasts.
+        self.waits = False
+        self._parsed: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+
+    def add(self, look: Measured) -> list[Alarm]:
+        """Return new alarms: of each kind only the first in the run, for the layer where it began."""
+        parsed = self._parsed.get(look.names)
+        if parsed is None:
+            if len(self._parsed) > 100:
+                self._parsed.clear()
+            parsed = self._parsed[look.names] = [_split(name) for name in look.names]
+        levels = self._levels
+        before_this = levels.step + 1  # losses are of all steps since the last look
+        levels.take(look, parsed)
+        found: dict[str, list[Alarm]] = {}
+        self.waits = False
+        for rule, beyond in zip(RULES, self._beyond, strict=True):
+            if rule.quantity not in levels.now or (levels.step < FIRST_STEP and rule.quantity != "weight_gain"):
+                continue
+            rows = {}
+            for name, value, before in rule.beyond(levels):
+                key = "" if rule.quantity == "adam_ratio" else name  # of all together
+                since, looks = beyond.get(key, (before_this if rule.quantity == WHOLE else look.step, 0))
+                rows[key] = since, looks + 1
+                self.waits = self.waits or (looks + 1 < rule.row and rule.kind not in self._told)
+                if looks + 1 >= rule.row and rule.kind not in self._told:
+                    alarm = Alarm(rule.kind, name, rule.quantity, look.step, since, value, before)
+                    found.setdefault(rule.kind, []).append(alarm)
+            beyond.clear()
+            beyond.update(rows)
+        self._told.update(found)
+        return [min(alarms, key=_first) for alarms in found.values()]
+
+
+def _split(name: str) -> tuple[str, str]:
+    quantity, _, of = name.partition(OF)
+    return quantity, of
+
+
+def _first(alarm: Alarm) -> tuple[int, float]:
+    """Sort key: the step at which the alarm began, then by which factor the value differs from the one it was compared
+    with, largest first.
+    """
+    return alarm.since, -abs(math.log(max(alarm.value, 1e-30) / max(alarm.before, 1e-30)))
+
+
+def alarms(looks: Iterable[Measured]) -> list[Alarm]:
+    """Return the alarms of a run, in the order in which they were raised."""
+    monitor = Monitor()
+    return [alarm for look in looks for alarm in monitor.add(look)]

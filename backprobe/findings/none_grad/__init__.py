@@ -1,0 +1,1 @@
+"""Rules for parameters that get no gradient."""

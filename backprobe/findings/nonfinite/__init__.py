@@ -1,0 +1,1 @@
+"""Rules for NaN and Inf, in the forward and in the backward."""

@@ -1,0 +1,321 @@
+"""Findings that describe a non-finite value and its origin."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...ops import GAPS, ZERO, info
+from ...records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root
+from ...text import few
+from ...torch_texts import COMPILED
+from ..rules import sites_of
+from .provenance import is_half
+
+RECORD_ALL = "backprobe run --budget none SCRIPT records every step, and names the line."
+INFERRED = "nodes were not looked at in this step; it follows from which parameters got a bad gradient"
+
+
+def forward_finding(
+    call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: NodeRun | None = None
+) -> Finding:
+    entered = None
+    sure = not (begins and op.guessed)
+    # A constant that the script filled in is data: the relevant line is the one that uses it.
+    if begins and op.origin is not None and not info(op.origin.op).is_fill:
+        reached = f"{reached} (it entered the graph in {op.op})"
+        entered, op = op, op.origin
+    outside = [t for t in op.inputs if t.bad and not t.made] if begins else []
+    source = "" if begins else f"; its input held {_held(op)} already, put there on purpose"
+    if outside:
+        named = ", ".join(t.name or f"an input of shape {list(t.shape)}" for t in outside)
+        source = f"; it was already in {named}, which came from outside the graph"
+    trained = {run.parameter for run in call.nodes if run.parameter is not None}
+    written = bool(outside) and call.step > 0 and all(t.name in trained for t in outside)
+    if written:
+        source = f"; it was already in {named}, which training had written to"
+    evidence = {
+        "op": op.op,
+        "values": str(op.output),
+        "nan": op.output.nan,
+        "first_elements": [list(i) for i in op.output.first],
+        "nonfinite_inputs": [t.name for t in outside],
+        "call": op.call,
+        "op_is_root": any(r.node is not None and op.first <= call.nodes[r.node].node.seq <= op.seq for r in call.roots),
+    }
+    if victim is not None:
+        evidence["first_bad_gradient"] = victim.name
+    return Finding(
+        kind="nonfinite-forward",
+        severity="error",
+        title=f"{op.op} gave {op.output} {'outside the graph' if entered else 'in the forward'}, and {reached}{source}",
+        confidence="certain" if sure else "likely",
+        module=op.module,
+        tensor=outside[0].name if outside and outside[0].name else f"output of {op.op}",
+        step=call.step,
+        sites=sites_of(("cause", op.site), ("entered", entered.site if entered else None), ("failed", call.site)),
+        evidence=evidence,
+        advice=(
+            f"What wrote to it last made it so: the optimizer's step, or a gradient of step {call.step - 1}. Where "
+            "that step was not recorded, --budget none records it."
+            if written
+            else f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
+            "torch.isfinite(t).all() tells."
+            if outside
+            else (SOFTMAX if begins else MASKED)
+            if "softmax" in op.op
+            else "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under "
+            "a root, a log or a division, or compute it in float32)."
+        ),
+    )
+
+
+def _held(op: BadOp) -> str:
+    return next((str(t.bad) for t in op.inputs if t.bad), "Inf")
+
+
+def backward_finding(
+    call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None, region: Inside | None
+) -> Finding:
+    too_large = False
+    bad_saved = [t for t in first.saved if t.bad]
+    by_torch = run.name[-1:].isdigit()  # nothing is known of what custom functions do with zeros
+    zero_saved = [t for t in first.saved if t.zeros and (info(run.name).singular_at == ZERO or not by_torch)]
+    gaps = None
+    if info(run.name).singular_at == GAPS:
+        gaps = "singular values" if info(run.name).name == "linalg_svd" else "eigenvalues"
+    parameters = tuple(
+        dict.fromkeys(
+            r.parameter
+            for r in call.nodes
+            if r.parameter is not None and any(g and g.norm is not None and g.norm - g.norm for g in r.grad_outputs)
+        )
+    )
+    if region is not None and region.how == "read":
+        how = "it is in a compiled region, of which its derivative is the one that is not finite everywhere"
+    elif bad_saved and first.zero_incoming:
+        how = f"a gradient of zero met a non-finite {bad_saved[0].name}: 0 times {nan_or_inf(bad_saved[0].bad)} is NaN"
+    elif bad_saved:
+        how = f"its saved {bad_saved[0].name} was not finite"
+    elif gaps and not first.inferred:
+        how = f"its derivative divides by the differences between the {gaps}, and two of them are equal or nearly so"
+    elif zero_saved:
+        how = f"its saved {zero_saved[0].name} holds zeros, where the derivative is not finite"
+    elif first.inferred:
+        how = "of the nodes before the bad gradients and no others, it is the one that can have"
+    elif too_large := is_half(run) and not first.values.nan:
+        how = "float16 holds no number above 65,504"
+    else:
+        how = "its derivative is not finite for the values that it had kept"
+    outside = [t.name for t in origin.inputs if t.bad] if origin is not None else []
+    op, site, module, second = run.node.op or run.name, run.site, run.module, None
+    if first.of is not None and first.of.site is not None:
+        op, site, module, second = f"the derivative of {first.of.op}", first.of.site, first.of.module, run.site
+    sure = not first.inferred
+    if region is not None:
+        op, site, second, sure = region.op, region.site, run.site, region.sure
+        module = region.module if region.how == "backward" else module
+    return Finding(
+        kind="nonfinite-backward",
+        severity="error",
+        title=f"the backward of {op} made {first.values} from finite gradients: {how}",
+        confidence="certain" if sure else "likely",
+        module=module,
+        node=run.name,
+        tensor=f"gradient {first.output} of {run.name}",
+        parameters=parameters,
+        step=call.step,
+        sites=sites_of(("cause", site), ("region" if region is not None else "derived", second), ("failed", call.site)),
+        evidence={
+            "values": str(first.values),
+            "nan": first.values.nan,
+            "first_elements": [list(i) for i in first.values.first],
+            "incoming_zeros": first.zero_incoming,
+            "saved": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in first.saved if t.bad or t.zeros},
+            "nonfinite_inputs": [n for n in outside if n],
+            **({"inferred": INFERRED} if first.inferred else {}),
+        },
+        advice=(
+            "A mask or torch.where after the operation does not keep its backward finite: the masked elements get a "
+            "gradient of zero, and zero times Inf or NaN is NaN. Make the operation's input safe first, for the "
+            "masked elements too (torch.where(mask, x, safe) before it)."
+            if first.zero_incoming and (bad_saved or zero_saved)
+            else "Multiply the loss by less: torch.amp.GradScaler finds a factor, and leaves out the steps in which it "
+            "was too large. bfloat16 and float32 hold such gradients."
+            if too_large
+            else f"Use the {gaps} alone if they are all that the loss needs: their derivative is finite. Else break "
+            "ties: add a small diagonal of different numbers to the matrix, or detach the vectors."
+            if gaps
+            else "Keep the operation's input away from the point where its derivative is not finite: add an eps, clamp."
+        ),
+    )
+
+
+def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
+    """Lower the confidence of `found`, whose line was inferred, and add the candidate lines."""
+    if line is None:
+        return found
+    candidates = line.candidates
+    sites = found.sites
+    if candidates and not any(one.role == "cause" for one in sites):
+        sites = (*sites_of(("cause", candidates[0])), *sites)
+    cause = next((one.site for one in sites if one.role == "cause"), None)
+    others = [one for one in candidates if cause is None or (one.file, one.line) != (cause.file, cause.line)]
+    told = ""
+    if others:
+        lines = few([str(one.line) if cause and one.file == cause.file else f"{one.file}:{one.line}" for one in others])
+        told = f" The line is inferred from steps that were recorded; it could be line {lines} too: {RECORD_ALL}"
+    return dataclasses.replace(
+        found,
+        confidence="likely" if found.confidence == "certain" else found.confidence,
+        sites=sites,
+        evidence={
+            **found.evidence,
+            "line_inferred": True,
+            "candidates": [f"{one.file}:{one.line}" for one in ((cause, *others) if cause is not None else others)],
+        },
+        advice=f"{found.advice}{told}",
+    )
+
+
+def unobserved_finding(call: BackwardCall, run: NodeRun, root: Root, inferred: bool = False) -> Finding:
+    """Build the finding for a bad loss that no inspected operation produced.
+
+    :param inferred: the forward was not recorded.
+    """
+    what = nan_or_inf(root.bad)
+    return Finding(
+        kind="nonfinite-forward",
+        severity="error",
+        title=f"the loss is {what}; this step was not recorded, and its graph does not tell which operation made it so"
+        if inferred
+        else f"the loss is {what}; the operation that made it so was not seen",
+        confidence="possible",
+        module=run.module,
+        node=run.name,
+        tensor="loss",
+        step=call.step,
+        sites=sites_of(("cause", run.site), ("failed", call.site)),
+        evidence={"nan": root.bad.nan if root.bad else 0, "seen": False, "op_is_root": True},
+        advice=RECORD_ALL[0].upper() + RECORD_ALL[1:]
+        if inferred
+        else "Results inside compiled regions, of tensor subclasses and in other threads are not looked at: run the "
+        "script without torch.compile, or check the parts of the loss with torch.isfinite.",
+    )
+
+
+_UNMASK = "Let each row keep at least one element, or fill with a large finite number (torch.finfo(x.dtype).min)."
+MASKED = f"A row in which everything is masked has nothing left to normalise: 0/0. {_UNMASK}"
+SOFTMAX = f"Softmax gives NaN if a row of its input is all -Inf (everything in it is masked) or holds Inf. {_UNMASK}"
+
+
+MIXED = (
+    "Inf minus Inf and zero times Inf are NaN: fill with a large finite number (torch.finfo(x.dtype).min), or let each "
+    "row keep at least one element."
+)
+
+
+def earlier_step_finding(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> Finding:
+    """Build the finding for a parameter that an unrecorded step with a finite loss made non-finite.
+
+    It was bad when the forward of the next step began: the backward or the update of the unrecorded step made it so.
+    """
+    name, step = run.parameter or "a leaf", max(call.step - 1, 0)
+    behind = call.nodes[born.behind] if born.behind is not None else None
+    site = born.likely or (behind.site if behind is not None else None)
+    title = f"{name} became {nan_or_inf(born.output)} in step {step}, of which nothing was recorded"
+    advice = f"The gradients of step {step} or its update made it so: {RECORD_ALL}"
+    if born.likely is not None:
+        title += f"; line {born.likely.line}, which ran for the first time, can have done so"
+    elif behind is not None:
+        title += f"; the backward of {behind.node.op or behind.name} can have done so"
+    return Finding(
+        kind="nonfinite-backward",
+        severity="error",
+        title=f"{title}, and then {reached}",
+        confidence="likely" if site is not None else "possible",
+        module=behind.module if behind is not None and born.likely is None else None,
+        node=behind.name if behind is not None and born.likely is None else None,
+        tensor=name,
+        parameters=(run.parameter,) if run.parameter else (),
+        step=step,
+        sites=sites_of(("cause", site), ("failed", call.site)),
+        evidence={"nan": born.output.nan if born.output else 0, "seen": False, "inferred": INFERRED},
+        advice=advice,
+    )
+
+
+def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before: bool = False) -> Finding:
+    """Build the finding for a bad loss whose origin only the graph's nodes reveal.
+
+    :param unrecorded_before: the previous step was not recorded.
+    """
+    run = call.nodes[born.node]
+    op = run.node.op or run.name
+    reached = f"the loss became {nan_or_inf(root.bad)}"
+    if born.how == "leaf" and unrecorded_before:
+        return earlier_step_finding(call, born, run, reached)
+    given = next((t for t in born.kept if t.bad), None)
+    site, tensor, entered = run.site, f"output of {op}", None
+    if born.how == "leaf":
+        tensor = run.parameter or "a leaf"
+        title = f"{tensor} held {born.output} when the forward began, and {reached}"
+        advice = "What wrote to it last made it so: the optimizer's step or a gradient before this step."
+        users = [r for r in call.nodes if any(edge and edge[0] == born.node for edge in r.node.edges)]
+        site = users[-1].site if users else None
+    elif born.how == "outside":
+        what = f"{given.bad} in its {given.name}" if given else "a tensor that is not finite"
+        called = f" ({born.variable})" if born.variable else ""
+        title = f"{op} took in {what}, from outside the graph{called}, and {reached}"
+        advice = "Look at what goes into this operation before it does: torch.isfinite(t).all() tells."
+        if born.likely is not None and born.likely != site:
+            title += f"; nobody saw what made it, as the code reads line {born.likely.line} can have"
+            site, entered = born.likely, run.site
+    else:
+        zeros = next((f": its {t.name} holds {t.zeros} zeros" for t in born.kept if t.zeros), "")
+        what = str(born.output) if born.output else nan_or_inf(root.bad)
+        title = f"{op} gave {what} in the forward{zeros}, and {reached}"
+        advice = (
+            "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under a "
+            "root, a log or a division, or compute it in float32)."
+        )
+        if born.masked:
+            normalises = any(word in op.lower() for word in ("softmax", "logsumexp"))
+            title += "" if normalises else "; Inf that was put there on purpose went in"
+            advice = MASKED if normalises else MIXED
+    return Finding(
+        kind="nonfinite-forward",
+        severity="error",
+        title=title,
+        confidence="certain" if born.sure and entered is None else "likely",
+        module=run.module,
+        node=run.name,
+        tensor=tensor,
+        parameters=(run.parameter,) if run.parameter else (),
+        step=call.step,
+        sites=sites_of(("cause", site), ("entered", entered), ("failed", call.site)),
+        evidence={
+            "op": op,
+            "nan": born.output.nan if born.output else root.bad.nan if root.bad else 0,
+            "seen": False,
+            "kept": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in born.kept if t.bad or t.zeros},
+            "op_is_root": root.node == born.node,
+        },
+        advice=advice,
+    )
+
+
+def region_finding(found: Finding, op: BadOp, region: Inside) -> Finding:
+    """Attribute `found`, of `op`, to the line inside the compiled region that may have produced its input."""
+    entered = () if op.op.startswith(COMPILED) else sites_of(("entered", op.site))
+    return dataclasses.replace(
+        found,
+        title=f"{region.op} in a compiled region made it, as far as can be told of what was not seen: {found.title}",
+        confidence="likely",
+        tensor=f"output of {region.op}",
+        sites=(*sites_of(("cause", region.site)), *entered, *(s for s in found.sites if s.role != "cause")),
+        evidence={**found.evidence, "in_region": region.op},
+    )
+
+
+def nan_or_inf(bad: object) -> str:
+    return "NaN" if getattr(bad, "nan", 0) else "Inf"

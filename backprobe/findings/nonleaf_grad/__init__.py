@@ -1,0 +1,1 @@
+"""Rule for ``.grad`` read from tensors that are not leaves."""

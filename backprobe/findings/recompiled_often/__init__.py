@@ -1,0 +1,1 @@
+"""The rule for a function that ``torch.compile`` compiles again and again."""

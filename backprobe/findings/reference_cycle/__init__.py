@@ -1,0 +1,1 @@
+"""Rule for parameters and gradients that keep each other alive."""

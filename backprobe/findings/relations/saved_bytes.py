@@ -1,0 +1,42 @@
+"""Tables of the bytes that graphs save for backward: by module, line, op and dtype."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from ...records import SavedBytes, Site
+
+#: The most rows of a table in the evidence.
+MAX_ROWS = 30
+#: What the bytes are listed by.
+KEYS: dict[str, Callable[[SavedBytes], str]] = {
+    "module": lambda r: "(unknown)" if r.module is None else r.module or "(no module)",
+    "line": lambda r: str(r.site) if r.site else "(unknown)",
+    "op": lambda r: r.op,
+    "dtype": lambda r: r.dtype,
+}
+
+
+def bytes_by(key: Callable[[SavedBytes], str], rows: Iterable[SavedBytes]) -> dict[str, int]:
+    """Return the bytes by key, the largest first."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[key(row)] += row.bytes
+    return dict(found.most_common())
+
+
+def table(found: dict[str, int]) -> dict[str, int]:
+    """Return the first rows and the sum of the rest, so that the table adds up to the total."""
+    first = dict(list(found.items())[:MAX_ROWS])
+    rest = sum(found.values()) - sum(first.values())
+    return {**first, "(rest)": rest} if rest else first
+
+
+def lines_by_bytes(rows: Iterable[SavedBytes]) -> list[Site]:
+    """Return the lines, in descending order of the bytes that they save."""
+    found: dict[Site, int] = {}
+    for row in rows:
+        if row.site is not None:
+            found[row.site] = found.get(row.site, 0) + row.bytes
+    return sorted(found, key=lambda site: -found[site])

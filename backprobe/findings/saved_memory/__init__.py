@@ -1,0 +1,1 @@
+"""The ``memory`` check: the bytes that autograd saves for backward, by module, line, op and dtype."""

@@ -1,0 +1,1 @@
+"""Rule for saved tensors that were modified without autograd noticing."""

@@ -1,0 +1,1 @@
+"""Rule for ``--check compiled``: compiled regions against their operations."""
