@@ -3,6 +3,7 @@ are restored."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -30,6 +31,16 @@ os.environ.setdefault("BACKPROBE_BUDGET", "none")
 # A runner in the background ignores interrupts, and so would the scripts that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """End a worker of pytest-xdist without finalizing its interpreter.
+
+    On a busy machine torch's threads sometimes never end then (a lost wakeup in a condition variable), and xdist waits
+    for the worker for ever. How a script exits is tested in processes of its own.
+    """
+    if hasattr(config, "workerinput"):
+        atexit.register(os._exit, 0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
