@@ -1,4 +1,4 @@
-"""Weak references to tensors, and a search for all live tensors.
+"""Weak references to tensors, a mapping by identity that keeps nothing alive, and a search for all live tensors.
 
 A tensor that only C++ references keeps its Python object. On older torch, finding that object does not keep the tensor
 alive: it may be freed while it is used, unless ``_fix_weakref`` is called first.
@@ -9,10 +9,15 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections.abc import Callable
 from itertools import compress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
+
+V = TypeVar("V")
+#: The size from which on an ``IdentityMap`` drops the entries of freed objects as it grows.
+MIN_PRUNED_ENTRIES = 1024
 
 
 def _holds() -> bool:
@@ -70,6 +75,48 @@ _REFERS = _holds()
 tensor_ref: type[TensorRef] = TensorRef if _REFERS else _Fixed
 if vars(torch.utils).get("weakref") is weakref:
     torch.utils.weakref = _OthersReferences()  # type: ignore[attr-defined]
+
+
+class IdentityMap(Generic[V]):
+    """A mapping from objects, by identity, to values, which keeps no object alive.
+
+    Python gives the id of a freed object to a new one. The new object has no value here.
+
+    :param ref: makes the weak references: ``tensor_ref`` for tensors.
+    """
+
+    __slots__ = ("_entries", "_limit", "_ref")
+
+    def __init__(self, ref: Callable[[Any], weakref.ref[Any]] = weakref.ref) -> None:
+        self._ref, self._limit = ref, MIN_PRUNED_ENTRIES
+        self._entries: dict[int, tuple[weakref.ref[Any], V]] = {}
+
+    def get(self, key: Any) -> V | None:
+        """Return the value of the object `key`; ``None`` if it has none."""
+        entry = self._entries.get(id(key))
+        return entry[1] if entry is not None and entry[0]() is key else None
+
+    def __setitem__(self, key: Any, value: V) -> None:
+        if len(self._entries) >= self._limit:
+            self._entries = {number: entry for number, entry in self._entries.items() if entry[0]() is not None}
+            self._limit = max(MIN_PRUNED_ENTRIES, 2 * len(self._entries))
+        self._entries[id(key)] = self._ref(key), value
+
+    def __contains__(self, key: Any) -> bool:
+        entry = self._entries.get(id(key))
+        return entry is not None and entry[0]() is key
+
+    def __len__(self) -> int:
+        """Return the number of entries, including those of objects that were freed since the last pruning."""
+        return len(self._entries)
+
+    def pop(self, key: Any) -> V | None:
+        """Remove the entry of the object `key`, and return its value; ``None`` if it has none."""
+        entry = self._entries.pop(id(key), None)
+        return entry[1] if entry is not None and entry[0]() is key else None
+
+    def clear(self) -> None:
+        self._entries.clear()
 
 
 def tensors_alive(generation: int | None = None) -> list[torch.Tensor]:
