@@ -14,6 +14,7 @@ import torch
 from ...graphs.plan import Plan
 from ...packed_calls import Layout, Signature
 from ...records import ACCUMULATE_SEQ, Node, Site, Unseen
+from ...torch_internals import private
 from ...torch_internals.walk import LiveGraph
 from ...torch_texts import COMPILED
 from ..forward.leaves import LeafTensor
@@ -48,6 +49,8 @@ class LiveLayout:
         self.plan, self.seqs, self.needed, self.index = graph.plan, graph.seqs, needed, index
         self.base = graph.span[0]
         self.leaves = leaves
+        #: The leaves that `leaves` has the ids of: an id counts while they live.
+        self._refs = [private.tensor_ref(v) for _, v in graph.leaves if v.__class__ is not torch.Tensor]
         self.ends, self.entries = ops
         #: Nodes with a lower number are older than the op log.
         self.first = first
@@ -67,7 +70,11 @@ class LiveLayout:
     ) -> bool:
         if plan is not self.plan or leaves != self.leaves or needed != self.needed:
             return False
-        return self._numbered(seqs, base) and entries == self.entries
+        return self._numbered(seqs, base) and entries == self.entries and self._is_alive()
+
+    def _is_alive(self) -> bool:
+        """Return whether no leaf has been freed, so that its id can be that of no other tensor."""
+        return all(ref() is not None for ref in self._refs)
 
     def _numbered(self, seqs: list[int], base: int) -> bool:
         shift = base - self.base
@@ -76,7 +83,7 @@ class LiveLayout:
     def like(self, plan: Plan, seqs: list[int], base: int, leaves: list[int], needed: Any) -> bool:
         """Return whether this layout has the structure, leaves and numbering of a graph whose lines are not known."""
         same = plan is self.plan and leaves == self.leaves and needed == self.needed
-        return same and self._numbered(seqs, base)
+        return same and self._numbered(seqs, base) and self._is_alive()
 
     def made_as(self, other: LiveLayout) -> bool:
         """Return whether the same lines made each node of a graph with this structure."""

@@ -31,7 +31,7 @@ class ReachedLeaves:
             return
         for group in optimizer.param_groups:
             for p in group["params"]:
-                leaf = self._leaves.of_id(id(p))
+                leaf = self._leaves.known(p)
                 if leaf is not None and not leaf.reached and leaf.ref() is p:
                     grad = getattr(p, "grad", None)
                     if grad is not None and is_zero(grad) is not True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +13,14 @@ from ...source.definitions import calls_of_method
 from ...source.frames import CodeLocation, variables
 from ...source.roots import ModuleCallRef
 from ...source.sites import site_at
-from ...torch_internals import code_objects
+from ...torch_internals import code_objects, private
 from ...torch_internals.structure import tensors_in
 from .graph_reentry import GraphReentry
 from .naming import Naming
 from .oplog import op_name
 from .torch_call_recorder import Op
 
-_Tensor = torch.Tensor
+_Tensor, _ref = torch.Tensor, private.tensor_ref
 _DATA = torch.Tensor.data.__get__
 #: Calls that read a tensor's values into Python.
 _READS = frozenset(
@@ -41,12 +42,12 @@ _MAX_WALKS_PER_LINE = 8
 
 @dataclass
 class ObservedCut:
-    """An op whose result is detached, and the ids of the leaves whose gradient path it cuts."""
+    """An op whose result is detached, and references to the leaves whose gradient path it cuts, by id."""
 
     op: str
     spot: CodeLocation | None
     where: ModuleCallRef | None
-    leaves: frozenset[int]
+    leaves: dict[int, weakref.ref[Any]]
     rank: int
     step: int = 0
     count: int = 1
@@ -58,7 +59,7 @@ class ObservedCut:
             self.op,
             names.frames.site(self.spot),
             names.modules.place_of(self.where),
-            tuple(sorted(names.leaves.names_of(self.leaves))),
+            tuple(sorted(names.leaves.names_of(self.leaves.values()))),
             self.count,
             self.step,
             arrived,
@@ -135,7 +136,7 @@ class DetachPoints:
         if known is not None:
             known.count += 1
             first = known.count <= _MAX_WALKS_PER_LINE
-            known.leaves |= leaves_of(sources) if first else {id(s) for s in sources if s.grad_fn is None}
+            known.leaves |= leaves_of(sources) if first else {id(s): _ref(s) for s in sources if s.grad_fn is None}
             known.copied &= all(s.is_leaf for s in sources)
             return
         if len(self._found) > 1000:
@@ -178,19 +179,19 @@ def _rank(func: Any, out: Any, direct: bool) -> int:
     return kind + (not direct)
 
 
-def leaves_of(tensors: list[Any], limit: int = 20_000) -> frozenset[int]:
-    """Return the ids of the leaves that the graphs of `tensors` reach, visiting at most `limit` nodes."""
+def leaves_of(tensors: list[Any], limit: int = 20_000) -> dict[int, weakref.ref[Any]]:
+    """Return references to the leaves that the graphs of `tensors` reach, by id, visiting at most `limit` nodes."""
     # A view made while gradient mode was off has no node of its own: its base has.
     tensors = [t._base if t.grad_fn is None and t._base is not None else t for t in tensors]
-    leaves = {id(t) for t in tensors if t.grad_fn is None}
+    leaves: dict[int, weakref.ref[Any]] = {id(t): _ref(t) for t in tensors if t.grad_fn is None}
     nodes = [t.grad_fn for t in tensors if t.grad_fn is not None]
     seen = set(nodes)
     for node in nodes:  # grows as we go
         variable = getattr(node, "variable", None)
         if variable is not None:
-            leaves.add(id(variable))
+            leaves[id(variable)] = _ref(variable)
         for child, _ in node.next_functions:
             if child is not None and child not in seen and len(nodes) < limit:
                 seen.add(child)
                 nodes.append(child)
-    return frozenset(leaves)
+    return leaves

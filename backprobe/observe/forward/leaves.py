@@ -91,19 +91,21 @@ class Leaves:
         self.whole = True
         self._by_id: dict[int, LeafTensor] = {}
         self._all: list[LeafTensor] = []
+        #: The length of ``_all``, and its leaves by the id of their references.
+        self._by_ref: tuple[int, dict[int, LeafTensor]] = 0, {}
         #: Leaves that belong to no module, by their name in the user's code.
         self._plain: dict[str, LeafTensor] = {}
 
     def get(self, tensor: Any) -> LeafTensor:
         """Return the leaf record of `tensor`; create it if the tensor is new."""
-        known = self._by_id.get(id(tensor))
-        if known is not None and known.stands_for(tensor):
+        known = self.known(tensor)
+        if known is not None:
             return known
         frame: Any = sys._getframe(1)
         if tensor.__class__ is not torch.Tensor:
             self.scan()
-            known = self._by_id.get(id(tensor))
-            if known is not None and known.stands_for(tensor):
+            known = self.known(tensor)
+            if known is not None:
                 return known
             for name, module in modules_in_sight(frame, self._frames):  # never called through its hooks
                 if any(p is tensor for p in module.parameters()):
@@ -128,17 +130,24 @@ class Leaves:
             label = f"{base}:{n}"
         return label
 
-    def of_id(self, number: int) -> LeafTensor | None:
-        return self._by_id.get(number)
+    def known(self, tensor: Any) -> LeafTensor | None:
+        """Return the leaf record of `tensor`; ``None`` if there is none."""
+        leaf = self._by_id.get(id(tensor))
+        return leaf if leaf is not None and leaf.stands_for(tensor) else None
 
-    def names_of(self, numbers: Iterable[int]) -> list[str]:
-        """Return the names of the leaves with these ids; unknown ids are skipped."""
-        return [self.name(leaf) for n in numbers if (leaf := self.of_id(n)) is not None]
+    def names_of(self, refs: Iterable[weakref.ref[Any]]) -> list[str]:
+        """Return the names of the leaves behind `refs`, which may be gone; others are skipped."""
+        if self._by_ref[0] != len(self._all):
+            self._by_ref = len(self._all), {id(leaf.ref): leaf for leaf in self._all}
+        known = self._by_ref[1]
+        tensors = ((ref, ref()) for ref in refs)
+        found = (known.get(id(ref)) or (self.known(t) if t is not None else None) for ref, t in tensors)
+        return [self.name(leaf) for leaf in found if leaf is not None]
 
     def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: Any) -> None:
         """Record that ``requires_grad`` of a known parameter was set to `on`."""
-        leaf = self._by_id.get(id(tensor))
-        if leaf is not None and leaf.stands_for(tensor):
+        leaf = self.known(tensor)
+        if leaf is not None:
             leaf.requires_grad = on  # kept here because the tensor may be gone later
             if on and not tensor.requires_grad:
                 leaf.thawed, leaf.since = self._frames.spot(frame), (private.next_sequence_nr(), leaf.reached)

@@ -91,7 +91,7 @@ class _Region:
     #: Whether its values are compared.
     closely: bool = False
     #: Ids of the leaves that a reentrant checkpoint detaches because none of its inputs requires a gradient.
-    lost: set[int] | None = None
+    lost: dict[int, weakref.ref[Any]] | None = None
     where: ModuleCallRef | None = None
     run: Any = None
     recomputed: list[_Op] = field(default_factory=list)
@@ -136,9 +136,8 @@ class Regions:
         #: Per line, how many regions were compared by values; and the user's locations of the ops inside them.
         self._regions_by_line: dict[CodeLocation | None, int] = {}
         self._inner: set[CodeLocation] = set()
-        #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of the leaves inside,
-        #: first step.
-        self._lost: dict[Any, tuple[ModuleCallRef | None, set[int], int]] = {}
+        #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, leaves inside, first step.
+        self._lost: dict[Any, tuple[ModuleCallRef | None, dict[int, weakref.ref[Any]], int]] = {}
         self._step = 0
         #: Whether any checkpoint was seen, and whether every op is observed now: before the first one, only in closely
         #: inspected steps.
@@ -201,12 +200,12 @@ class Regions:
                 if self._open:
                     self._open.pop()
                 if known.lost:
-                    self._lost.setdefault(known.spot, (known.where, set(), self._step))[1].update(known.lost)
+                    self._lost.setdefault(known.spot, (known.where, {}, self._step))[1].update(known.lost)
                 return
             trains = self._modules.grad_was_on()
             region = self._begin(ctx, self._frames.spot(frame), True, frame if trains else None)
             if trains and not ctx.next_functions:
-                region.lost = set()
+                region.lost = {}
             self._open.append((region, False))
         elif code is code_objects.CHECKPOINT_BACKWARD:
             if on:
@@ -231,7 +230,8 @@ class Regions:
                 return False
             region, is_recomputation = self._open[-1]
             if region.lost is not None and len(region.lost) < _MAX_OPS:
-                region.lost.update(id(a) for a in op.args if isinstance(a, torch.nn.Parameter) and a.requires_grad)
+                trained = (a for a in op.args if isinstance(a, torch.nn.Parameter) and a.requires_grad)
+                region.lost.update((id(p), private.tensor_ref(p)) for p in trained)
         else:
             holder, run = mark
             is_recomputation = run is not None
@@ -418,8 +418,8 @@ class Regions:
     def records(self) -> tuple[Cut | RegionDiffers, ...]:
         """Return the reentrant checkpoints that cut a gradient path, and the regions whose recomputation differed."""
         cuts = (
-            ObservedCut("checkpoint", spot, where, frozenset(ids), 0, step).record(self._names, None)
-            for spot, (where, ids, step) in self._lost.items()
+            ObservedCut("checkpoint", spot, where, leaves, 0, step).record(self._names, None)
+            for spot, (where, leaves, step) in self._lost.items()
         )
         return (*cuts, *self._found.values())
 

@@ -23,6 +23,7 @@ from ...source.frames import Frames
 from ...source.roots import ModuleCallRef
 from ...source.tracebacks import STAND_IN
 from ...torch_internals import code_objects, private
+from ...torch_internals.references import IdentityMap
 from .applied import CustomFunctionCalls
 from .arguments import as_json
 from .space import TensorCopies
@@ -49,7 +50,7 @@ class OpRecordingMode(TorchDispatchMode):
         self,
         frames: Frames,
         here: Callable[[], ModuleCallRef | None],
-        names: dict[int, str],
+        names: IdentityMap[str],
         space: TensorCopies,
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -73,6 +74,9 @@ class OpRecordingMode(TorchDispatchMode):
         #: last.
         self._givers: dict[Any, tuple[int, int, int | None]] = {}
         self._writers: dict[int, int] = {}
+        #: The numbers of tensors that have no address, and how many were given.
+        self._numbers: IdentityMap[int] = IdentityMap(private.tensor_ref)
+        self._unaddressed = 0
         #: Sequence number of a node -> the op that made the node.
         self._by_node: dict[int, int] = {}
         self._next = _next()
@@ -155,7 +159,7 @@ class OpRecordingMode(TorchDispatchMode):
             if maker is not None:
                 where, site, inner = self._wheres[maker]
             elif hasattr(running, "variable"):
-                node = f"{node} {self.names.get(id(running.variable), '')}".strip()
+                node = f"{node} {self.names.get(running.variable) or ''}".strip()
         own = self._place(sys._getframe(3), running is not None)
         if own != (None, None):
             site, inner = own
@@ -183,12 +187,12 @@ class OpRecordingMode(TorchDispatchMode):
         index = op.index
         values: list[int | None] = []
         for one in written:
-            self._writers[_memory(one)] = index
+            self._writers[self._memory(one)] = index
         returned = [one for one in _tensors(out) if not any(one is w for w in written)]
         for number, one in enumerate((*written, *returned)):
             value = None if empty or private.is_symbolic(one) else self._value(one, bool(op.random))
             values.append(value)
-            self._givers[_key(one)] = (index, number, value)
+            self._givers[self._key(one)] = (index, number, value)
         self.ops.append((replace(op, outputs=tuple(values)), where))
 
     def value_of(self, tensor: Any, first: bool = False) -> int | None:
@@ -213,8 +217,8 @@ class OpRecordingMode(TorchDispatchMode):
 
     def _take(self, tensor: Any, skip: bool, slot: int) -> Taken:
         """Return `tensor` as an input of the op that runs now. `skip`: the op does not read its values."""
-        name = self.names.get(id(tensor), "")
-        key, memory = _key(tensor), _memory(tensor)
+        name = self.names.get(tensor) or ""
+        key, memory = self._key(tensor), self._memory(tensor)
         giver = self._givers.get(key)
         writer = self._writers.get(memory, -1)
         value = None if skip else self._value(tensor, giver is None)
@@ -234,9 +238,9 @@ class OpRecordingMode(TorchDispatchMode):
         `first`: no recorded op produced the values, so they are kept before others.
         """
         memo = self._read.get(id(tensor))
-        key = _key(tensor)
+        key = self._key(tensor)
         here = memo is not None and memo[0]() is tensor and memo[3] == key  # otherwise .data was assigned
-        if here and memo is not None and self._writers.get(_memory(tensor), -1) < memo[2]:
+        if here and memo is not None and self._writers.get(self._memory(tensor), -1) < memo[2]:
             return memo[1]
         found: int | None = None
         if plain(tensor):
@@ -249,6 +253,30 @@ class OpRecordingMode(TorchDispatchMode):
             self.space.offer(hashed, values, first)
         self._read[id(tensor)] = (private.tensor_ref(tensor), found, self.count, key)
         return found
+
+    def _memory(self, tensor: Any) -> int:
+        if private.has_dispatch(tensor):  # a wrapper has no memory, and no address of its own
+            return self._number(tensor)
+        try:
+            return private.storage_key(tensor.untyped_storage())
+        except (RuntimeError, NotImplementedError):
+            return self._number(tensor)
+
+    def _key(self, tensor: Any) -> Any:
+        if private.has_dispatch(tensor):
+            return self._number(tensor)
+        try:
+            return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        except (RuntimeError, NotImplementedError):
+            return self._number(tensor)
+
+    def _number(self, tensor: Any) -> int:
+        """Return a number that only this tensor has: a negative one, as no address is."""
+        number = self._numbers.get(tensor)
+        if number is None:
+            self._unaddressed += 1
+            number = self._numbers[tensor] = -self._unaddressed
+        return number
 
     def _place(self, frame: Any, backward: bool) -> tuple[Site | None, Site | None]:
         """Return the user's line, and the innermost line of a library that it calls.
@@ -306,24 +334,6 @@ def _tensors(value: Any) -> Iterator[Any]:
     elif isinstance(value, (list, tuple)):
         for one in value:
             yield from _tensors(one)
-
-
-def _memory(tensor: Any) -> int:
-    if private.has_dispatch(tensor):  # a wrapper has no memory, and no address of its own
-        return id(tensor)
-    try:
-        return private.storage_key(tensor.untyped_storage())
-    except (RuntimeError, NotImplementedError):
-        return id(tensor)
-
-
-def _key(tensor: Any) -> Any:
-    if private.has_dispatch(tensor):
-        return id(tensor)
-    try:
-        return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
-    except (RuntimeError, NotImplementedError):
-        return id(tensor)
 
 
 def _generator(args: Any, kwargs: Any) -> Any:

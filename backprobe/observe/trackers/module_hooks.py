@@ -18,6 +18,7 @@ from ...source.definitions import calls_of_method
 from ...source.frames import Frames
 from ...source.roots import ModuleCallRef, RootModule
 from ...torch_internals import compiled_regions
+from ...torch_internals.references import IdentityMap
 from ...torch_internals.structure import tensors_in
 from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
 from ..backward.calls import ActiveBackward
@@ -65,14 +66,14 @@ class ModuleHookTracker(Tracker):
         self._last: tuple[ModuleCallRef, nn.Module] | None = None
         #: The same for all such modules, by sequence number of the node that made their output.
         self._outputs: dict[int, tuple[ModuleCallRef, nn.Module]] = {}
-        self._called: set[int] = set()
+        self._called: IdentityMap[bool] = IdentityMap()
         #: Idle hooks, by code. A hook that runs for any module is not idle: it serves the modules that have a gradient.
         self._idle: dict[CodeType, _IdleHook] = {}
         self._busy: set[CodeType] = set()
         self._backwards = 0
         #: Modules with hooks that were uncalled in the last search, with the record to make if they stay uncalled: the
         #: model may be gone when the script ends.
-        self._uncalled: list[tuple[RootModule, weakref.ref[nn.Module], int, HookSeen]] = []
+        self._uncalled: list[tuple[RootModule, weakref.ref[nn.Module], HookSeen]] = []
         #: Number of compiled frames when it last changed, and the id of the next hook at that time.
         self._compiled = 0, 0
 
@@ -84,7 +85,8 @@ class ModuleHookTracker(Tracker):
             self._outputs[first.grad_fn._sequence_nr()] = self._last
             while len(self._outputs) > 1000:
                 del self._outputs[next(iter(self._outputs))]
-        self._called.add(id(module))
+        if module not in self._called:
+            self._called[module] = True
         self._note_idle(module, where, output)
         if not isinstance(output, (torch.Tensor, tuple)) or (
             isinstance(output, tuple) and not any(isinstance(o, torch.Tensor) for o in output)
@@ -122,7 +124,7 @@ class ModuleHookTracker(Tracker):
             if model is None:
                 continue
             for module in model.modules():
-                if not module._backward_hooks or id(module) in self._called:
+                if not module._backward_hooks or module in self._called:
                     continue
                 if self._modules.was_called(module) or not any(p.grad is not None for p in module.parameters()):
                     continue
@@ -142,8 +144,8 @@ class ModuleHookTracker(Tracker):
             return
         for _, module, where, reason, detail in self._never_called():
             self._note(module, where, reason, detail, None)
-        for root, ref, number, seen in self._uncalled:
-            if root.ref() is None and number not in self._called and self._modules.counts(ref) == (0, 0):
+        for root, ref, seen in self._uncalled:
+            if root.ref() is None and self._modules.counts(ref) == (0, 0):
                 self._store(seen)
 
     def _never_called(self) -> Iterator[tuple[RootModule, nn.Module, ModuleCallRef, str, str]]:
@@ -155,9 +157,9 @@ class ModuleHookTracker(Tracker):
         for root in self._modules.roots:
             model = root.ref()
             for module in model.modules() if model is not None else ():
-                if _hook_of(module) is None or id(module) in self._called or self._modules.was_called(module):
+                if _hook_of(module) is None or module in self._called or self._modules.was_called(module):
                     continue
-                known = [leaf for p in module.parameters() if (leaf := leaves.of_id(id(p))) is not None]
+                known = [leaf for p in module.parameters() if (leaf := leaves.known(p)) is not None]
                 if any(leaf.reached for leaf in known) and not _hooked_inside(module):
                     where, kind = (
                         ModuleCallRef(root, root.path_of(module), type(module).__name__, 1),
@@ -169,10 +171,10 @@ class ModuleHookTracker(Tracker):
     def _remember(self) -> None:
         """Keep the records to make if the script ends here."""
         found = [
-            (root, weakref.ref(module), id(module), self._hook_record(module, where, reason, detail, None))
+            (root, weakref.ref(module), self._hook_record(module, where, reason, detail, None))
             for root, module, where, reason, detail in islice(self._never_called(), MAX_RECORDS)
         ]
-        self._uncalled = [(root, ref, number, seen) for root, ref, number, seen in found if seen is not None]
+        self._uncalled = [(root, ref, seen) for root, ref, seen in found if seen is not None]
 
     def _after_compiling(self) -> None:
         """Record backward hooks that were registered after the last frame was compiled.
@@ -184,9 +186,9 @@ class ModuleHookTracker(Tracker):
             model = root.ref()
             for module in model.modules() if model is not None else ():
                 late = [n for hooks in (module._backward_hooks, module._backward_pre_hooks) for n in hooks]
-                if not late or id(module) in self._called or min(late) < self._compiled[1]:
+                if not late or module in self._called or min(late) < self._compiled[1]:
                     continue
-                known = [leaf for p in module.parameters() if (leaf := leaves.of_id(id(p))) is not None]
+                known = [leaf for p in module.parameters() if (leaf := leaves.known(p)) is not None]
                 if any(leaf.reached for leaf in known):
                     where = ModuleCallRef(root, root.path_of(module), type(module).__name__, 1)
                     self._note(module, where, "compiled", "", None)

@@ -19,6 +19,7 @@ from ...comparing.files import TapeWriter
 from ...records import Applied, Divergence, Print, Step, Tape, TapeOp, Unseen
 from ...source.roots import ModuleCallRef, RootModule
 from ...torch_internals import private
+from ...torch_internals.references import IdentityMap
 from ..op_record.applied import CustomFunctionCalls
 from ..op_record.judged import against_each_other, against_float64
 from ..op_record.mode import OpRecordingMode
@@ -57,9 +58,8 @@ class OpRecordingTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
         self._asked = CHECK_NAME in context.settings.checks
-        #: By id, the number of a weight as text, which replaces its name until ops are written; and the weights by
-        #: number.
-        self._names: dict[int, str] = {}
+        #: The number of each weight as text, which replaces its name until ops are written; and the weights by number.
+        self._names: IdentityMap[str] = IdentityMap(private.tensor_ref)
         self._named: list[_Weight] = []
         self._space = TensorCopies(context.settings.max_record_mb << 20, self._asked)
         self._mode: OpRecordingMode | None = None
@@ -255,9 +255,9 @@ class OpRecordingTracker(Tracker):
             self._number(tensor, root, path)
 
     def _number(self, tensor: Any, root: RootModule | None, path: str) -> str:
-        number = self._names.get(id(tensor))
-        if number is None or self._named[int(number)].ref() is not tensor:
-            number = self._names[id(tensor)] = str(len(self._named))
+        number = self._names.get(tensor)
+        if number is None:
+            number = self._names[tensor] = str(len(self._named))
             self._named.append(_Weight(private.tensor_ref(tensor), root, path))
         elif root is not None:
             self._named[int(number)] = replace(self._named[int(number)], root=root, path=path)
@@ -265,14 +265,11 @@ class OpRecordingTracker(Tracker):
 
     def _weight(self, parameter: torch.Tensor) -> str:
         """Return the number of an optimizer's parameter, which may belong to no module."""
-        number = self._names.get(id(parameter))
-        if number is not None and self._named[int(number)].ref() is parameter:
+        number = self._names.get(parameter)
+        if number is not None:
             return number
-        leaf = self._context.names.leaves.of_id(id(parameter))
-        known = leaf is not None and leaf.stands_for(parameter)
-        return self._number(
-            parameter, None, self._context.names.leaves.name(leaf) if leaf is not None and known else ""
-        )
+        leaf = self._context.names.leaves.known(parameter)
+        return self._number(parameter, None, self._context.names.leaves.name(leaf) if leaf is not None else "")
 
     def _name_of(self, number: str, root: RootModule | None = None) -> str:
         """Return the name of a weight.

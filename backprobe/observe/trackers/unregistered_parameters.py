@@ -174,7 +174,7 @@ _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 def _made_from(item: Any, leaf: Any) -> bool:
     """Return whether a few ops computed `item` from `leaf` alone. Values that a forward stored have a larger graph."""
-    return leaves_of([item], limit=8) == {id(leaf)}
+    return leaves_of([item], limit=8).keys() == {id(leaf)}
 
 
 def _holds(module: nn.Module, thing: Any) -> str | None:
