@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim import optimizer as optim
 
+from ..torch_internals.references import IdentityMap
 from .session import Session, Settings
 
 #: Steps at the start that are not timed: warm-up, and backprobe's thorough inspection of the first steps.
@@ -23,9 +24,11 @@ class ToolAlternation:
 
     def __init__(self, tools: list[str]) -> None:
         self.tools = tools
-        #: Tool -> optimizer -> seconds.
+        #: The optimizers that stepped, numbered.
+        self._numbers: IdentityMap[int] = IdentityMap()
+        #: Tool -> number of an optimizer -> seconds.
         self.times: dict[str, dict[int, list[float]]] = {t: {} for t in tools}
-        self.steps = 0
+        self.steps = self._count = 0
         self._session: Session | None = None
         self._tool = "plain"
         self._state = 12345
@@ -48,7 +51,11 @@ class ToolAlternation:
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         now = time.perf_counter()
         if self.steps > UNTIMED_STEPS * len(self.tools):
-            self.times[self._tool].setdefault(id(optimizer), []).append(now - self._last)
+            number = self._numbers.get(optimizer)
+            if number is None:
+                self._count += 1
+                number = self._numbers[optimizer] = self._count
+            self.times[self._tool].setdefault(number, []).append(now - self._last)
         self.steps += 1
         # A separate generator, so that the script's random numbers do not change.
         self._state = (1103515245 * self._state + 12345) % 2**31

@@ -21,6 +21,7 @@ from ...ops import info, writes_in_place
 from ...source.frames import CodeLocation, Frames, variables
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
+from ...torch_internals.references import IdentityMap
 from ...torch_texts import IN_PLACE_DETAIL
 from .modules import ModuleWatch
 
@@ -80,13 +81,12 @@ class OptimizerStep:
 class _StepHabits:
     """The lines that step one optimizer, and how often a step writes to each parameter."""
 
-    def __init__(self, optimizer: Any) -> None:
-        self.ref = weakref.ref(optimizer)
+    def __init__(self) -> None:
         self.lines: dict[CodeLocation, None] = {}
         self._steps = 0
         self._before: dict[int, int] = {}
-        #: By id of a parameter; ``None`` if it varies.
-        self._bumps: dict[int, int | None] = {}
+        #: Writes of a step to each parameter; -1 if they vary.
+        self._bumps: IdentityMap[int] = IdentityMap(private.tensor_ref)
 
     def begins(self, optimizer: Any) -> None:
         learns = self._steps < LEARNING_STEPS
@@ -98,7 +98,7 @@ class _StepHabits:
             for p, version in _versions(optimizer):
                 bumps = version - self._before.get(id(p), version)
                 if bumps:
-                    self._bumps[id(p)] = bumps if self._bumps.get(id(p), bumps) == bumps else None
+                    self._bumps[p] = bumps if self._bumps.get(p) in (None, bumps) else -1
             self._before = {}
         if spot is not None:
             self.lines.pop(spot, None)
@@ -107,7 +107,8 @@ class _StepHabits:
                 del self.lines[next(iter(self.lines))]
 
     def bumps(self, parameter: Any) -> int | None:
-        return self._bumps.get(id(parameter))
+        bumps = self._bumps.get(parameter)
+        return None if bumps == -1 else bumps
 
 
 def _versions(optimizer: Any) -> list[tuple[Any, int]]:
@@ -124,8 +125,7 @@ class WriteLog:
         self._writes: deque[tuple[Any, ...]] = deque(maxlen=limit)
         #: The node counter when the first backward call began: earlier writes are set-up.
         self._trains_from: int | None = None
-        #: By id of an optimizer.
-        self._habits: dict[int, _StepHabits] = {}
+        self._habits: IdentityMap[_StepHabits] = IdentityMap()
         #: Tensors that ``.data`` returned: each has a version counter of its own.
         self._data: dict[int, weakref.ref[Any]] = {}
         #: Writes through ``.data``.
@@ -158,17 +158,15 @@ class WriteLog:
             self._trains_from = private.next_sequence_nr()
 
     def optimizer_begins(self, optimizer: Any) -> None:
-        known = self._habits.get(id(optimizer))
-        if known is None or known.ref() is not optimizer:
-            if len(self._habits) > 1000:
-                self._habits.clear()
-            known = self._habits[id(optimizer)] = _StepHabits(optimizer)
+        known = self._habits.get(optimizer)
+        if known is None:
+            known = self._habits[optimizer] = _StepHabits()
         known.begins(optimizer)
 
     def optimizer_ended(self, optimizer: Any) -> None:
         """Log one entry for an optimizer step; the tensors that it wrote to are looked up when needed."""
         spot = self._frames.spot(sys._getframe())
-        if (known := self._habits.get(id(optimizer))) is not None:
+        if (known := self._habits.get(optimizer)) is not None:
             known.over(optimizer, spot)
         self._writes.append((None, 0, private.next_sequence_nr(), weakref.ref(optimizer), spot, None))
 
@@ -302,7 +300,7 @@ class WriteLog:
         held = None if optimizer is None else _held_in(optimizer, storage)
         if held is None:
             return []
-        known = self._habits.get(id(optimizer))
+        known = self._habits.get(optimizer)
         lines = tuple(known.lines) if known is not None else ()
         bumps = known.bumps(held) if known is not None else None
         return [OptimizerStep(seq, f"{type(optimizer).__name__}.step", spot, lines, bumps)]

@@ -46,6 +46,8 @@ OnAccelerator = tuple[list[Any], list[AcceleratorNorms | AcceleratorClipNorm]]
 MAX_CALLS_BEFORE_FIRST_STEP = 100
 #: References to parameters of optimizers above which those to freed parameters are dropped.
 MAX_HELD = 100_000
+#: Freed optimizers that are still reported after a later one has got their id.
+MAX_FREED_OPTIMIZERS = 16
 _clock, _next_seq, _compiling = time.perf_counter, private.next_sequence_nr, private.compiling
 
 
@@ -63,8 +65,9 @@ class SeenOptimizer:
     empty: int = 0
     twice: int = 0
     frozen: int = 0
-    #: The node counter when it stepped last.
+    #: The node counter when it stepped last, and the step in which it did so the last time that this was recorded.
     last: int = -1
+    step: int = -1
 
 
 class StepWatch:
@@ -100,8 +103,10 @@ class StepWatch:
         #: Parameters that an optimizer held when it stepped, by the id of the reference: a new parameter may have the
         #: id of a freed one.
         self.held: dict[int, weakref.ref[Any]] = {}
-        #: By id: the optimizers that were seen being created, or stepping.
+        #: By id: the optimizers that were seen being created, or stepping. Negative numbers: those that were freed, and
+        #: whose id a later one has.
         self.optimizers: dict[int, SeenOptimizer] = {}
+        self._displaced = 0
         self.stepped_by: set[int] = set()
         #: How many more steps take the fast path, and the step at which the fast path began.
         self.passing = self._began_to = 0
@@ -401,8 +406,8 @@ class StepWatch:
             with private.unseen():
                 if mark is not None:
                     self.stepped_by.add(by)
-                    if by in self.optimizers:
-                        self.optimizers[by].last = now
+                    if (known := self.optimizers.get(by)) is not None:
+                        known.last, known.step = now, self.index
                     self._events.optimizer_ended.emit(optimizer)
                     self.samples.after()
                 if self._belongs_before(by, now):
@@ -489,11 +494,17 @@ class StepWatch:
         """Forget an optimizer that is gone: a new one may get the same id."""
         self.only.pop(by, None)
         self._sizes.pop(by, None)
+        if (known := self.optimizers.get(by)) is not None:
+            known.last = max(known.last, self._stepped.pop(by, -1))
+        self._turns = {turn for turn in self._turns if by not in turn or len(turn) == 1}  # no step waits for it
 
     def _known(self, optimizer: Any, spot: CodeLocation | None) -> SeenOptimizer:
         known = self.optimizers.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
             by = id(optimizer)
+            if known is not None and self._displaced < MAX_FREED_OPTIMIZERS:
+                self._displaced += 1
+                self.optimizers[-self._displaced] = known
             ref = weakref.ref(optimizer, lambda _: self._freed(by))
             known = SeenOptimizer(type(optimizer).__name__, spot, {}, ref)
             self.optimizers[id(optimizer)] = known

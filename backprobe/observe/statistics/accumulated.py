@@ -28,6 +28,7 @@ import torch
 
 from ...torch_internals import engine_calls, private
 from ...torch_internals.entry_points import as_list, node_of
+from ...torch_internals.references import IdentityMap
 from ...torch_internals.uncompiled import dynamo_passthrough
 from .noise import MicroBatches
 from .numbers import norms, usable
@@ -166,7 +167,7 @@ class AccumulatedGradients:
         self._place = place
         self._due, self._scale, self._fault, self._clock, self._took = due, scale, fault, clock, took
         self._thread = get_ident()
-        self._states: dict[int, AccumulationState] = {}
+        self._states: IdentityMap[AccumulationState] = IdentityMap()
 
     def attach(self) -> None:
         self._thread = get_ident()
@@ -178,7 +179,7 @@ class AccumulatedGradients:
 
     def take(self, optimizer: Any) -> AccumulationState | None:
         """Return and forget the state of the backward calls for `optimizer`, which is about to step."""
-        return self._states.pop(id(optimizer), None)
+        return self._states.pop(optimizer)
 
     @dynamo_passthrough
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
@@ -222,9 +223,9 @@ class AccumulatedGradients:
         retains_graph = bool(args[1])  # retain_graph
         known, place = [], self._place(frame)
         for optimizer, turn, measures in optimizers:
-            state = self._states.get(id(optimizer))
+            state = self._states.get(optimizer)
             if state is None:
-                state = self._states[id(optimizer)] = AccumulationState(MicroBatches(optimizer, turn), measures)
+                state = self._states[optimizer] = AccumulationState(MicroBatches(optimizer, turn), measures)
             before = marks(optimizer)
             state.begins(before, place, oldest, retains_graph)
             known.append((optimizer, state, before))

@@ -210,7 +210,7 @@ class Activations:
     def _sums(self, module: nn.Module) -> None:
         weight = module._parameters.get("weight")  # absent from `_parameters` if it is parametrized
         if weight is not None and private.is_plain(weight) and weight.dim() > 1:
-            self.numbers.sums[id(weight)] = math.prod(weight.shape[1:])
+            self.numbers.sums[weight] = math.prod(weight.shape[1:])
 
     def _graph(self, output: Any) -> None:
         """Measure the saved tensors in the graph of an outermost module's output."""

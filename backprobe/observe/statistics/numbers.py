@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 
+from ...torch_internals import private
 from ...torch_internals.async_scalars import Copy
 from ...torch_internals.measure import FLOATS
+from ...torch_internals.references import IdentityMap
 
 #: Values by quantity and name: ``found["weight_norm"]["fc.weight"]``.
 Found = dict[str, dict[str, float]]
@@ -37,9 +39,9 @@ class Numbers:
         self._coming: list[tuple[Any, Copy]] = []
         #: Number of elements of each measured parameter, by name.
         self.sizes: dict[str, int] = {}
-        #: Number of elements that each output of a linear or convolution layer sums over: by id of the weight, and by
-        #: name for the measured weights.
-        self.sums: dict[int, int] = {}
+        #: Number of elements that each output of a linear or convolution layer sums over: by weight, and by name for
+        #: the measured weights.
+        self.sums: IdentityMap[int] = IdentityMap(private.tensor_ref)
         self.fan_in: dict[str, int] = {}
 
     def know(self, quantity: str, values: Mapping[str, float]) -> None:

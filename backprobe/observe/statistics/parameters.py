@@ -60,7 +60,8 @@ class Parameters:
             names = [name for name, _, _ in members]
             self._numbers.sizes.update((name, p.numel()) for name, p, _ in members)
             sums = self._numbers.sums
-            self._numbers.fan_in.update((name, sums[id(p)]) for name, p, _ in members if id(p) in sums)
+            found = ((name, sums.get(p)) for name, p, _ in members)
+            self._numbers.fan_in.update((name, count) for name, count in found if count is not None)
             weights, grads = [p.detach() for _, p, _ in members], [p.grad.detach() for _, p, _ in members]
             sizes, lengths = norms(weights), torch.stack(norms(grads))
             add("weight_norm", names, sizes)

@@ -18,6 +18,7 @@ from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
+from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -49,8 +50,9 @@ class _UsedGradient:
 
 @dataclass
 class _OptimizerState:
-    """State of an optimizer that holds the tensors ``ids``.
+    """State of an optimizer.
 
+    :ivar refs: references to the tensors that it holds, by id; ``seen``: its own record, once it has stepped.
     :ivar used: gradients that its last step used, without those that have been cleared since.
     :ivar unchanged_calls: number of backward calls since then that found some of them unchanged; ``at``: the line of
     the first.
@@ -68,7 +70,8 @@ class _OptimizerState:
 
     name: str
     ref: Callable[[], Any]
-    ids: frozenset[int] = frozenset()
+    refs: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    seen: SeenOptimizer | None = None
     used: list[_UsedGradient] = field(default_factory=list)
     unchanged_calls: int = 0
     at: CodeLocation | None = None
@@ -99,6 +102,8 @@ class GradientUseTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
         self._held: dict[int, _OptimizerState] = {}
+        #: The states with a record to make of freed optimizers whose id a later one has.
+        self._freed: list[_OptimizerState] = []
         #: Until an optimizer steps: the number of backward calls, the line of the last one, and a reached tensor with a
         #: copy of its values.
         self._calls = 0
@@ -139,7 +144,8 @@ class GradientUseTracker(Tracker):
         self._calls += 1
         for held in self._held.values():
             if held.backward_spot is None and self._is_checked(held):
-                mine = [v.grad for _, v in running.graph.leaves if id(v) in held.ids]
+                leaves = (leaf for _, leaf in running.graph.leaves)
+                mine = [leaf.grad for leaf in leaves if private.tensor_ref(leaf) is held.refs.get(id(leaf))]
                 with private.unseen(), private.unnoticed(), torch.no_grad():
                     held.backward_spot = running.spot if _any_may_be_nonzero(mine) else None
         if not self._context.steps.ever_stepped:
@@ -149,8 +155,8 @@ class GradientUseTracker(Tracker):
 
     def sentinel_call_ended(self, spot: CodeLocation | None) -> None:
         """Record which optimizers have gradients after a backward call whose nodes are not recorded."""
-        for number, held in self._held.items():
-            seen = self._context.steps.optimizers.get(number)
+        for held in self._held.values():
+            seen = held.seen
             if held.backward_spot is None and seen is not None and self._is_checked(held):
                 with private.unseen(), private.unnoticed(), torch.no_grad():
                     some = _any_may_be_nonzero(getattr(ref(), "grad", None) for ref in seen.refs.values())
@@ -171,9 +177,11 @@ class GradientUseTracker(Tracker):
     def optimizer_begins(self, optimizer: Any) -> None:
         self._first = None
         held = self._held.get(id(optimizer))
-        if held is None or (held.ref() is not optimizer and not held.how):  # the id may be that of a freed optimizer
-            if held is None and len(self._held) >= MAX_OPTIMIZERS:
+        if held is None or held.ref() is not optimizer:
+            if len(self._held) + len(self._freed) >= MAX_OPTIMIZERS and (held is None or held.how):
                 return
+            if held is not None and held.how:
+                self._freed.append(held)
             held = self._held[id(optimizer)] = _OptimizerState(type(optimizer).__name__, weakref.ref(optimizer))
             if self._context.steps.index >= FIRST_CHECKED_STEPS and self._more:
                 self._more -= 1
@@ -194,7 +202,7 @@ class GradientUseTracker(Tracker):
                 held.gap = max(held.gap, held.cleared_steps)
                 held.some, held.cleared_steps = True, 0
             elif (held.some or not held.closes) and not any(
-                other is not held and other.some and not other.ids.isdisjoint(held.ids) for other in self._held.values()
+                other is not held and other.some and _share(other.refs, held.refs) for other in self._held.values()
             ):
                 held.since = held.since if held.cleared_steps or not held.some else self._context.steps.index
                 held.cleared_steps += 1
@@ -213,8 +221,9 @@ class GradientUseTracker(Tracker):
 
     def optimizer_ended(self, optimizer: Any) -> None:
         held = self._held.get(id(optimizer))
-        if held is None:
+        if held is None or held.ref() is not optimizer:
             return
+        held.seen = self._context.steps.optimizers.get(id(optimizer))
         if self._is_checked(held):
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 if held.closes and held.backward_spot is not None:
@@ -225,7 +234,7 @@ class GradientUseTracker(Tracker):
         if not self._is_checked(held) or held.reusing_steps >= MIN_REUSING_STEPS:
             return
         tensors = [p for group in optimizer.param_groups for p in group["params"]]
-        held.ids = frozenset(map(id, tensors))
+        held.refs = {id(p): private.tensor_ref(p) for p in tensors}
         with private.unseen(), private.unnoticed(), torch.no_grad():
             for p in islice(sorted(filter(_plain, tensors), key=torch.Tensor.numel), TENSORS_PER_OPTIMIZER):
                 refs = private.tensor_ref(p), private.tensor_ref(p.grad)
@@ -251,12 +260,11 @@ class GradientUseTracker(Tracker):
         return apart - step % apart
 
     def records(self) -> tuple[GradientUse, ...]:
-        site, seen = self._context.frames.site, self._context.steps.optimizers
-        found = []
-        for number, held in self._held.items():
+        site, found = self._context.frames.site, []
+        for held in (*self._freed, *self._held.values()):
             how = held.how
             if how:
-                made = site(seen[number].spot) if number in seen else None
+                made = site(held.seen.spot) if held.seen is not None else None
                 stepped, backward = site(held.stepped), site(held.backward)
                 clears = self._clears(backward, stepped) if how == "cleared" else None
                 first = held.first if how == "again" else held.since
@@ -302,6 +310,11 @@ class GradientUseTracker(Tracker):
             if any(p is tensor for group in groups for p in group["params"]):
                 found.append(GradientUse(seen.name, "unused", 0, None, site(self._spot), made=site(seen.spot)))
         return found
+
+
+def _share(one: dict[int, weakref.ref[Any]], other: dict[int, weakref.ref[Any]]) -> bool:
+    """Return whether two optimizers hold a common parameter, given references to their parameters by id."""
+    return any(ref is other.get(number) for number, ref in one.items())
 
 
 def _is_before(one: Site, other: Site) -> bool:

@@ -207,7 +207,7 @@ class StatisticsTracker(Tracker):
         if _compiling():
             return
         step = self._context.steps.index
-        if step < self._soon and id(optimizer) in self._known:
+        if step < self._soon and (early := self._known.get(id(optimizer))) is not None and early.ref() is optimizer:
             return
         if not self._on or self._faults >= MAX_FAULTS or os.getpid() != self._pid or get_ident() != self._thread:
             return

@@ -51,12 +51,12 @@ _EVALUATING_FUNCTION = re.compile(
 
 
 class _StopReason(NamedTuple):
-    """The reason why a parameter is missing, its line, the leaf to report, and the ids of optimizers that hold it."""
+    """The reason why a parameter is missing, its line, the leaf to report, and the optimizers that hold it."""
 
     why: str
     site: Site | None
     leaf: LeafTensor
-    holders: tuple[int, ...]
+    holders: tuple[SeenOptimizer, ...]
 
 
 @dataclass
@@ -100,10 +100,10 @@ class _Line:
 
 @dataclass
 class _FrozenGroup:
-    """Ids of the tensors that one line froze in one step, and of those that have been thawed since."""
+    """References to the tensors that one line froze in one step, and to those that have been thawed since."""
 
-    tensors: set[int] = field(default_factory=set)
-    back: set[int] = field(default_factory=set)
+    tensors: set[weakref.ref[Any]] = field(default_factory=set)
+    back: set[weakref.ref[Any]] = field(default_factory=set)
 
 
 @dataclass
@@ -137,11 +137,6 @@ class StoppedLearningTracker(Tracker):
         #: Line and step of the last call.
         self._latest: tuple[CodeLocation | None, int] = (None, 0)
         self._looks = 0
-        #: By id of an optimizer: the step in which it last stepped.
-        self._last: dict[int, int] = {}
-
-    def optimizer_ended(self, optimizer: Any) -> None:
-        self._last[id(optimizer)] = self._context.steps.index
 
     def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
         """Record the line that froze a parameter, or that a frozen parameter was thawed."""
@@ -155,15 +150,14 @@ class StoppedLearningTracker(Tracker):
             if self._freezing[0] != self._context.steps.index:
                 self._freezing = self._context.steps.index, {}
             together = self._freezing[1].setdefault(spot, _FrozenGroup())
-            together.tensors.add(id(tensor))
-            self._frozen[id(tensor)] = _FrozenTensor(
-                private.tensor_ref(tensor), spot, together, not mine, self._evaluating_function(frame), again
-            )
+            together.tensors.add(ref := private.tensor_ref(tensor))
+            beside = self._evaluating_function(frame)
+            self._frozen[id(tensor)] = _FrozenTensor(ref, spot, together, not mine, beside, again)
             return
         known = self._frozen.get(id(tensor))
         if known is not None and known.ref() is tensor:
             known.back = True
-            known.together.back.add(id(tensor))
+            known.together.back.add(known.ref)
 
     def _evaluating_function(self, frame: Any) -> CodeType | None:
         """Return the user's function around `frame` whose name says that it does not train, if there is one."""
@@ -241,7 +235,7 @@ class StoppedLearningTracker(Tracker):
                     continue
                 why, site, leaf, holders = judged
                 # An optimizer that holds it went on stepping: training was not simply over.
-                if not any(self._last.get(n, -1) >= away.step + MIN_MISSING_CALLS - 1 for n in holders):
+                if not any(one.step >= away.step + MIN_MISSING_CALLS - 1 for one in holders):
                     continue
                 if why != "cut" and gone < share:
                     continue
@@ -269,14 +263,13 @@ class StoppedLearningTracker(Tracker):
         holders = self._holders(away.leaf)
         if not holders:
             return None
-        numbers = tuple(n for n, _ in holders)
-        holder = max(holders, key=lambda one: self._last.get(one[0], -1))[1]
+        holder = max(holders, key=lambda one: one.step)
         other = self._replacement(away.leaf, line)
         if other is not None:
-            return _StopReason("replaced", self._names.frames.site(holder.spot), other, numbers)
+            return _StopReason("replaced", self._names.frames.site(holder.spot), other, holders)
         if _is_replaced(away.leaf):
-            return _StopReason("removed", self._names.frames.site(holder.spot), away.leaf, numbers)
-        return _StopReason(*self._reason(away, line.recorded - away.recorded + 1), away.leaf, numbers)
+            return _StopReason("removed", self._names.frames.site(holder.spot), away.leaf, holders)
+        return _StopReason(*self._reason(away, line.recorded - away.recorded + 1), away.leaf, holders)
 
     def _unreduced(self) -> list[Unreduced]:
         """Return the parameters that DDP waited for, if the script ended with DDP's error about unused parameters."""
@@ -299,10 +292,10 @@ class StoppedLearningTracker(Tracker):
             for (site, choices, before), mine in groups.items()
         ]
 
-    def _holders(self, leaf: LeafTensor) -> list[tuple[int, SeenOptimizer]]:
-        """Return the optimizers that hold a parameter, with their ids."""
-        optimizers = self._context.steps.optimizers
-        return [(n, one) for n, one in optimizers.items() if (r := one.refs.get(id(leaf.ref()))) and r() is not None]
+    def _holders(self, leaf: LeafTensor) -> tuple[SeenOptimizer, ...]:
+        """Return the optimizers that hold a parameter."""
+        number, optimizers = id(leaf.ref()), self._context.steps.optimizers.values()
+        return tuple(one for one in optimizers if (r := one.refs.get(number)) and r() is not None)
 
     def _replacement(self, leaf: LeafTensor, line: _Line) -> LeafTensor | None:
         """Return the parameter of the same name in another model of the same class that the line reaches instead.
@@ -362,11 +355,8 @@ class StoppedLearningTracker(Tracker):
 
     def _restored_in_part(self, leaf: LeafTensor, frozen: _FrozenTensor) -> bool:
         """Return whether `leaf` was frozen together with its whole model, another part of which was thawed again."""
-        mine = {
-            id(tensor)
-            for one in self._names.leaves.reached()
-            if one.root is leaf.root and (tensor := one.ref()) is not None
-        }
+        reached = self._names.leaves.reached()
+        mine = {one.ref for one in reached if one.root is leaf.root and one.ref() is not None}
         return mine <= frozen.together.tensors and not mine.isdisjoint(frozen.together.back)
 
 
