@@ -19,7 +19,8 @@ from ..errors import BackprobeError
 from ..observe.forward.writes import kind_of, targets
 from ..records import Site
 from ..source.frames import Frames
-from ..torch_internals import autograd_engine, modes
+from ..torch_internals import autograd_engine, modes, references
+from ..torch_internals.references import IdentityMap
 from .captured import ByMemory
 from .chosen import named_tensors
 
@@ -68,8 +69,8 @@ class CaptureMode(TorchFunctionMode):
         self._lines: Lines | None = None
         #: Called with a site, the name of a function, the suffix of a nested result, and the tensor.
         self._on_result: Callable[[Site, str, str, Any], None] | None = None
-        #: Ids of the parameters that some op took.
-        self.used: set[int] = set()
+        #: The parameters that some op took.
+        self.used: IdentityMap[bool] = IdentityMap(references.tensor_ref)
 
     def look_at(self, frames: Frames, lines: Lines | None, on_result: Callable[[Site, str, str, Any], None]) -> None:
         """Hand on results of ops at these lines, or at all."""
@@ -85,8 +86,8 @@ class CaptureMode(TorchFunctionMode):
         if kind is self:
             kind = self._kinds[func] = kind_of(func)
         for a in args:
-            if type(a) is Parameter:
-                self.used.add(id(a))
+            if type(a) is Parameter and a not in self.used:
+                self.used[a] = True
         views = None
         if (kind is not None or (kwargs and "out" in kwargs)) and self._shared:
             written = targets(kind, args, kwargs) if kind is not None else []

@@ -203,8 +203,8 @@ class Recorder:
         missing = {n: m for n, m in self._chosen.items() if n not in self._calls and n not in unseen}
         owners = _owners(self._model) if missing else {}
         for name, module in missing.items():
-            own = [id(p) for p in module.parameters(recurse=False)]
-            other = next((n for p in own for n, m in owners[p] if m is not module), None)
+            own = [*module.parameters(recurse=False)]
+            other = next((n for p in own for n, m in owners[id(p)] if m is not module), None)
             if any(name == path or not path or name.startswith(path + ".") for path in compiled):
                 unseen[name] = "in a compiled region, where hooks do not run"
             elif isinstance(module, torch.jit.ScriptModule):

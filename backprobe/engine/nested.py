@@ -63,7 +63,8 @@ class Inner(TorchFunctionMode):
             return func(*args, **kwargs)
 
     def _keep(self, leaf: torch.Tensor) -> None:
-        if id(leaf) not in self._kept:
+        kept = self._kept.get(id(leaf))
+        if kept is None or kept[0]() is not leaf:
             self._kept[id(leaf)] = private.tensor_ref(leaf), leaf.grad
             leaf.grad = None
 
