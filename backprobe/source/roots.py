@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -44,15 +45,17 @@ class ModuleCallRef:
     """The n-th call of a module in a step (Note [One reference per module call]).
 
     ``path`` is ``None`` for a module that is not part of its model, such as a loss that the forward creates; ``around``
-    is then the enclosing call.
+    is then the enclosing call. ``number``: no other object has it, not even after this one is freed.
     """
 
-    __slots__ = ("around", "call", "class_name", "path", "root")
+    __slots__ = ("around", "call", "class_name", "number", "path", "root")
+    _numbers = itertools.count(1)
 
     def __init__(
         self, root: RootModule, path: str | None, class_name: str, call: int, around: ModuleCallRef | None = None
     ) -> None:
         self.root, self.path, self.class_name, self.call, self.around = root, path, class_name, call, around
+        self.number = next(self._numbers)
 
 
 def clean_path(root: nn.Module, path: str) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MAX_NEW_GRAPH_SHARE = 0.03
 #: Maximum number of steps with the same module calls that are written with shapes and norms.
 MAX_DETAILED_STEPS = 16
+#: Number of module calls from which on steps are compared by this number alone.
+MAX_COMPARED_CALLS = 50_000
 #: Minimum seconds between two updates of the stored overhead, for programs that follow the run.
 MIN_UPDATE_INTERVAL_S = 2.0
 
@@ -63,8 +65,8 @@ class DiskSink:
     def step(self, step: Step, session: Session) -> None:
         modules = session.modules
         trail, details = modules.trail, modules.details
-        same = hash(tuple(map(id, trail)) if len(trail) < 50_000 else len(trail))
-        key = self._trail_of(same, step, details)
+        numbers = tuple([where.number if where is not None else 0 for where in trail[:MAX_COMPARED_CALLS]])
+        key = self._trail_of(hash(numbers) if len(trail) < MAX_COMPARED_CALLS else hash(len(trail)), step, details)
         self.writer.step(step, key, lambda: modules.calls_of(trail, details, step.index))
         self._step_written(step.index in (0, 2, 9), session)
 

@@ -13,7 +13,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -39,17 +39,27 @@ MAX_REMEMBERED_HOOKS = 10_000
 _MODULE_HOOK_NODE = f"{HOOKED_VIEW}Backward"
 
 
+#: Weak references by id of the tensor.
+_References: TypeAlias = dict[int, weakref.ref[Any]]
+
+
+def _is_among(tensor: Any, references: _References) -> bool:
+    """Return whether one of `references` is to `tensor`, not to a freed tensor that had its id."""
+    ref = references.get(id(tensor))
+    return ref is not None and ref() is tensor
+
+
 class CorruptionTracker(Tracker):
     """Tracker of what changes gradients and weights between backward calls."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._names, self._frames = context, context.names, context.frames
-        #: Ids of leaves to which the backward calls since the last update gave finite gradients.
-        self._finite: frozenset[int] = frozenset()
-        self._ids: dict[LiveLayout, frozenset[int]] = {}
-        #: Ids of gradients that were used since then; and the lines that did so, with the op that wrote to them, if
-        #: any.
-        self._grads: set[int] = set()
+        #: References, by id, to the leaves to which the backward calls since the last update gave finite gradients.
+        self._finite: _References = {}
+        self._references: dict[LiveLayout, _References] = {}
+        #: The same for gradients that were used since then; and the lines that did so, with the op that wrote to them,
+        #: if any.
+        self._grads: _References = {}
         self._touched: dict[CodeLocation, str] = {}
         self._last: Any = None
         #: Lines and ops that wrote to weights since then, with the ids of the weights.
@@ -71,7 +81,8 @@ class CorruptionTracker(Tracker):
     def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
         if not self._finite:
             return
-        self._grads.add(id(value))
+        if value is not None:
+            self._grads[id(value)] = private.tensor_ref(value)
         code = frame.f_code
         at = (code, frame.f_lasti)
         if at == self._last:
@@ -84,20 +95,20 @@ class CorruptionTracker(Tracker):
         if not self._finite or frame.f_code.co_filename in code_objects.KEEPS_FINITE:
             return
         spot = self._frames.spot(frame)
-        mine = {id(t) for t in written if id(t) in self._finite}
+        mine = {id(t) for t in written if _is_among(t, self._finite)}
         if mine:
             self._written.setdefault((spot, op_name(func)), set()).update(mine)
-        elif spot is not None and (spot in self._touched or any(id(t) in self._grads for t in written)):
+        elif spot is not None and (spot in self._touched or any(_is_among(t, self._grads) for t in written)):
             self._touched[spot] = self._touched.get(spot) or op_name(func)
 
     def data_assigned(self, tensor: Any, frame: Any) -> None:
-        if id(tensor) in self._finite:
+        if _is_among(tensor, self._finite):
             self._written.setdefault((self._frames.spot(frame), "assignment to .data"), set()).add(id(tensor))
 
     def optimizer_begins(self, optimizer: Any) -> None:
         if not self._finite or self._cause_known:
             return
-        held = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._finite]
+        held = [p for group in optimizer.param_groups for p in group["params"] if _is_among(p, self._finite)]
         hooked = [p for p in held if getattr(p, "_post_accumulate_grad_hooks", None)]
         if not (self._touched or hooked):
             return
@@ -166,13 +177,13 @@ class CorruptionTracker(Tracker):
         if recorded.trouble:
             if self._stepped and not self._cause_known:
                 self._weights(running)
-            self._cause_known, self._finite = True, frozenset()
+            self._cause_known, self._finite = True, {}
         else:
-            mine = self._ids.get(running.live)
+            mine = self._references.get(running.live)
             if mine is None:
-                if len(self._ids) > 16:
-                    self._ids.clear()
-                mine = self._ids[running.live] = frozenset(id(v) for _, v in running.graph.leaves)
+                if len(self._references) > 16:
+                    self._references.clear()
+                mine = self._references[running.live] = {id(v): private.tensor_ref(v) for _, v in running.graph.leaves}
             self._finite = mine if self._stepped or not self._finite or mine is self._finite else self._finite | mine
             self._cause_known = self._unsure = False
         self._forget()
@@ -180,7 +191,7 @@ class CorruptionTracker(Tracker):
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
         """Forget which values were finite, because the events of an unrecorded step are unknown."""
         if self._finite or self._stepped:
-            self._finite = frozenset()
+            self._finite = {}
             self._forget()
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
@@ -195,7 +206,7 @@ class CorruptionTracker(Tracker):
 
     def _weights(self, running: ActiveBackward) -> None:
         """Record what made a weight bad since the last call, in the first call that is not finite."""
-        bad = _not_finite([(p, p) for _, p in running.graph.leaves if id(p) in self._finite])
+        bad = _not_finite([(p, p) for _, p in running.graph.leaves if _is_among(p, self._finite)])
         if not bad:
             return
         numbers = {id(p) for p in bad}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import weakref
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -11,10 +13,21 @@ from ...records import Recomputed
 from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef
 from ...torch_internals import code_objects, private
+from ...torch_internals.references import IdentityMap
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 _CHECKPOINT_CODES = frozenset({code_objects.CHECKPOINT, code_objects.CHECKPOINT_SEQUENTIAL})
+
+
+@dataclass
+class _ChangedBuffers:
+    """The buffers of a module that changed when a region was recomputed, its call, and the line of the checkpoint."""
+
+    module: weakref.ref[nn.Module]
+    where: ModuleCallRef
+    buffers: list[str]
+    region: CodeLocation | None
 
 
 class Recompute(Tracker):
@@ -22,11 +35,11 @@ class Recompute(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._modules, self._frames = context.modules, context.frames
-        #: By id of a module: the line of the checkpoint around its first call.
-        self._regions: dict[int, CodeLocation] = {}
+        #: The line of the checkpoint around each module's first call.
+        self._regions: IdentityMap[CodeLocation] = IdentityMap()
         self._before: list[tuple[nn.Module, dict[str, int]]] = []
-        #: By id of a module: its call, and the buffers that changed.
-        self._found: dict[int, tuple[ModuleCallRef, list[str]]] = {}
+        #: By id of the reference to the module, which identifies it after it is gone.
+        self._found: dict[int, _ChangedBuffers] = {}
 
     def stateful_module_called(self, module: nn.Module) -> None:
         if self._modules.in_backward:
@@ -35,7 +48,7 @@ class Recompute(Tracker):
             self._in_forward(module)
 
     def _new_here(self, module: nn.Module) -> bool:
-        return id(module) not in self._regions and private.checkpoint_mark() is not None
+        return module not in self._regions and private.checkpoint_mark() is not None
 
     def _in_forward(self, module: nn.Module) -> None:
         """Record the line of the checkpoint around a call of a module with buffers in the forward, if there is one."""
@@ -44,7 +57,9 @@ class Recompute(Tracker):
             if frame.f_code in _CHECKPOINT_CODES:
                 spot = self._frames.spot(frame)
                 if spot is not None:
-                    self._regions[id(module)] = spot
+                    self._regions[module] = spot
+                    if (found := self._found.get(id(weakref.ref(module)))) is not None:
+                        found.region = spot
                 return
             frame = frame.f_back
 
@@ -56,16 +71,19 @@ class Recompute(Tracker):
         if changed and "num_batches_tracked" in changed:  # running statistics are written without a version change
             changed = [n for n, b in module._buffers.items() if b is not None]
         if changed and len(self._found) < 1000:
-            self._found.setdefault(id(module), (where, changed))
+            ref = weakref.ref(module)
+            if id(ref) not in self._found:
+                self._found[id(ref)] = _ChangedBuffers(ref, where, changed, self._regions.get(module))
 
     def records(self) -> tuple[Recomputed, ...]:
-        by_line: dict[CodeLocation | None, list[tuple[ModuleCallRef, list[str]]]] = {}
-        for module, found in self._found.items():
-            by_line.setdefault(self._regions.get(module), []).append(found)
+        by_line: dict[CodeLocation | None, list[_ChangedBuffers]] = {}
+        for changed in self._found.values():
+            by_line.setdefault(changed.region, []).append(changed)
+        name_of = self._modules.name_of
         return tuple(
             Recomputed(
-                tuple(self._modules.name_of(w) or "" for w, _ in found),
-                tuple(f"{self._modules.name_of(w)}.{name}".lstrip(".") for w, names in found for name in names),
+                tuple(name_of(one.where) or "" for one in found),
+                tuple(f"{name_of(one.where)}.{name}".lstrip(".") for one in found for name in one.buffers),
                 self._frames.site(spot),
             )
             for spot, found in by_line.items()

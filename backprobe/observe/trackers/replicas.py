@@ -24,6 +24,7 @@ from ...source.definitions import calls_of_method
 from ...source.frames import CodeLocation
 from ...source.rng_calls import draws_inside
 from ...torch_internals import private, replicas
+from ...torch_internals.references import IdentityMap
 from ..backward.calls import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.oplog import op_name
@@ -64,20 +65,20 @@ class ReplicaWatch(Tracker):
         self._context, self._names = context, context.names
         self._tensors: dict[str, Replica] = {}
         self._states: list[ReplicaState] = []
-        #: By id of an optimizer: its number of tensors, its number, and the names of and references to its tensors and
-        #: buffers.
-        self._known: dict[int, tuple[int, int, list[str], list[Any]]] = {}
+        #: By optimizer: its number of tensors, its number, and the names of and references to its tensors and buffers.
+        self._known: IdentityMap[tuple[int, int, list[str], list[Any]]] = IdentityMap()
+        self._optimizer_count = 0
         self._now: _RunningStep | None = None
         self._inside, self._checksum_count = 0, 0
         self._backward: CodeLocation | None = None
-        self._ids: set[int] = set()
-        self._written: list[tuple[int, int, str, CodeLocation | None]] = []
-        #: By id of an optimizer: version counters of its tensors after its last step. They are cheap, and show writes
-        #: in steps in which no mode is active.
-        self._versions: dict[int, list[int]] = {}
+        #: The names of the tensors and buffers of optimizers.
+        self._named: IdentityMap[str] = IdentityMap(private.tensor_ref)
+        self._written: list[tuple[int, str, str, CodeLocation | None]] = []
+        #: By optimizer: version counters of its tensors after its last step. They are cheap, and show writes in steps
+        #: in which no mode is active.
+        self._versions: IdentityMap[list[int]] = IdentityMap()
         #: By name: the steps before which an optimizer's tensor was written to since the optimizer's previous step.
         self._changed: dict[str, list[int]] = {}
-        self._of_id: dict[int, str] = {}
         self._rank: tuple[int, int] = (0, 1)
         #: DDP wrappers around models; and their communication hooks by name, with the lines that draw random numbers in
         #: them.
@@ -87,13 +88,14 @@ class ReplicaWatch(Tracker):
         self._uneven = False
         #: Lines that used gradients since the backward.
         self._touched: dict[CodeLocation, None] = {}
-        #: Checksums of the gradients after the backward, by id of the leaf; and the step of that backward.
-        self._given: dict[int, int | None] = {}
+        #: Checksums of the gradients after the backward, by leaf; and the step of that backward.
+        self._given: IdentityMap[int | None] = IdentityMap(private.tensor_ref)
         self._given_in = -1
-        #: By id of a parameter: the line that last wrote random numbers to it; and for each dtype that it had, the
-        #: first line that assigned its ``.data``.
-        self._drawn: dict[int, tuple[weakref.ref[Any], CodeLocation | None]] = {}
-        self._put: dict[int, dict[Any, CodeLocation | None]] = {}
+        #: By parameter: the line that last wrote random numbers to it; and for each dtype that it had, the first line
+        #: that assigned its ``.data``, also by name.
+        self._drawn: IdentityMap[CodeLocation | None] = IdentityMap(private.tensor_ref)
+        self._put: IdentityMap[dict[Any, CodeLocation | None]] = IdentityMap(private.tensor_ref)
+        self._put_to: dict[str, dict[Any, CodeLocation | None]] = {}
         #: By name of a replica: the line that last wrote random numbers to it.
         self._drawn_at: dict[str, CodeLocation | None] = {}
 
@@ -112,14 +114,15 @@ class ReplicaWatch(Tracker):
             self._given.clear()
         with private.unseen(), private.unnoticed(), torch.no_grad():
             sums = replicas.bits_of([leaf.grad for leaf in leaves])
-        self._given.update(zip(map(id, leaves), sums, strict=True))
+        for leaf, total in zip(leaves, sums, strict=True):
+            self._given[leaf] = total
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Any) -> None:
         self._inside, self._backward = 0, spot
         self._touched.clear()
 
     def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
-        if (self._ids or self._given) and not self._inside and len(self._touched) < MAX_USING_LINES:
+        if (self._named or self._given) and not self._inside and len(self._touched) < MAX_USING_LINES:
             spot = self._context.frames.spot(frame)
             if spot is not None:
                 self._touched[spot] = None
@@ -130,27 +133,32 @@ class ReplicaWatch(Tracker):
             for tensor in written:
                 whole = tensor if tensor._base is None else tensor._base
                 if isinstance(whole, torch.nn.Parameter):
-                    self._drawn[id(whole)] = private.tensor_ref(whole), self._context.frames.spot(frame)
-        if self._ids and not self._inside and len(self._written) < MAX_WRITES:
+                    self._drawn[whole] = self._context.frames.spot(frame)
+        if self._named and not self._inside and len(self._written) < MAX_WRITES:
             for tensor in written:
-                if id(tensor) in self._ids:
-                    spot = self._context.frames.spot(frame)
-                    self._written.append((self._context.steps.index, id(tensor), name, spot))
+                replica = self._named.get(tensor)
+                if replica is not None:
+                    self._written.append((self._context.steps.index, replica, name, self._context.frames.spot(frame)))
 
     def data_assigned(self, tensor: Any, frame: Any) -> None:
+        replica = self._named.get(tensor)
         if isinstance(tensor, torch.nn.Parameter) and len(self._put) < MAX_WRITES:
-            dtypes = self._put.setdefault(id(tensor), {})
+            dtypes = self._put.get(tensor)
+            if dtypes is None:
+                dtypes = self._put[tensor] = {}
+                if replica is not None:
+                    self._put_to[replica] = dtypes
             if tensor.dtype not in dtypes:
                 dtypes[tensor.dtype] = self._context.frames.spot(frame)
-        if id(tensor) in self._ids and not self._inside and len(self._written) < MAX_WRITES:
+        if replica is not None and not self._inside and len(self._written) < MAX_WRITES:
             spot = self._context.frames.spot(frame)
-            self._written.append((self._context.steps.index, id(tensor), "assignment to .data", spot))
+            self._written.append((self._context.steps.index, replica, "assignment to .data", spot))
 
     def optimizer_begins(self, optimizer: Any) -> None:
         self._inside += 1
         step = self._context.steps.index
-        if self._inside == 1 and id(optimizer) in self._versions:
-            self._note_changed(id(optimizer), step)
+        if self._inside == 1 and (versions := self._versions.pop(optimizer)) is not None:
+            self._note_changed(optimizer, versions, step)
         if (
             self._inside > 1
             or self._uneven
@@ -171,12 +179,12 @@ class ReplicaWatch(Tracker):
             gradients = replicas.bits_of([None if t is None else t.grad for t in tensors])
         settings = tuple(_numbers(group) for group in optimizer.param_groups)
         touched = tuple(site for spot in self._touched if (site := self._context.frames.site(spot)) is not None)
-        given = [self._given.get(id(t)) for t in tensors]
+        given = [None if t is None else self._given.get(t) for t in tensors]
         self._now = _RunningStep(optimizer, step, before, gradients, settings, self._unsynced(), touched, given)
 
-    def _note_changed(self, optimizer: int, step: int) -> None:
-        _, _, names, refs = self._known[optimizer]
-        for name, ref, before in zip(names, refs, self._versions.pop(optimizer), strict=True):
+    def _note_changed(self, optimizer: Any, versions: list[int], step: int) -> None:
+        known = self._known.get(optimizer)
+        for name, ref, before in zip(*known[2:], versions, strict=True) if known is not None else ():
             if before >= 0 and replicas.version_of(ref()) not in (before, -1):
                 steps = self._changed.setdefault(name, [])
                 if len(steps) < MAX_UNOBSERVED_STEPS:
@@ -184,13 +192,13 @@ class ReplicaWatch(Tracker):
 
     def optimizer_ended(self, optimizer: Any) -> None:
         self._inside = max(self._inside - 1, 0)
-        known = self._known.get(id(optimizer))
+        known = self._known.get(optimizer)
         if known is not None and not self._inside and not self._uneven:
-            self._versions[id(optimizer)] = [replicas.version_of(ref()) for ref in known[3]]
+            self._versions[optimizer] = [replicas.version_of(ref()) for ref in known[3]]
         self._touched.clear()
         for group in optimizer.param_groups:  # those of other optimizers are kept
             for p in group["params"]:
-                self._given.pop(id(p), None)
+                self._given.pop(p)
         now = self._now
         if now is None or now.optimizer is not optimizer:
             return
@@ -221,7 +229,7 @@ class ReplicaWatch(Tracker):
     def _listed(self, optimizer: Any) -> tuple[int, list[str], list[Any]]:
         """Return the optimizer's number, and the names and tensors of its parameters and of the models' buffers."""
         held = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, torch.Tensor)]
-        known = self._known.get(id(optimizer))
+        known = self._known.get(optimizer)
         if known is not None and known[0] == len(held):
             return known[1], known[2], [ref() for ref in known[3]]
         how, order, parts, buffers = self._models()
@@ -238,19 +246,20 @@ class ReplicaWatch(Tracker):
             self._add(name, p, Replica(name, tuple(p.shape), kind, place, mesh, placements), names, tensors)
         for name, buffer in buffers:
             self._add(name, buffer, Replica(name, tuple(buffer.shape), "buffer"), names, tensors)
-        number = known[1] if known is not None else len(self._known)
-        self._known[id(optimizer)] = len(held), number, names, [private.tensor_ref(t) for t in tensors]
+        number = known[1] if known is not None else self._optimizer_count
+        self._optimizer_count += known is None
+        self._known[optimizer] = len(held), number, names, [private.tensor_ref(t) for t in tensors]
         return number, names, tensors
 
     def _add(self, name: str, tensor: Any, replica: Replica, names: list[str], tensors: list[Any]) -> None:
         self._tensors.setdefault(name, replica)
         names.append(name)
         tensors.append(tensor)
-        self._ids.add(id(tensor))
-        self._of_id[id(tensor)] = name
-        drawn = self._drawn.get(id(tensor))
-        if drawn is not None and drawn[0]() is tensor:
-            self._drawn_at[name] = drawn[1]
+        self._named[tensor] = name
+        if tensor in self._drawn:
+            self._drawn_at[name] = self._drawn.get(tensor)
+        if (dtypes := self._put.get(tensor)) is not None:
+            self._put_to[name] = dtypes
 
     def _models(self) -> tuple[dict[int, str], dict[int, int], set[int], list[tuple[str, Any]]]:
         """Describe the parameters and buffers of all models.
@@ -285,7 +294,7 @@ class ReplicaWatch(Tracker):
         if not self._states:
             return ()
         site = self._context.frames.site
-        written = tuple((step, self._of_id[at], what, site(spot)) for step, at, what, spot in self._written)
+        written = tuple((step, name, what, site(spot)) for step, name, what, spot in self._written)
         width = len(self._tensors)
         states = tuple(
             replace(
@@ -298,10 +307,9 @@ class ReplicaWatch(Tracker):
             for s in self._states
         )
         drawn = tuple((name, line) for name, spot in self._drawn_at.items() if (line := site(spot)) is not None)
-        changed = {self._of_id[at]: own for at, own in self._put.items() if at in self._of_id}
         put = tuple(
             (name, line)
-            for name, own in changed.items()
+            for name, own in self._put_to.items()
             if len(own) > 1 and (line := site(next(iter(own.values())))) is not None
         )
         setters = tuple((key, line) for key in self._changing() if (line := self._setter(key)))

@@ -8,6 +8,7 @@ for which the mode is pushed anyway.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from ...records import Site, StaleRead
@@ -23,8 +24,9 @@ class StaleGradReadTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._frames = context, context.frames
-        #: The leaves of the running outermost call, by id: the id and version counter of ``.grad`` when the call began.
-        self._before: dict[int, tuple[int, int]] = {}
+        #: The leaves of the running outermost call, by id: ``.grad`` when the call began, as a reference and a version
+        #: counter; ``None`` and 0 without a gradient.
+        self._before: dict[int, tuple[weakref.ref[Any] | None, int]] = {}
         self._handles: list[Any] = []
         self._found: dict[Site, StaleRead] = {}
 
@@ -53,7 +55,7 @@ class StaleGradReadTracker(Tracker):
 
     def leaf_grad_read(self, tensor: Any, value: Any, frame: Any) -> None:
         before = self._before.get(id(tensor))
-        if before is None or before != _state(value) or len(self._found) >= 20:
+        if before is None or not _is_same(before, _state(value)) or len(self._found) >= 20:
             return
         spot, inner = self._frames.spot(frame), None
         under = (code_objects.MODULE_HOOKS_FILE, code_objects.TENSOR_HOOKS_FILE)
@@ -73,5 +75,9 @@ class StaleGradReadTracker(Tracker):
         return tuple(self._found.values())
 
 
-def _state(grad: Any) -> tuple[int, int]:
-    return (0, 0) if grad is None else (id(grad), grad._version)
+def _state(grad: Any) -> tuple[weakref.ref[Any] | None, int]:
+    return (None, 0) if grad is None else (private.tensor_ref(grad), grad._version)
+
+
+def _is_same(one: tuple[weakref.ref[Any] | None, int], other: tuple[weakref.ref[Any] | None, int]) -> bool:
+    return one[0] is other[0] and one[1] == other[1]
