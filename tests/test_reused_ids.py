@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from pathlib import Path
 from typing import Any
@@ -130,7 +129,6 @@ def test_a_hook_on_a_module_with_the_id_of_a_called_one() -> None:
         for _ in range(3):
             step(model)
         del model
-        gc.collect()
     session.stop()
     assert [one.reason for one in collector.trace(session).facts.of(HookSeen)] == ["forward"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -68,7 +67,6 @@ def test_both_optimizers_are_reported() -> None:
         for _ in range(3):
             step(model, optimizer)
         del optimizer
-        gc.collect()
     session.stop()
     seen = {(one.name, one.tensors) for one in collector.trace(session).facts.of(OptimizerSeen)}
     assert seen == {("First", 4), ("Second", 4)}
@@ -85,7 +83,6 @@ def test_no_step_waits_for_an_optimizer_that_is_gone() -> None:
             optimizer.step()
     del optimizer
     pair.clear()
-    gc.collect()
     alone = Second(model.parameters(), 1e-3)
     for _ in range(3):
         step(model, alone)
@@ -107,7 +104,6 @@ def test_an_optimizer_that_steps_after_the_holder_of_a_missing_parameter_is_gone
             model.whole = i < whole
             step(model, optimizer)
         del model, optimizer
-        gc.collect()
     session.stop()
     assert not collector.trace(session).facts.of(StoppedLearning)
 
@@ -122,7 +118,6 @@ def test_a_finding_about_a_freed_optimizer_stays_its_own() -> None:
         first.step()
     model.zero_grad()
     del first
-    gc.collect()
     second = Second(model.parameters(), 1e-3)
     for _ in range(8):
         step(model, second)
@@ -210,7 +205,6 @@ def test_an_optimizer_is_measured_although_a_freed_one_is_due_later() -> None:
         for _ in range(3):
             step(model, optimizer)
         del model, optimizer
-        gc.collect()
     session.stop()
     steps = [one.step for one in collector._measured]
     assert len(steps) == 2
