@@ -80,7 +80,7 @@ if vars(torch.utils).get("weakref") is weakref:
 class IdentityMap(Generic[V]):
     """A mapping from objects, by identity, to values, which keeps no object alive.
 
-    Python gives the id of a freed object to a new one. The new object has no value here.
+    Python may give the id of a freed object to a new one, which has no value here: Note [Ids and weak references].
 
     :param ref: makes the weak references: ``tensor_ref`` for tensors.
     """
