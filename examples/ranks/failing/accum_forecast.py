@@ -13,7 +13,14 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-EXPECT = {"kind": "rank-drift", "step": 5, "cause": "not reduced", "line": ("", "HERE")}
+EXPECT = {
+    "kind": "rank-drift",
+    "step": 5,
+    "cause": "not reduced",
+    "line": ("", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-24",
+}
 WINDOW, BATCH, ACCUM, EPOCHS = 12, 8, 4, 3
 
 

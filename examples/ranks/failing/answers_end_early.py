@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-EXPECT = {"kind": "rank-desync", "rank": 0, "step": 4, "line": ("", "HERE")}
+EXPECT = {"kind": "rank-desync", "rank": 0, "step": 4, "line": ("", "HERE"), "set": "ranks", "written": "2026-11-24"}
 VOCAB, WIDTH, PROMPT, NEW, BATCH, STEPS, EOS = 20, 32, 4, 16, 6, 24, 0
 
 

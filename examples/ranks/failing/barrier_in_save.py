@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-desync", "rank": 0, "line": ("", "BARRIER")}
+EXPECT = {"kind": "rank-desync", "rank": 0, "line": ("", "BARRIER"), "set": "ranks", "written": "2026-11-22"}
 
 
 def save(model, step, rank):

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-EXPECT = {"kind": "rank-desync", "rank": 0, "line": ("skipping", "HERE")}
+EXPECT = {"kind": "rank-desync", "rank": 0, "line": ("skipping", "HERE"), "set": "ranks", "written": "2026-11-24"}
 
 CONTEXT, BATCH, WIDTH, STEPS, EVAL_EVERY = 32, 16, 48, 40, 8
 

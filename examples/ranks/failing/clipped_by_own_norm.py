@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": "rank-drift", "cause": "changed", "line": ("", "HERE")}
+EXPECT = {"kind": "rank-drift", "cause": "changed", "line": ("", "HERE"), "set": "ranks", "written": "2026-11-24"}
 
 
 class Copy(torch.autograd.Function):

@@ -15,6 +15,8 @@ EXPECT = {
     "cause": "written",
     "parameters": ["codebook.weight"],
     "line": ("cause", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-25",
 }
 
 CODES = 24

@@ -12,7 +12,14 @@ import torch.multiprocessing as mp
 from sklearn.datasets import load_digits
 from torch import nn
 
-EXPECT = {"kind": "rank-drift", "cause": "not reduced", "step": 4, "line": ("", "HERE")}
+EXPECT = {
+    "kind": "rank-drift",
+    "cause": "not reduced",
+    "step": 4,
+    "line": ("", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-24",
+}
 
 
 def copied(tensor, rank, step):

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-EXPECT = {"kind": "rank-drift", "cause": "not reduced", "line": ("", "HERE")}
+EXPECT = {"kind": "rank-drift", "cause": "not reduced", "line": ("", "HERE"), "set": "ranks", "written": "2026-11-24"}
 
 
 class Net(nn.Module):

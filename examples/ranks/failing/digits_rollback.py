@@ -14,7 +14,14 @@ from sklearn.datasets import load_digits
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-EXPECT = {"kind": "rank-drift", "cause": "written", "rank": 0, "line": ("cause", "HERE")}
+EXPECT = {
+    "kind": "rank-drift",
+    "cause": "written",
+    "rank": 0,
+    "line": ("cause", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-24",
+}
 BATCH, EPOCHS, CHECK = 32, 2, 3
 
 

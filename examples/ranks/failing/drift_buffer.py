@@ -10,7 +10,14 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-drift", "rank": None, "parameters": ["scale"], "cause": "buffer"}
+EXPECT = {
+    "kind": "rank-drift",
+    "rank": None,
+    "parameters": ["scale"],
+    "cause": "buffer",
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

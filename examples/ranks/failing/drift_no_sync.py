@@ -10,7 +10,15 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-drift", "rank": None, "parameters": ["stem.weight"], "cause": "not reduced", "step": 0}
+EXPECT = {
+    "kind": "rank-drift",
+    "rank": None,
+    "parameters": ["stem.weight"],
+    "cause": "not reduced",
+    "step": 0,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

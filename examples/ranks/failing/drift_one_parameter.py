@@ -9,7 +9,15 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": "rank-drift", "rank": None, "parameters": ["stem.bias"], "cause": "not reduced", "step": 0}
+EXPECT = {
+    "kind": "rank-drift",
+    "rank": None,
+    "parameters": ["stem.bias"],
+    "cause": "not reduced",
+    "step": 0,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

@@ -15,6 +15,8 @@ EXPECT = {
     "parameters": ["wide.weight"],
     "cause": "written",
     "line": ("cause", "CAUSE"),
+    "set": "ranks",
+    "written": "2026-11-22",
 }
 
 

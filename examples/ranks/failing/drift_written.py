@@ -17,6 +17,8 @@ EXPECT = {
     "cause": "written",
     "step": 4,
     "line": ("cause", "CAUSE"),
+    "set": "ranks",
+    "written": "2026-11-22",
 }
 
 

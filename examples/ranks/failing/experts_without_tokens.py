@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": "rank-desync", "rank": 1, "step": 6, "line": ("", "HERE")}
+EXPECT = {"kind": "rank-desync", "rank": 1, "step": 6, "line": ("", "HERE"), "set": "ranks", "written": "2026-11-24"}
 
 
 class Exchange(torch.autograd.Function):

@@ -12,7 +12,13 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"kind": "ddp-ready-twice", "step": 6, "line": ("checkpointed", "HERE")}
+EXPECT = {
+    "kind": "ddp-ready-twice",
+    "step": 6,
+    "line": ("checkpointed", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-24",
+}
 KINDS, LENGTH, PAIR, BATCH, STEPS, WARM, MOST = 8, 14, 16, 6, 20, 6, 3
 
 

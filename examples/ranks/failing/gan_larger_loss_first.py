@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-EXPECT = {"kind": "rank-desync", "line": ("branch", "HERE")}
+EXPECT = {"kind": "rank-desync", "line": ("branch", "HERE"), "set": "ranks", "written": "2026-11-25"}
 
 
 def make_g():

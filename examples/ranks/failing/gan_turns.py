@@ -11,7 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"kind": "rank-desync", "line": ("branch", "HERE")}
+EXPECT = {"kind": "rank-desync", "line": ("branch", "HERE"), "set": "ranks", "written": "2026-11-24"}
 
 LATENT, BATCH, STEPS, WARMUP = 16, 32, 80, 10
 

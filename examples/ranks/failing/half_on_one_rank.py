@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": ["rank-desync", "rank-failed"], "line": ("", "REDUCES")}
+EXPECT = {"kind": ["rank-desync", "rank-failed"], "line": ("", "REDUCES"), "set": "ranks", "written": "2026-11-22"}
 
 
 def average(model, ranks, dtype):

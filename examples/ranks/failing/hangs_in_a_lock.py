@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": "rank-desync", "rank": 1, "line": ("skipping", "LOCK")}
+EXPECT = {"kind": "rank-desync", "rank": 1, "line": ("skipping", "LOCK"), "set": "ranks", "written": "2026-11-22"}
 
 
 class Log:

@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-desync", "rank": 0, "line": ("skipping", "READS")}
+EXPECT = {"kind": "rank-desync", "rank": 0, "line": ("skipping", "READS"), "set": "ranks", "written": "2026-11-22"}
 
 
 def labels(rank, step, pipe):

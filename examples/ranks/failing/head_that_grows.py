@@ -10,7 +10,14 @@ import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "rank-drift", "cause": "start", "step": 8, "line": ("", "HERE")}
+EXPECT = {
+    "kind": "rank-drift",
+    "cause": "start",
+    "step": 8,
+    "line": ("", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-24",
+}
 SIDE, WIDTH, PER_PHASE, PHASES, PHASE_STEPS, BATCH = 12, 16, 3, 3, 8, 12
 
 

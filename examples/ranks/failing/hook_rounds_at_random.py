@@ -12,7 +12,14 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-EXPECT = {"kind": "rank-drift", "cause": "not reduced", "step": 6, "line": ("", "HERE")}
+EXPECT = {
+    "kind": "rank-drift",
+    "cause": "not reduced",
+    "step": 6,
+    "line": ("", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-24",
+}
 VOCAB, LENGTH, CLASSES, BATCH, STEPS = 80, 16, 4, 16, 24
 
 

@@ -10,7 +10,14 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "nonfinite-backward", "rank": 1, "line": ("cause", "CAUSE"), "step": 4}
+EXPECT = {
+    "kind": "nonfinite-backward",
+    "rank": 1,
+    "line": ("cause", "CAUSE"),
+    "step": 4,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

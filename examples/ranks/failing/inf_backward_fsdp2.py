@@ -11,7 +11,14 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-EXPECT = {"kind": "nonfinite-backward", "rank": 1, "line": ("cause", "CAUSE"), "step": 4}
+EXPECT = {
+    "kind": "nonfinite-backward",
+    "rank": 1,
+    "line": ("cause", "CAUSE"),
+    "step": 4,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-failed", "rank": 0, "line": ("", "CAUSE")}
+EXPECT = {"kind": "rank-failed", "rank": 0, "line": ("", "CAUSE"), "set": "ranks", "written": "2026-11-22"}
 
 
 def batch(rank, step):

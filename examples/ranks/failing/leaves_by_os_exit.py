@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-failed", "rank": 1, "line": ("", "CAUSE"), "step": 5}
+EXPECT = {"kind": "rank-failed", "rank": 1, "line": ("", "CAUSE"), "step": 5, "set": "ranks", "written": "2026-11-22"}
 
 
 def check(x):

@@ -12,7 +12,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-EXPECT = {"kind": "rank-drift", "cause": "buffer", "line": ("cause", "HERE")}
+EXPECT = {"kind": "rank-drift", "cause": "buffer", "line": ("cause", "HERE"), "set": "ranks", "written": "2026-11-24"}
 POINTS, WIDTH, PROTOTYPES, BATCH, STEPS, CENTRE_FROM = 48, 32, 20, 24, 24, 5
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-EXPECT = {"kind": "rank-failed", "rank": 0, "line": ("", "LOADS")}
+EXPECT = {"kind": "rank-failed", "rank": 0, "line": ("", "LOADS"), "set": "ranks", "written": "2026-11-22"}
 
 
 class Rows(Dataset):

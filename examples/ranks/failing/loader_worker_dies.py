@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-EXPECT = {"kind": "rank-failed", "rank": 1}
+EXPECT = {"kind": "rank-failed", "rank": 1, "set": "ranks", "written": "2026-11-22"}
 
 
 class Rows(Dataset):

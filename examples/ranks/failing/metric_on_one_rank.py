@@ -11,7 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-EXPECT = {"kind": "rank-desync", "rank": 0, "step": 5, "line": ("", "HERE")}
+EXPECT = {"kind": "rank-desync", "rank": 0, "step": 5, "line": ("", "HERE"), "set": "ranks", "written": "2026-11-24"}
 SIZE, BATCH, STEPS, EVERY = 24, 6, 20, 5
 
 

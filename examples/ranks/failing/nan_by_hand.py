@@ -9,7 +9,14 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": "nonfinite-forward", "rank": 0, "line": ("cause", "CAUSE"), "step": 3}
+EXPECT = {
+    "kind": "nonfinite-forward",
+    "rank": 0,
+    "line": ("cause", "CAUSE"),
+    "step": 3,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

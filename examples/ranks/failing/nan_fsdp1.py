@@ -11,7 +11,14 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-EXPECT = {"kind": "nonfinite-forward", "rank": 1, "line": ("cause", "CAUSE"), "step": 3}
+EXPECT = {
+    "kind": "nonfinite-forward",
+    "rank": 1,
+    "line": ("cause", "CAUSE"),
+    "step": 3,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

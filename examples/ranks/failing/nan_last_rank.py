@@ -9,7 +9,14 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "nonfinite-forward", "rank": 1, "line": ("cause", "CAUSE"), "step": 5}
+EXPECT = {
+    "kind": "nonfinite-forward",
+    "rank": 1,
+    "line": ("cause", "CAUSE"),
+    "step": 5,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Distances(nn.Module):

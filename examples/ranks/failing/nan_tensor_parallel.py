@@ -11,7 +11,14 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-EXPECT = {"kind": "nonfinite-forward", "rank": 1, "line": ("cause", "CAUSE"), "step": 2}
+EXPECT = {
+    "kind": "nonfinite-forward",
+    "rank": 1,
+    "line": ("cause", "CAUSE"),
+    "step": 2,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 THRESHOLD = [0.0] * 16

@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-EXPECT = {"kind": "rank-desync", "rank": 1, "line": ("waiting", "WAITS")}
+EXPECT = {"kind": "rank-desync", "rank": 1, "line": ("waiting", "WAITS"), "set": "ranks", "written": "2026-11-22"}
 
 
 def main(rank, ranks, store):

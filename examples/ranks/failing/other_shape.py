@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": ["rank-desync", "rank-failed"], "line": ("", "CAUSE")}
+EXPECT = {"kind": ["rank-desync", "rank-failed"], "line": ("", "CAUSE"), "set": "ranks", "written": "2026-11-22"}
 
 
 class Net(nn.Module):

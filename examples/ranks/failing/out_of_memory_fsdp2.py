@@ -10,7 +10,14 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-EXPECT = {"kind": "rank-failed", "rank": 1, "line": ("raised", "CAUSE"), "step": 4}
+EXPECT = {
+    "kind": "rank-failed",
+    "rank": 1,
+    "line": ("raised", "CAUSE"),
+    "step": 4,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Scores(nn.Module):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-EXPECT = {"kind": "rank-outlier", "rank": 1, "line": ("backward", "BACKWARD")}
+EXPECT = {"kind": "rank-outlier", "rank": 1, "line": ("backward", "BACKWARD"), "set": "ranks", "written": "2026-11-23"}
 
 
 class Block(nn.Module):

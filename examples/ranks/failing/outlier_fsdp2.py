@@ -9,7 +9,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-EXPECT = {"kind": "rank-outlier", "rank": 1, "line": ("backward", "BACKWARD")}
+EXPECT = {"kind": "rank-outlier", "rank": 1, "line": ("backward", "BACKWARD"), "set": "ranks", "written": "2026-11-23"}
 
 
 class Block(nn.Module):

@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-drift", "rank": None, "cause": "order"}
+EXPECT = {"kind": "rank-drift", "rank": None, "cause": "order", "set": "ranks", "written": "2026-11-22"}
 
 
 TASKS = ["first", "second"]

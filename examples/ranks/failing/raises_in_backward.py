@@ -11,7 +11,14 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "backward-error", "rank": 0, "line": ("failed", "CAUSE"), "step": 2}
+EXPECT = {
+    "kind": "backward-error",
+    "rank": 0,
+    "line": ("failed", "CAUSE"),
+    "step": 2,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

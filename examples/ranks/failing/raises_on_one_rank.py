@@ -11,7 +11,14 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-failed", "rank": 1, "line": ("raised", "CAUSE"), "step": 3}
+EXPECT = {
+    "kind": "rank-failed",
+    "rank": 1,
+    "line": ("raised", "CAUSE"),
+    "step": 3,
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

@@ -11,7 +11,14 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-drift", "rank": None, "cause": "not reduced", "line": ("backward", "FAILS")}
+EXPECT = {
+    "kind": "rank-drift",
+    "rank": None,
+    "cause": "not reduced",
+    "line": ("backward", "FAILS"),
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"kind": "ddp-ready-twice", "line": ("failed", "FAILS")}
+EXPECT = {"kind": "ddp-ready-twice", "line": ("failed", "FAILS"), "set": "ranks", "written": "2026-11-22"}
 
 
 class Net(nn.Module):

@@ -8,7 +8,14 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": "rank-drift", "cause": "not reduced", "step": 0, "line": ("", "LATE")}
+EXPECT = {
+    "kind": "rank-drift",
+    "cause": "not reduced",
+    "step": 0,
+    "line": ("", "LATE"),
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 def average(model, ranks):

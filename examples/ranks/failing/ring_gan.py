@@ -11,7 +11,14 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-EXPECT = {"kind": "rank-drift", "rank": 1, "cause": "optimizer", "line": ("", "HERE")}
+EXPECT = {
+    "kind": "rank-drift",
+    "rank": 1,
+    "cause": "optimizer",
+    "line": ("", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-24",
+}
 NOISE, BATCH, ROUNDS = 6, 64, 20
 
 

@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "rank-desync", "rank": 0, "line": ("", "HERE")}
+EXPECT = {"kind": "rank-desync", "rank": 0, "line": ("", "HERE"), "set": "ranks", "written": "2026-11-24"}
 FEATURES, CLASSES, LOCAL_STEPS, ROUNDS, PATIENCE = 12, 3, 3, 20, 2
 
 

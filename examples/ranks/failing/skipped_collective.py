@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": "rank-desync", "rank": 1, "line": ("waiting", "WAITS")}
+EXPECT = {"kind": "rank-desync", "rank": 1, "line": ("waiting", "WAITS"), "set": "ranks", "written": "2026-11-22"}
 
 
 class Net(nn.Module):

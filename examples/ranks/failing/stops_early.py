@@ -10,7 +10,13 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": ["rank-desync", "rank-failed"], "rank": 1, "line": ("", "FINAL")}
+EXPECT = {
+    "kind": ["rank-desync", "rank-failed"],
+    "rank": 1,
+    "line": ("", "FINAL"),
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Patience:

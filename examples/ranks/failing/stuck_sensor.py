@@ -10,7 +10,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"kind": "nonfinite-forward", "rank": 1, "step": 14, "line": ("cause", "HERE")}
+EXPECT = {
+    "kind": "nonfinite-forward",
+    "rank": 1,
+    "step": 14,
+    "line": ("cause", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-25",
+}
 
 
 class Standardise(nn.Module):

@@ -12,7 +12,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn as nn
 
-EXPECT = {"kind": "rank-desync", "rank": 0, "step": 12, "line": ("", "HERE")}
+EXPECT = {"kind": "rank-desync", "rank": 0, "step": 12, "line": ("", "HERE"), "set": "ranks", "written": "2026-11-24"}
 FEATURES, BATCH, STEPS = 20, 32, 30
 
 

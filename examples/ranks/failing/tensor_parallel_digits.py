@@ -13,7 +13,14 @@ from sklearn.datasets import load_digits
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-EXPECT = {"kind": "rank-drift", "cause": "inputs", "step": 14, "line": ("seeded", "HERE")}
+EXPECT = {
+    "kind": "rank-drift",
+    "cause": "inputs",
+    "step": 14,
+    "line": ("seeded", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-24",
+}
 
 WIDTH, BATCH, STEPS, AUGMENT_FROM = 64, 48, 50, 14
 

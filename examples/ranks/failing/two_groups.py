@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": "rank-desync", "line": ("", "ORDER")}
+EXPECT = {"kind": "rank-desync", "line": ("", "ORDER"), "set": "ranks", "written": "2026-11-22"}
 
 
 def totals(rank, loss, count, metrics, counts):

@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "rank-desync", "rank": 0, "step": 7, "line": ("", "HERE")}
+EXPECT = {"kind": "rank-desync", "rank": 0, "step": 7, "line": ("", "HERE"), "set": "ranks", "written": "2026-11-24"}
 INPUT, HIDDEN, CLASSES, MICRO, PER_STEP = 16, 40, 5, 6, 4
 
 

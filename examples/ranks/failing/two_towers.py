@@ -10,7 +10,15 @@ import torch.distributed.nn.functional as dfn
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"kind": "rank-drift", "cause": "not reduced", "step": 0, "parameters": ["log_temp"], "line": ("loop", "HERE")}
+EXPECT = {
+    "kind": "rank-drift",
+    "cause": "not reduced",
+    "step": 0,
+    "parameters": ["log_temp"],
+    "line": ("loop", "HERE"),
+    "set": "ranks",
+    "written": "2026-11-25",
+}
 
 
 class GlobalBatchNorm(nn.Module):

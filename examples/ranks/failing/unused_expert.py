@@ -10,7 +10,13 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "none-grad", "rank": 1, "parameters": ["experts.2.weight", "experts.2.bias"]}
+EXPECT = {
+    "kind": "none-grad",
+    "rank": 1,
+    "parameters": ["experts.2.weight", "experts.2.bias"],
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Mixture(nn.Module):

@@ -10,7 +10,12 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": ["rank-desync", "rank-failed", "rank-drift"], "line": ("", "WRAP")}
+EXPECT = {
+    "kind": ["rank-desync", "rank-failed", "rank-drift"],
+    "line": ("", "WRAP"),
+    "set": "ranks",
+    "written": "2026-11-22",
+}
 
 
 class Tagger(nn.Module):

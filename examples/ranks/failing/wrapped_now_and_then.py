@@ -9,7 +9,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-EXPECT = {"kind": "rank-drift", "cause": "not reduced", "line": ("", "HERE")}
+EXPECT = {"kind": "rank-drift", "cause": "not reduced", "line": ("", "HERE"), "set": "ranks", "written": "2026-11-24"}
 
 
 class Encoder(nn.Module):

@@ -11,7 +11,7 @@ import torch.nn as nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-EXPECT = {"kind": "rank-outlier", "rank": 1, "step": 6}
+EXPECT = {"kind": "rank-outlier", "rank": 1, "step": 6, "set": "ranks", "written": "2026-11-24"}
 PATCH, BATCH, PER_FILE, FILES = 6, 16, 3, 8
 
 

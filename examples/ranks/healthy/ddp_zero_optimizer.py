@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": None}
+EXPECT = {"kind": None, "set": "ranks", "written": "2026-11-22"}
 
 
 class Net(nn.Module):

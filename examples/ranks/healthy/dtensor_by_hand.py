@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-EXPECT = {"kind": None}
+EXPECT = {"kind": None, "set": "ranks", "written": "2026-11-22"}
 
 
 def digest(model):

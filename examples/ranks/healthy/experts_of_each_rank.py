@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": None}
+EXPECT = {"kind": None, "set": "ranks", "written": "2026-11-24"}
 FIELDS, WIDTH, EXPERTS, BATCH, STEPS = 10, 16, 2, 32, 30  # experts of one rank
 
 

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-EXPECT = {"kind": None}
+EXPECT = {"kind": None, "set": "ranks", "written": "2026-11-22"}
 
 
 class Block(nn.Module):

@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": None}
+EXPECT = {"kind": None, "set": "ranks", "written": "2026-11-22"}
 
 
 def digest(*models):

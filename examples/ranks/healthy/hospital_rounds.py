@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "none"}
+EXPECT = {"kind": "none", "set": "ranks", "written": "2026-11-24"}
 FEATURES, BATCH, ROUNDS, PATIENCE = 10, 16, 9, 2
 
 

@@ -11,7 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-EXPECT = {"kind": None}
+EXPECT = {"kind": None, "set": "ranks", "written": "2026-11-24"}
 LETTERS, LENGTH, BATCH, EPOCHS = 27, 9, 8, 3
 SYLLABLES = ["ka", "ri", "to", "mi", "len", "sar", "jo", "han", "bel", "du"]
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
 
-EXPECT = {"kind": None}
+EXPECT = {"kind": None, "set": "ranks", "written": "2026-11-22"}
 
 
 def digest(*models):

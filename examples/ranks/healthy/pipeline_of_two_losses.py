@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"kind": None}
+EXPECT = {"kind": None, "set": "ranks", "written": "2026-11-25"}
 
 MICRO, CHUNKS, DIM = 8, 4, 24
 

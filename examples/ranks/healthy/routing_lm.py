@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-EXPECT = {"kind": "none"}
+EXPECT = {"kind": "none", "set": "ranks", "written": "2026-11-24"}
 VOCAB, WIDTH, SEQ, BATCH, ACCUM, STEPS = 32, 24, 16, 6, 2, 14
 
 

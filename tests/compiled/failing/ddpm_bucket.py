@@ -10,6 +10,8 @@ EXPECT = {
     "line": ("cut", "HERE"),
     "module": "time.scale",
     "parameters": ["time.scale.fc1.weight", "time.scale.fc1.bias", "time.scale.fc2.weight", "time.scale.fc2.bias"],
+    "set": "compiled",
+    "written": "2026-11-24",
 }
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(30)

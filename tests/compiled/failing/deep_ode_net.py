@@ -5,7 +5,13 @@ import os
 import torch
 import torch.nn as nn
 
-EXPECT = {"kind": "exploding-gradient", "line": ("cause", "HERE"), "module": "stages"}
+EXPECT = {
+    "kind": "exploding-gradient",
+    "line": ("cause", "HERE"),
+    "module": "stages",
+    "set": "compiled",
+    "written": "2026-11-24",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(41)
 D, DEPTH = 32, 40

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"kind": "none-grad", "line": ("cut", "HERE"), "op": "detach"}
+EXPECT = {"kind": "none-grad", "line": ("cut", "HERE"), "op": "detach", "set": "compiled", "written": "2026-11-23"}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

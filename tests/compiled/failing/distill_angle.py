@@ -7,7 +7,13 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "nonfinite-backward", "line": ("cause", "HERE"), "module": "angle"}
+EXPECT = {
+    "kind": "nonfinite-backward",
+    "line": ("cause", "HERE"),
+    "module": "angle",
+    "set": "compiled",
+    "written": "2026-11-24",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(11)
 SYNC_EVERY = 20

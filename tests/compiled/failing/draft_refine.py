@@ -12,6 +12,8 @@ EXPECT = {
     "line": ("cut", "HERE"),
     "module": "draft",
     "parameters": ["draft.mlp.0.weight", "draft.mlp.0.bias", "draft.mlp.2.weight", "draft.mlp.2.bias"],
+    "set": "compiled",
+    "written": "2026-11-24",
 }
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(2)

@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "nonfinite-backward", "line": ("cause", "HERE"), "module": "body"}
+EXPECT = {
+    "kind": "nonfinite-backward",
+    "line": ("cause", "HERE"),
+    "module": "body",
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

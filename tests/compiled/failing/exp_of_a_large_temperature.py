@@ -6,7 +6,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"kind": "nonfinite-forward", "line": ("cause", "HERE"), "module": ""}
+EXPECT = {
+    "kind": "nonfinite-forward",
+    "line": ("cause", "HERE"),
+    "module": "",
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

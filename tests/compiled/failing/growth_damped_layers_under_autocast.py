@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "vanishing-gradient", "line": ("cause", "HERE"), "module": "encoder"}
+EXPECT = {
+    "kind": "vanishing-gradient",
+    "line": ("cause", "HERE"),
+    "module": "encoder",
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "exploding-gradient", "line": ("cause", "HERE"), "module": "cell.back"}
+EXPECT = {
+    "kind": "exploding-gradient",
+    "line": ("cause", "HERE"),
+    "module": "cell.back",
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

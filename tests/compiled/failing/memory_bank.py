@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "inplace", "line": ("mutated", "HERE"), "module": "bank"}
+EXPECT = {"kind": "inplace", "line": ("mutated", "HERE"), "module": "bank", "set": "compiled", "written": "2026-11-24"}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(13)
 N_ITEM, DIM = 96, 24

@@ -6,7 +6,13 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "nonfinite-forward", "line": ("cause", "HERE"), "module": "blocks.0.moe.router"}
+EXPECT = {
+    "kind": "nonfinite-forward",
+    "line": ("cause", "HERE"),
+    "module": "blocks.0.moe.router",
+    "set": "compiled",
+    "written": "2026-11-24",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(8)
 V, D, E, T = 50, 32, 4, 12

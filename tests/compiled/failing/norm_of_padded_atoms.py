@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "nonfinite-backward", "line": ("cause", "HERE"), "module": "pair"}
+EXPECT = {
+    "kind": "nonfinite-backward",
+    "line": ("cause", "HERE"),
+    "module": "pair",
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

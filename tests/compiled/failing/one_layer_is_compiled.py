@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "nonfinite-forward", "line": ("cause", "HERE"), "module": "blocks.1"}
+EXPECT = {
+    "kind": "nonfinite-forward",
+    "line": ("cause", "HERE"),
+    "module": "blocks.1",
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "backward-error", "line": ("cause", "HERE"), "says": ["second derivative", "uncompiled"]}
+EXPECT = {
+    "kind": "backward-error",
+    "line": ("cause", "HERE"),
+    "says": ["second derivative", "uncompiled"],
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

@@ -6,7 +6,13 @@ import torch
 import torch._functorch.config
 from torch import nn
 
-EXPECT = {"kind": "backward-error", "line": ("cause", "HERE"), "says": ["second derivative", "uncompiled"]}
+EXPECT = {
+    "kind": "backward-error",
+    "line": ("cause", "HERE"),
+    "says": ["second derivative", "uncompiled"],
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch._functorch.config.donated_buffer = False
 

@@ -6,7 +6,13 @@ import os
 import torch
 import torch.nn as nn
 
-EXPECT = {"kind": "nonfinite-backward", "line": ("cause", "HERE"), "module": "feat"}
+EXPECT = {
+    "kind": "nonfinite-backward",
+    "line": ("cause", "HERE"),
+    "module": "feat",
+    "set": "compiled",
+    "written": "2026-11-24",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(3)
 STEPS = 30

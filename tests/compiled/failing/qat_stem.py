@@ -11,6 +11,8 @@ EXPECT = {
     "line": ("cut", "HERE"),
     "module": "stem_q",
     "parameters": ["stem.conv.weight", "stem.norm.weight", "stem.norm.bias"],
+    "set": "compiled",
+    "written": "2026-11-24",
 }
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(77)

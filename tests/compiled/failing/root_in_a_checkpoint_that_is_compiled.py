@@ -6,7 +6,13 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"kind": "nonfinite-backward", "line": ("cause", "HERE"), "module": "block"}
+EXPECT = {
+    "kind": "nonfinite-backward",
+    "line": ("cause", "HERE"),
+    "module": "block",
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

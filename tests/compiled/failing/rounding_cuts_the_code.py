@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "zero-grad", "line": ("cut", "HERE"), "or": [("none-grad", "HERE", "cut")]}
+EXPECT = {
+    "kind": "zero-grad",
+    "line": ("cut", "HERE"),
+    "or": [("none-grad", "HERE", "cut")],
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "nonfinite-backward", "line": ("cause", "HERE"), "module": "net.pool"}
+EXPECT = {
+    "kind": "nonfinite-backward",
+    "line": ("cause", "HERE"),
+    "module": "net.pool",
+    "set": "compiled",
+    "written": "2026-11-24",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(0)
 

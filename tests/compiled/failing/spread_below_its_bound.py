@@ -6,7 +6,13 @@ import math
 import torch
 import torch.nn as nn
 
-EXPECT = {"kind": "zero-grad", "module": "actor.dist", "line": ("cut", "HERE")}
+EXPECT = {
+    "kind": "zero-grad",
+    "module": "actor.dist",
+    "line": ("cut", "HERE"),
+    "set": "compiled",
+    "written": "2026-11-24",
+}
 torch.manual_seed(13)
 OBS, ACT = 6, 2
 LOG_STD_RANGE = (-1.2, 1.0)

@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "second-backward", "line": ("reused", "HERE"), "says": ["detach"]}
+EXPECT = {
+    "kind": "second-backward",
+    "line": ("reused", "HERE"),
+    "says": ["detach"],
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

@@ -5,7 +5,13 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "inplace", "line": ("mutated", "HERE"), "says": ["before the step"]}
+EXPECT = {
+    "kind": "inplace",
+    "line": ("mutated", "HERE"),
+    "says": ["before the step"],
+    "set": "compiled",
+    "written": "2026-11-23",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

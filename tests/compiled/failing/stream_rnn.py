@@ -6,7 +6,13 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "second-backward", "line": ("reused", "TAKES"), "module": "mem.cell"}
+EXPECT = {
+    "kind": "second-backward",
+    "line": ("reused", "TAKES"),
+    "module": "mem.cell",
+    "set": "compiled",
+    "written": "2026-11-24",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(9)
 V, H, CHUNK, BS = 20, 32, 6, 8

@@ -5,7 +5,7 @@ import os
 import torch
 import torch.nn as nn
 
-EXPECT = {"kind": "nonfinite-forward", "line": ("cause", "HERE")}
+EXPECT = {"kind": "nonfinite-forward", "line": ("cause", "HERE"), "set": "compiled", "written": "2026-11-24"}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(17)
 N_SENSOR, HID, HIST = 10, 24, 8

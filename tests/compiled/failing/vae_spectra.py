@@ -6,7 +6,13 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "nonfinite-forward", "line": ("cause", "HERE"), "module": "posterior"}
+EXPECT = {
+    "kind": "nonfinite-forward",
+    "line": ("cause", "HERE"),
+    "module": "posterior",
+    "set": "compiled",
+    "written": "2026-11-24",
+}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 torch.manual_seed(5)
 NBIN = 64

@@ -5,6 +5,8 @@ import os
 import torch
 from torch import nn
 
+EXPECT = {"kind": None, "set": "compiled", "written": "2026-11-23"}
+
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

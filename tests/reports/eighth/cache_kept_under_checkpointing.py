@@ -7,7 +7,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "late-checkpoint", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT", "step": 50}
+EXPECT = {
+    "class": "late-checkpoint", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT", "step": 50,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class LayerCache:

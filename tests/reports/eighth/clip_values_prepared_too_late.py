@@ -6,7 +6,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-EXPECT = {"class": "optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 50}
+EXPECT = {
+    "class": "optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 50,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class RoundThrough(torch.autograd.Function):

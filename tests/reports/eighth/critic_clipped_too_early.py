@@ -5,7 +5,10 @@ Report: https://github.com/martinarjovsky/WassersteinGAN/issues/50 (the clip ope
 import torch
 from torch import nn
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 27}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 27,
+    "set": "eighth", "written": "2026-11-22",
+}
 CLIP = 0.1
 
 

@@ -6,7 +6,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-EXPECT = {"class": "hook", "kind": "hook-inplace-conflict", "hook_marker": "HOOK", "step": 50}
+EXPECT = {
+    "class": "hook", "kind": "hook-inplace-conflict", "hook_marker": "HOOK", "step": 50,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 def conv_unit(inputs, outputs, stride):

@@ -7,7 +7,10 @@ import copy
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 60}
+EXPECT = {
+    "class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 60,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 def mlp(inputs, outputs, hidden=32):

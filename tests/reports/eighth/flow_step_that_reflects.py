@@ -7,7 +7,10 @@ import math
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "steps.2.mix", "step": 60}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "steps.2.mix", "step": 60,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class InvertibleMix(nn.Module):

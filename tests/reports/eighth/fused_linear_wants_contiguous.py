@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "custom-function", "kind": "backward-error", "apply_marker": "APPLY", "step": 45}
+EXPECT = {
+    "class": "custom-function", "kind": "backward-error", "apply_marker": "APPLY", "step": 45,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class LinearWithAccumulation(torch.autograd.Function):

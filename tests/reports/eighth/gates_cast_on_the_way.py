@@ -6,7 +6,10 @@ import numpy as np
 import torch
 from torch import nn
 
-EXPECT = {"class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT",
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 def orthogonal_columns(rows, columns, seed=0):

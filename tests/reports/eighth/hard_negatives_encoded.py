@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-EXPECT = {"class": "grad-mode", "framework": "transformers", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 40}
+EXPECT = {
+    "class": "grad-mode", "framework": "transformers", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 40,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class SentenceEncoder(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY",
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class ISRLUFunction(torch.autograd.Function):

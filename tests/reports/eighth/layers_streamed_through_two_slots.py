@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 60}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 60,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class SlotPool:

@@ -5,7 +5,10 @@ Report: https://github.com/memgraph/mage/pull/121 (memory of a temporal graph ne
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 50}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 50,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class Memory:

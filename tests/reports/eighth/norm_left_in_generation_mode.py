@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-EXPECT = {"class": "late-inplace", "framework": "transformers", "kind": "inplace", "mutating_marker": "MUTATES", "step": 90}
+EXPECT = {
+    "class": "late-inplace", "framework": "transformers", "kind": "inplace", "mutating_marker": "MUTATES", "step": 90,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class FastNorm(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none"}
+EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none", "set": "eighth", "written": "2026-11-22"}
 GROUP, PROMPTS, LENGTH = 8, 3, 5
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/NVIDIA/warp/issues/650 (gradients for longer time hor
 import torch
 from torch import nn
 
-EXPECT = {"class": "exploding-rows", "kind": "exploding-gradient", "source_marker": "CULPRIT", "step": 40}
+EXPECT = {
+    "class": "exploding-rows", "kind": "exploding-gradient", "source_marker": "CULPRIT", "step": 40,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 def acceleration(q, v, torque):

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 60}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 60,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class Summary:

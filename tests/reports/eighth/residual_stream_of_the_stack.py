@@ -5,7 +5,10 @@ Report: https://github.com/yoshitomo-matsubara/torchdistill/pull/139 (a ModuleLi
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, get_cosine_schedule_with_warmup
 
-EXPECT = {"class": "hook", "framework": "transformers", "kind": "hook-never-fires", "hook_marker": "HOOK", "module": "transformer.h"}
+EXPECT = {
+    "class": "hook", "framework": "transformers", "kind": "hook-never-fires", "hook_marker": "HOOK", "module": "transformer.h",
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class ForwardHookManager:

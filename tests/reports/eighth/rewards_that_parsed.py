@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "born-without-gradient", "framework": "transformers", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 30}
+EXPECT = {
+    "class": "born-without-gradient", "framework": "transformers", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 30,
+    "set": "eighth", "written": "2026-11-22",
+}
 GROUP, PROMPTS, LENGTH = 4, 3, 6
 
 

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 40}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 40,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class ATan(torch.autograd.Function):

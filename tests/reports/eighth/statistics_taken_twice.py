@@ -7,7 +7,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "late-checkpoint", "kind": "checkpoint-side-effect", "region_marker": "REGION", "step": 40}
+EXPECT = {
+    "class": "late-checkpoint", "kind": "checkpoint-side-effect", "region_marker": "REGION", "step": 40,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class Stage(nn.Module):

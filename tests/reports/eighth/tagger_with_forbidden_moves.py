@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/49724 (logsumexp of all -inf h
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 45}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 45,
+    "set": "eighth", "written": "2026-11-22",
+}
 NEG = float("-inf")
 TAGS, WORDS = 5, 24
 

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN", "step": 107}
+EXPECT = {
+    "class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN", "step": 107,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class DINOHead(nn.Module):

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
-EXPECT = {"class": "nonleaf", "framework": "transformers", "kind": "nonleaf-grad", "cut_marker": "CUT", "step": 20}
+EXPECT = {
+    "class": "nonleaf", "framework": "transformers", "kind": "nonleaf-grad", "cut_marker": "CUT", "step": 20,
+    "set": "eighth", "written": "2026-11-22",
+}
 warnings.simplefilter("ignore")
 KEYS = torch.tensor([7, 11, 13])
 

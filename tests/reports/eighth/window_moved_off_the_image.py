@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "step": 81}
+EXPECT = {
+    "class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "step": 81,
+    "set": "eighth", "written": "2026-11-22",
+}
 
 
 class Localise(nn.Module):

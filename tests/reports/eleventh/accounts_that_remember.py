@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "dies-late", "kind": "second-backward", "bridge_marker": "BRIDGE", "step": 31}
+EXPECT = {
+    "class": "dies-late", "kind": "second-backward", "bridge_marker": "BRIDGE", "step": 31,
+    "set": "eleventh", "written": "2026-11-23",
+}
 ACCOUNTS, FEATURES, MEMORY = 60, 6, 16
 
 

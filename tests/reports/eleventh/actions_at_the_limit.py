@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 60}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 60,
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 class SquashedGaussianPolicy(nn.Module):

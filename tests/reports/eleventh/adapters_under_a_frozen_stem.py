@@ -7,7 +7,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "late-silent", "framework": "checkpoint", "kind": "none-grad", "cut_marker": "CUT", "step": 30}
+EXPECT = {
+    "class": "late-silent", "framework": "checkpoint", "kind": "none-grad", "cut_marker": "CUT", "step": 30,
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 class Adapter(nn.Module):

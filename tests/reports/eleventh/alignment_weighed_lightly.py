@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "silent-wrong", "kind": "wrong-backward", "apply_marker": "APPLY"}
+EXPECT = {
+    "class": "silent-wrong", "kind": "wrong-backward", "apply_marker": "APPLY",
+    "set": "eleventh", "written": "2026-11-23",
+}
 PHONES, MEL, FRAMES = 6, 10, 20
 
 

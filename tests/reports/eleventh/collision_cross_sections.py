@@ -10,7 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "late-silent", "framework": "lightning", "kind": "zero-grad", "cut_marker": "CUT", "step": 41}
+EXPECT = {
+    "class": "late-silent", "framework": "lightning", "kind": "zero-grad", "cut_marker": "CUT", "step": 41,
+    "set": "eleventh", "written": "2026-11-23",
+}
 warnings.filterwarnings("ignore")
 RESIDUES, LONGEST = 21, 12
 

@@ -5,7 +5,10 @@ Report: https://github.com/deepinv/deepinv/issues/166 (calling GSDRUNet disables
 import torch
 from torch import nn
 
-EXPECT = {"class": "dies-late", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 30}
+EXPECT = {
+    "class": "dies-late", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 30,
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 class GradientStepDenoiser(nn.Module):

@@ -5,7 +5,10 @@ Report: https://tomroth.com.au/exploding_vanishing_gradients/ (hidden layers fro
 import torch
 from torch import nn
 
-EXPECT = {"class": "silent", "kind": "exploding-gradient", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "silent", "kind": "exploding-gradient", "source_marker": "CULPRIT",
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 class PlateField(nn.Module):

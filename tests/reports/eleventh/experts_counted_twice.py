@@ -7,7 +7,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "silent-wrong", "framework": "checkpoint", "kind": "checkpoint-side-effect", "region_marker": "REGION"}
+EXPECT = {
+    "class": "silent-wrong", "framework": "checkpoint", "kind": "checkpoint-side-effect", "region_marker": "REGION",
+    "set": "eleventh", "written": "2026-11-23",
+}
 VOCAB, LENGTH = 32, 16
 
 

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "dies-late", "kind": "inplace", "mutating_marker": "MUTATES", "step": 40}
+EXPECT = {
+    "class": "dies-late", "kind": "inplace", "mutating_marker": "MUTATES", "step": 40,
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 class FactorVAE(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "silent", "kind": "unregistered-parameter", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "silent", "kind": "unregistered-parameter", "cut_marker": "CUT",
+    "set": "eleventh", "written": "2026-11-23",
+}
 RELATIONS = {"likes": ("person", "film"), "liked by": ("film", "person"), "made by": ("director", "film"), "made": ("film", "director")}
 
 

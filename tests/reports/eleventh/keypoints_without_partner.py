@@ -5,7 +5,10 @@ Report: https://github.com/rajewsky-lab/novosparc/issues/50 (sinkhorn with a low
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 50}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 50,
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 class Describer(nn.Module):

@@ -14,7 +14,10 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "dies-late", "framework": "ddp", "kind": "ddp-ready-twice", "failing_marker": "FAILS", "step": 20}
+EXPECT = {
+    "class": "dies-late", "framework": "ddp", "kind": "ddp-ready-twice", "failing_marker": "FAILS", "step": 20,
+    "set": "eleventh", "written": "2026-11-23",
+}
 VOCAB = 24
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/49886 (SVD backward with sever
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 45}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 45,
+    "set": "eleventh", "written": "2026-11-23",
+}
 ATOMS = 5
 
 

@@ -5,7 +5,7 @@ Report: https://github.com/OmidPoursaeed/Generative_Adversarial_Perturbations/is
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "eleventh", "written": "2026-11-23"}
 
 
 def perceptron(inside, outside, width=48):

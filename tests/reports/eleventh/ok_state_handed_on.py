@@ -5,7 +5,7 @@ Report: https://github.com/Metta-AI/metta/pull/1139 (the LSTM state must be deta
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "eleventh", "written": "2026-11-23"}
 
 
 class LevelModel(nn.Module):

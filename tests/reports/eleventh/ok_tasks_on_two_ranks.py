@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "eleventh", "written": "2026-11-23"}
 PROPERTIES = ("gap", "density")
 
 

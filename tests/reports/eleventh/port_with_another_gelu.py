@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "differs", "kind": "first-divergence", "module": "blocks.0.act"}
+EXPECT = {
+    "class": "differs", "kind": "first-divergence", "module": "blocks.0.act",
+    "set": "eleventh", "written": "2026-11-23",
+}
 VOCAB, LENGTH = 30, 12
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/eigenvivek/nanodrr/pull/31 (clamp the input of the ge
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 30}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 30,
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 def hat(w):

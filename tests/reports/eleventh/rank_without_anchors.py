@@ -13,7 +13,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-EXPECT = {"class": "hangs", "framework": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS"}
+EXPECT = {
+    "class": "hangs", "framework": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS",
+    "set": "eleventh", "written": "2026-11-23",
+}
 VOCAB, BLOCK = 24, 4
 
 

@@ -7,7 +7,10 @@ import warnings
 import torch
 from torch import nn
 
-EXPECT = {"class": "leak", "kind": "reference-cycle", "holding_marker": "HOLDS"}
+EXPECT = {
+    "class": "leak", "kind": "reference-cycle", "holding_marker": "HOLDS",
+    "set": "eleventh", "written": "2026-11-23",
+}
 warnings.filterwarnings("ignore", message=".*reference cycle.*")
 
 

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "dies-late", "framework": "amp", "kind": "backward-error", "apply_marker": "APPLY", "step": 30}
+EXPECT = {
+    "class": "dies-late", "framework": "amp", "kind": "backward-error", "apply_marker": "APPLY", "step": 30,
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 class ProjectAndSquash(torch.autograd.Function):

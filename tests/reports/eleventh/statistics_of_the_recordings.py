@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "leak", "kind": "graph-retained", "holding_marker": "HOLDS"}
+EXPECT = {
+    "class": "leak", "kind": "graph-retained", "holding_marker": "HOLDS",
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 class MaskedNorm(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "silent", "kind": "hook-never-fires", "hook_marker": "HOOK"}
+EXPECT = {
+    "class": "silent", "kind": "hook-never-fires", "hook_marker": "HOOK",
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 def stage(inside, outside):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "dies-late", "kind": "inplace", "mutating_marker": "MUTATES", "step": 30}
+EXPECT = {
+    "class": "dies-late", "kind": "inplace", "mutating_marker": "MUTATES", "step": 30,
+    "set": "eleventh", "written": "2026-11-23",
+}
 TOKENS, WIDTH, PATCH = 16, 32, 12
 
 

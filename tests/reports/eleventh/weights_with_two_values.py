@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "silent-wrong", "kind": "silent-mutation", "mutating_marker": "MUTATES"}
+EXPECT = {
+    "class": "silent-wrong", "kind": "silent-mutation", "mutating_marker": "MUTATES",
+    "set": "eleventh", "written": "2026-11-23",
+}
 
 
 class BinOp:

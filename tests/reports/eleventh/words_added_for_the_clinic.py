@@ -7,7 +7,10 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
-EXPECT = {"class": "late-silent", "framework": "transformers", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 40}
+EXPECT = {
+    "class": "late-silent", "framework": "transformers", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 40,
+    "set": "eleventh", "written": "2026-11-23",
+}
 logging.set_verbosity_error()
 GENERAL, CLINIC, LENGTH = 48, 12, 20
 

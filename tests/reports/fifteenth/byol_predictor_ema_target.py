@@ -13,7 +13,10 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "healthy", "kind": "none", "plain": {"outcome": "silent"},
+    "set": "fifteenth", "written": "2026-11-26",
+}
 
 
 def mlp(i, h, o):

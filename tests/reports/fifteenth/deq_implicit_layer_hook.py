@@ -11,7 +11,10 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch.nn.utils.parametrizations import spectral_norm
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "healthy", "kind": "none", "plain": {"outcome": "silent"},
+    "set": "fifteenth", "written": "2026-11-26",
+}
 
 
 def solve(f, z, tol=1e-4, limit=60):

@@ -11,7 +11,10 @@ import torch.nn.functional as F
 from sklearn.datasets import load_breast_cancer
 from torch.func import functional_call, grad_and_value, jvp, vmap
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "healthy", "kind": "none", "plain": {"outcome": "silent"},
+    "set": "fifteenth", "written": "2026-11-26",
+}
 
 
 def make_model():

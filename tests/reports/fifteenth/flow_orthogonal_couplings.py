@@ -12,7 +12,10 @@ import torch.nn as nn
 from sklearn.datasets import make_moons
 from torch.nn.utils.parametrizations import orthogonal, weight_norm
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "healthy", "kind": "none", "plain": {"outcome": "silent"},
+    "set": "fifteenth", "written": "2026-11-26",
+}
 
 
 class ActNorm(nn.Module):

@@ -10,7 +10,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "healthy", "kind": "none", "plain": {"outcome": "silent"},
+    "set": "fifteenth", "written": "2026-11-26",
+}
 
 
 class Scaler:

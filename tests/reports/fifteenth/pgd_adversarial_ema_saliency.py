@@ -11,7 +11,10 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "healthy", "kind": "none", "plain": {"outcome": "silent"},
+    "set": "fifteenth", "written": "2026-11-26",
+}
 
 
 class Net(nn.Module):

@@ -13,7 +13,10 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "healthy", "kind": "none", "plain": {"outcome": "silent"},
+    "set": "fifteenth", "written": "2026-11-26",
+}
 
 PAD = 0
 

@@ -5,7 +5,10 @@ Report: https://github.com/DEEP-PolyU/KEQA_WSDM19/issues/2 (softmax over a dimen
 import torch
 from torch import nn
 
-EXPECT = {"class": "constant", "kind": "zero-grad", "cut_marker": "CUT", "parameters": ["attn.0.weight", "attn.0.bias", "attn.2.weight", "attn.2.bias"]}
+EXPECT = {
+    "class": "constant", "kind": "zero-grad", "cut_marker": "CUT", "parameters": ["attn.0.weight", "attn.0.bias", "attn.2.weight", "attn.2.bias"],
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class PredicateLearner(nn.Module):

@@ -8,6 +8,7 @@ from torch import nn
 EXPECT = {
     "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
     "parameters": ["backbone.0.weight", "backbone.0.bias", "backbone.3.weight"],
+    "set": "fifth", "written": "2026-11-22",
 }
 
 

@@ -7,7 +7,10 @@ import copy
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-EXPECT = {"class": "no-optimizer", "framework": "transformers", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 80}
+EXPECT = {
+    "class": "no-optimizer", "framework": "transformers", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 80,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 def batches(n, seed):

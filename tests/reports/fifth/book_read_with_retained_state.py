@@ -5,7 +5,10 @@ Report: https://github.com/GBLin5566/toward-controlled-generation-of-text-pytorc
 import torch
 from torch import nn
 
-EXPECT = {"class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS"}
+EXPECT = {
+    "class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS",
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class CharModel(nn.Module):

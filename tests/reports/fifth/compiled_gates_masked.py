@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/torchdynamo/issues/1962 (modified by an inpla
 import torch
 from torch import nn
 
-EXPECT = {"class": "compile", "framework": "compile", "kind": "inplace", "mutating_marker": "MUTATES", "step": 12}
+EXPECT = {
+    "class": "compile", "framework": "compile", "kind": "inplace", "mutating_marker": "MUTATES", "step": 12,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class Forecaster(nn.Module):

@@ -8,6 +8,7 @@ from torch import nn
 EXPECT = {
     "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
     "parameters": ["cell.Wci", "cell.Wcf", "cell.Wco"],
+    "set": "fifth", "written": "2026-11-22",
 }
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/candle-org/MindAct/issues/171 (NaN loss of a BiLSTM-C
 import torch
 from torch import nn
 
-EXPECT = {"class": "overflow", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "crf", "step": 140}
+EXPECT = {
+    "class": "overflow", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "crf", "step": 140,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class CRF(nn.Module):

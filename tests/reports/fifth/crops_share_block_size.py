@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "checkpoint", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT", "step": 25}
+EXPECT = {
+    "class": "checkpoint", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT", "step": 25,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class RowBlock(nn.Module):

@@ -11,7 +11,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 99}
+EXPECT = {
+    "class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 99,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 def save_checkpoint(net, opt, path, step):

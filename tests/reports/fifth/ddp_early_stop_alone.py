@@ -11,7 +11,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 150}
+EXPECT = {
+    "class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 150,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class EarlyStopping:

@@ -5,7 +5,10 @@ Report: https://github.com/nianticlabs/monodepth2/issues/277 (disparity in place
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-blow-up", "kind": "exploding-gradient", "source_marker": "CULPRIT", "module": "", "step": 130}
+EXPECT = {
+    "class": "late-blow-up", "kind": "exploding-gradient", "source_marker": "CULPRIT", "module": "", "step": 130,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class DispNet(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/spro/practical-pytorch/issues/27 (a seq2seq loop that
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
-EXPECT = {"class": "second-backward", "framework": "transformers", "kind": "second-backward", "bridge_marker": "REUSED", "step": 60}
+EXPECT = {
+    "class": "second-backward", "framework": "transformers", "kind": "second-backward", "bridge_marker": "REUSED", "step": 60,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 config = T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_decoder_layers=1, num_heads=2, dropout_rate=0.0, decoder_start_token_id=0)

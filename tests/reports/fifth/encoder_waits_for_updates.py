@@ -8,7 +8,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-EXPECT = {"class": "cut", "framework": "transformers", "kind": "none-grad", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "cut", "framework": "transformers", "kind": "none-grad", "cut_marker": "CUT",
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class Recogniser(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-EXPECT = {"class": "retention", "framework": "transformers", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 60}
+EXPECT = {
+    "class": "retention", "framework": "transformers", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 60,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class LossSpike(RuntimeError):

@@ -6,7 +6,10 @@ import numpy as np
 import torch
 from torch import nn
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 150}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 150,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 def normalize_L2(x):

@@ -5,7 +5,10 @@ Report: https://github.com/hosseinshn/GradNorm/issues/2 (which initial losses th
 import torch
 from torch import nn
 
-EXPECT = {"class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 151}
+EXPECT = {
+    "class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 151,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class Balancer:

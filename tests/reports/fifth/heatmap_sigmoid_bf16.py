@@ -5,7 +5,10 @@ Report: https://github.com/zylo117/Yet-Another-EfficientDet-Pytorch/issues/502 (
 import torch
 from torch import nn
 
-EXPECT = {"class": "amp", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 118}
+EXPECT = {
+    "class": "amp", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 118,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 def _sigmoid(x):

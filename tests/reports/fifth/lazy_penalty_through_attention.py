@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/116350 (derivative for _scaled
 import torch
 from torch import nn
 
-EXPECT = {"class": "cpp-error", "kind": "backward-error", "source_marker": "CULPRIT", "module": "critic.attn", "step": 15}
+EXPECT = {
+    "class": "cpp-error", "kind": "backward-error", "source_marker": "CULPRIT", "module": "critic.attn", "step": 15,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class Attention(nn.Module):

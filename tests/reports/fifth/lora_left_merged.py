@@ -9,6 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 EXPECT = {
     "class": "stops-learning", "framework": "transformers", "kind": "none-grad", "step": 60,
     "parameters": ["transformer.h.0.attn.c_attn.lora_A", "transformer.h.0.attn.c_attn.lora_B"],
+    "set": "fifth", "written": "2026-11-22",
 }
 
 

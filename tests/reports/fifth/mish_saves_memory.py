@@ -5,7 +5,10 @@ Report: https://github.com/digantamisra98/Mish/issues/11 (the derivative in an o
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY",
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class MishFunction(torch.autograd.Function):

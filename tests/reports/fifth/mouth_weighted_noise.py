@@ -5,7 +5,10 @@ Report: https://github.com/yunik1004/SAiD/issues/8 (output of TanhBackward0 modi
 import torch
 from torch import nn
 
-EXPECT = {"class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 180}
+EXPECT = {
+    "class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 180,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class Scheduler:

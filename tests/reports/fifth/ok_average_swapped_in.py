@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, update_bn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "fifth", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 data = [(x, (x[:, :2].prod(1) > 0).long()) for x in torch.randn(12, 24, 8)]

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "grad-mode", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 80}
+EXPECT = {
+    "class": "grad-mode", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 80,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 x = torch.randn(320, 8)

@@ -6,7 +6,10 @@ import numpy as np
 import torch
 from torch import nn
 
-EXPECT = {"class": "schedule", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 201}
+EXPECT = {
+    "class": "schedule", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 201,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class PolyLR(torch.optim.lr_scheduler.LambdaLR):

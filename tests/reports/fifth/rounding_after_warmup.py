@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/tutorials/issues/855 (weights are not updated
 import torch
 from torch import nn
 
-EXPECT = {"class": "stops-learning", "kind": "zero-grad", "cut_marker": "CUT", "parameters": ["features.0.weight", "features.2.weight"], "step": 120}
+EXPECT = {
+    "class": "stops-learning", "kind": "zero-grad", "cut_marker": "CUT", "parameters": ["features.0.weight", "features.2.weight"], "step": 120,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class QuantConv(nn.Conv2d):

@@ -5,7 +5,10 @@ Report: https://github.com/wandb/wandb/issues/354 (severe memory leak when tenso
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "retention", "framework": "transformers", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 50}
+EXPECT = {
+    "class": "retention", "framework": "transformers", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 50,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class DeferredLog:

@@ -5,7 +5,10 @@ Report: https://github.com/diegoantognini/pyGAT/issues/11 (assert not torch.isna
 import torch
 from torch import nn
 
-EXPECT = {"class": "overflow", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "attentions.0", "step": 22}
+EXPECT = {
+    "class": "overflow", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "attentions.0", "step": 22,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 class SpGraphAttention(nn.Module):

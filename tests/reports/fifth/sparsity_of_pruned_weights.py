@@ -5,7 +5,10 @@ Report: https://github.com/speechbrain/speechbrain/issues/181 (a power of one ha
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 160}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 160,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 def half_norm(model):

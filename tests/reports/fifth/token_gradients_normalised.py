@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-EXPECT = {"class": "hook", "framework": "transformers", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 64}
+EXPECT = {
+    "class": "hook", "framework": "transformers", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 64,
+    "set": "fifth", "written": "2026-11-22",
+}
 
 
 def unit_length(grad):

@@ -5,7 +5,10 @@ Report: https://github.com/huggingface/transformers/issues/11461 (NaN loss in fi
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "edge-of-domain", "framework": "transformers", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "edge-of-domain", "framework": "transformers", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "first", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=30, n_positions=16))

@@ -5,7 +5,10 @@ Report: https://github.com/visionml/pytracking/pull/313
 import torch
 from torch import nn
 
-EXPECT = {"class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS"}
+EXPECT = {
+    "class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class AverageMeter:

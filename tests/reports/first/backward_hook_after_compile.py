@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/117265 (also 115750)
 import torch
 from torch import nn
 
-EXPECT = {"class": "compile", "kind": "hook-never-fires", "hook_marker": "HOOK"}
+EXPECT = {
+    "class": "compile", "kind": "hook-never-fires", "hook_marker": "HOOK",
+    "set": "first", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 seen = []

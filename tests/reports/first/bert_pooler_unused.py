@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-EXPECT = {"class": "cut", "framework": "transformers", "kind": "none-grad", "parameters": ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]}
+EXPECT = {
+    "class": "cut", "framework": "transformers", "kind": "none-grad", "parameters": ["bert.pooler.dense.weight", "bert.pooler.dense.bias"],
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Tagger(nn.Module):

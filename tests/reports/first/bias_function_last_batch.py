@@ -5,7 +5,10 @@ Report: https://github.com/sniklaus/softmax-splatting/issues/50 (own Functions),
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class BiasGelu(torch.autograd.Function):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-EXPECT = {"class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN"}
+EXPECT = {
+    "class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Slices(Dataset):

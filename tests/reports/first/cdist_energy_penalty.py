@@ -5,7 +5,10 @@ Report: https://github.com/cornellius-gp/gpytorch/pull/869 (autograd of cdist an
 import torch
 from torch import nn
 
-EXPECT = {"class": "cpp-error", "kind": "backward-error", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "cpp-error", "kind": "backward-error", "source_marker": "CULPRIT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Energy(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/keras-team/keras-core/pull/727 (a tensor computed onc
 import torch
 from torch import nn
 
-EXPECT = {"class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED"}
+EXPECT = {
+    "class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED",
+    "set": "first", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 prompt = nn.Parameter(torch.randn(4, 6))

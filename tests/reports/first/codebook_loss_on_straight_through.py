@@ -6,7 +6,10 @@ import torch
 from torch import nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "cut", "kind": "none-grad", "parameters": ["codebook.weight"], "cut_marker": "CUT"}
+EXPECT = {
+    "class": "cut", "kind": "none-grad", "parameters": ["codebook.weight"], "cut_marker": "CUT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class VQ(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/NEGU93/cvnn/issues/12 (a zero sample in an otherwise 
 import torch
 from torch import nn
 
-EXPECT = {"class": "compile", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "compile", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Front(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/FangShancheng/ABINet/issues/65 (fixed elsewhere with 
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Recogniser(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/facebookresearch/moco/issues/70 (updates written thro
 import torch
 from torch import nn
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES"}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Prototypes(nn.Module):

@@ -10,7 +10,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"class": "ddp", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN"}
+EXPECT = {
+    "class": "ddp", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 def normalise(x):

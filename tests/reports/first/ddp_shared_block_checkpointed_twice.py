@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "ddp", "kind": "ddp-ready-twice", "failing_marker": "FAILS"}
+EXPECT = {"class": "ddp", "kind": "ddp-ready-twice", "failing_marker": "FAILS", "set": "first", "written": "2026-11-22"}
 warnings.simplefilter("ignore")
 
 

@@ -10,7 +10,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"class": "ddp", "kind": "none-grad", "parameters": ["trunk.weight", "trunk.bias"], "cut_marker": "CUT"}
+EXPECT = {
+    "class": "ddp", "kind": "none-grad", "parameters": ["trunk.weight", "trunk.bias"], "cut_marker": "CUT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Net(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/jvargasmu/population_estimation/issues/68 (a ReLU at 
 import torch
 from torch import nn
 
-EXPECT = {"class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "module": "act"}
+EXPECT = {
+    "class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "module": "act",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Counts(nn.Module):

@@ -7,7 +7,10 @@ import copy
 import torch
 from torch import nn
 
-EXPECT = {"class": "divergence", "kind": "first-divergence", "module": "layers.1.attn"}
+EXPECT = {
+    "class": "divergence", "kind": "first-divergence", "module": "layers.1.attn",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Attention(nn.Module):

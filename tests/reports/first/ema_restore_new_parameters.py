@@ -8,6 +8,7 @@ from torch import nn
 EXPECT = {
     "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
     "parameters": ["fc.weight", "out.weight"],
+    "set": "first", "written": "2026-11-22",
 }
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/kornia/kornia/issues/918 (also fizyr/keras-retinanet 
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "loss"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "loss",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Focal(nn.Module):

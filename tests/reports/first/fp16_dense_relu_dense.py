@@ -5,7 +5,10 @@ Report: https://github.com/huggingface/transformers/issues/5651
 import torch
 from torch import nn
 
-EXPECT = {"class": "overflow", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "blocks.1.ff"}
+EXPECT = {
+    "class": "overflow", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "blocks.1.ff",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class DenseReluDense(nn.Module):

@@ -5,7 +5,7 @@ Report: https://github.com/pytorch/pytorch/issues/97851 (a soft choice that does
 import torch
 from torch import nn
 
-EXPECT = {"class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT"}
+EXPECT = {"class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "set": "first", "written": "2026-11-22"}
 
 
 class Routed(nn.Module):

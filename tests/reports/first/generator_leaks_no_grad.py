@@ -5,7 +5,10 @@ Report: https://github.com/huggingface/transformers/issues/3720 (gradient mode s
 import torch
 from torch import nn
 
-EXPECT = {"class": "grad-mode", "kind": "grad-mode-disabled", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "grad-mode", "kind": "grad-mode-disabled", "cut_marker": "CUT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 def teacher_batches(teacher, steps):

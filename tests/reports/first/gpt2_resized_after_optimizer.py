@@ -8,6 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 EXPECT = {
     "class": "no-optimizer", "framework": "transformers", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
     "parameters": ["transformer.wte.weight"],
+    "set": "first", "written": "2026-11-22",
 }
 
 torch.manual_seed(0)

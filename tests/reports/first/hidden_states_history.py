@@ -5,7 +5,10 @@ Report: https://github.com/Lightning-AI/pytorch-lightning/issues/4098 (list stat
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-EXPECT = {"class": "retention", "framework": "transformers", "kind": "graph-retained", "holding_marker": "HOLDS"}
+EXPECT = {
+    "class": "retention", "framework": "transformers", "kind": "graph-retained", "holding_marker": "HOLDS",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class ProbeCallback:

@@ -5,7 +5,10 @@ Report: https://github.com/Lightning-AI/pytorch-lightning/pull/8145
 import torch
 from torch import nn
 
-EXPECT = {"class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED"}
+EXPECT = {
+    "class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class LitRNN(nn.Module):

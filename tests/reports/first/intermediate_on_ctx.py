@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/58509
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "wrong-double-backward", "apply_marker": "APPLY"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-double-backward", "apply_marker": "APPLY",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class ScaledSquare(torch.autograd.Function):

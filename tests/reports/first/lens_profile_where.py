@@ -5,7 +5,10 @@ Report: https://github.com/Ciela-Institute/caustics/pull/83
 import torch
 from torch import nn
 
-EXPECT = {"class": "where-nan", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "profile"}
+EXPECT = {
+    "class": "where-nan", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "profile",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Profile(nn.Module):

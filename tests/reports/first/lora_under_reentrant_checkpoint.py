@@ -13,6 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 EXPECT = {
     "class": "cut", "framework": "transformers", "kind": "none-grad", "cut_marker": "CUT",
     "parameters": ["transformer.h.0.mlp.c_fc.down.weight", "transformer.h.0.mlp.c_fc.up.weight"],
+    "set": "first", "written": "2026-11-22",
 }
 warnings.simplefilter("ignore")
 

@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/41508
 import torch
 from torch import nn
 
-EXPECT = {"class": "masked-softmax", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "attn"}
+EXPECT = {
+    "class": "masked-softmax", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "attn",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Block(nn.Module):

@@ -5,7 +5,7 @@ Report: https://github.com/facebookresearch/fairseq/issues/251 (a slice assigned
 import torch
 from torch import nn
 
-EXPECT = {"class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES"}
+EXPECT = {"class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES", "set": "first", "written": "2026-11-22"}
 
 
 class MoCo(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "criterion"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "criterion",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class MSSSIM(nn.Module):

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "first", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 actor, critic = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 4)), nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))

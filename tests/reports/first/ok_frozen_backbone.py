@@ -5,7 +5,7 @@ Report it resembles: https://github.com/Lightning-AI/pytorch-lightning/issues/51
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "first", "written": "2026-11-22"}
 
 
 class Classifier(nn.Module):

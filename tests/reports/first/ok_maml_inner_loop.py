@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "first", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(1, 24), nn.Tanh(), nn.Linear(24, 1))

@@ -5,7 +5,7 @@ Report it resembles: https://github.com/pytorch/pytorch/pull/26512 (non-finite g
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "first", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))

@@ -5,7 +5,7 @@ Report it resembles: https://github.com/huggingface/diffusers/pull/1665
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "first", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 table, body = nn.Embedding(20, 8), nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).requires_grad_(False)

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-EXPECT = {"class": "cpp-error", "kind": "backward-error", "apply_marker": "CULPRIT"}
+EXPECT = {
+    "class": "cpp-error", "kind": "backward-error", "apply_marker": "CULPRIT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Swish(torch.autograd.Function):

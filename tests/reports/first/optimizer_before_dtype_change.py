@@ -8,6 +8,7 @@ from torch import nn
 EXPECT = {
     "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
     "parameters": ["0.weight", "0.bias", "2.weight", "2.bias"],
+    "set": "first", "written": "2026-11-22",
 }
 
 

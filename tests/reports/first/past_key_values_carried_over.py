@@ -5,7 +5,10 @@ Report: https://github.com/NVlabs/LongLive/issues/16 (cache across training segm
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "second-backward", "framework": "transformers", "kind": "second-backward", "bridge_marker": "REUSED"}
+EXPECT = {
+    "class": "second-backward", "framework": "transformers", "kind": "second-backward", "bridge_marker": "REUSED",
+    "set": "first", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=30, n_positions=32))

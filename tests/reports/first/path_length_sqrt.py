@@ -5,7 +5,10 @@ Report: https://github.com/NVlabs/stylegan2-ada-pytorch/issues/133
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT",
+    "set": "first", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 mapping = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 8))

@@ -5,7 +5,10 @@ Report: https://github.com/DLR-RM/stable-baselines3/issues/325
 import torch
 from torch import nn
 
-EXPECT = {"class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN"}
+EXPECT = {
+    "class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class ActorCritic(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/THUDM/slime/pull/2198 (log-ratios are clamped before 
 import torch
 from torch import nn
 
-EXPECT = {"class": "overflow", "kind": "nonfinite-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "overflow", "kind": "nonfinite-backward", "source_marker": "CULPRIT",
+    "set": "first", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 policy = nn.Sequential(nn.Embedding(12, 16), nn.Linear(16, 12))

@@ -5,7 +5,10 @@ Report: https://github.com/ritheshkumar95/pytorch-vqvae/issues/7 (a straight-thr
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class ScaleShift(torch.autograd.Function):

@@ -8,7 +8,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-EXPECT = {"class": "stops-learning", "kind": "none-grad", "parameters": ["backbone.weight", "backbone.bias"], "cut_marker": "CUT"}
+EXPECT = {
+    "class": "stops-learning", "kind": "none-grad", "parameters": ["backbone.weight", "backbone.bias"], "cut_marker": "CUT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Finetuning:

@@ -7,7 +7,10 @@ import collections
 import torch
 from torch import nn
 
-EXPECT = {"class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS"}
+EXPECT = {
+    "class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Actor(nn.Module):

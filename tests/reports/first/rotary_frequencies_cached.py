@@ -5,7 +5,10 @@ Report: https://github.com/lucidrains/rotary-embedding-torch/issues/18
 import torch
 from torch import nn
 
-EXPECT = {"class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED"}
+EXPECT = {
+    "class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Rotary(nn.Module):

@@ -8,6 +8,7 @@ from torch import nn
 EXPECT = {
     "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
     "parameters": ["proj.up.second.weight", "proj.down.second.weight"],
+    "set": "first", "written": "2026-11-22",
 }
 
 

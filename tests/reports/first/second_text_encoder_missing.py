@@ -5,7 +5,10 @@ Report: https://github.com/huggingface/diffusers/issues/10313 (textual inversion
 import torch
 from torch import nn
 
-EXPECT = {"class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "parameters": ["text_two.weight"]}
+EXPECT = {
+    "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "parameters": ["text_two.weight"],
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Pipeline(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/e3nn/e3nn/issues/112
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "angle"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "angle",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Rho(nn.Module):

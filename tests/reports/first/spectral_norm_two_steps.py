@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-EXPECT = {"class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES"}
+EXPECT = {"class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES", "set": "first", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 G, D = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), nn.Sequential(spectral_norm(nn.Linear(3, 8)), nn.ReLU(), spectral_norm(nn.Linear(8, 1)))

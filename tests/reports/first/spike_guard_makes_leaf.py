@@ -8,6 +8,7 @@ from torch import nn
 EXPECT = {
     "class": "loss-leaf", "kind": "none-grad", "cut_marker": "CUT",
     "parameters": ["0.weight", "0.bias", "2.weight", "2.bias"],
+    "set": "first", "written": "2026-11-22",
 }
 
 

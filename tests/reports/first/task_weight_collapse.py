@@ -5,7 +5,10 @@ Report: https://github.com/yaringal/multi-task-learning-example/issues/14
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-blow-up", "kind": "exploding-gradient", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "late-blow-up", "kind": "exploding-gradient", "source_marker": "CULPRIT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class MultiTask(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/microsoft/VQ-Diffusion/issues/6 is the symptom under 
 import torch
 from torch import nn
 
-EXPECT = {"class": "cut", "kind": "none-grad", "parameters": ["log_temperature"], "cut_marker": "CUT"}
+EXPECT = {
+    "class": "cut", "kind": "none-grad", "parameters": ["log_temperature"], "cut_marker": "CUT",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Clip(nn.Module):

@@ -8,6 +8,7 @@ from torch import nn
 EXPECT = {
     "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
     "parameters": ["stages.1.weight", "stages.1.bias"],
+    "set": "first", "written": "2026-11-22",
 }
 
 

@@ -8,6 +8,7 @@ from torch import nn
 EXPECT = {
     "class": "stops-learning", "kind": "none-grad", "cut_marker": "CUT",
     "parameters": ["stem.0.weight", "stem.0.bias"],
+    "set": "first", "written": "2026-11-22",
 }
 
 

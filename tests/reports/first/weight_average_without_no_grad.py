@@ -5,7 +5,10 @@ Report: https://github.com/fadel/pytorch_ema/issues/1 (where to put no_grad in t
 import torch
 from torch import nn
 
-EXPECT = {"class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS"}
+EXPECT = {
+    "class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS",
+    "set": "first", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(6, 16), nn.SiLU(), nn.Linear(16, 2))

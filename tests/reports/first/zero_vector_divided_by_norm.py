@@ -5,7 +5,10 @@ Report: https://github.com/FlyingGiraffe/vnn/pull/4
 import torch
 from torch import nn
 
-EXPECT = {"class": "exploding-rows", "kind": "exploding-gradient", "source_marker": "CULPRIT", "module": "unit"}
+EXPECT = {
+    "class": "exploding-rows", "kind": "exploding-gradient", "source_marker": "CULPRIT", "module": "unit",
+    "set": "first", "written": "2026-11-22",
+}
 
 
 class Unit(nn.Module):

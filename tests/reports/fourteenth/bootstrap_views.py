@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch.nn.utils.parametrizations import weight_norm
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}, "set": "fourteenth", "written": "2026-11-26"}
 
 HP = SimpleNamespace(steps=400, batch=128, lr=1e-3, decay=0.98, dim=32, clip=0.5)
 

@@ -16,7 +16,10 @@ from torch import nn
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "x", "kind": "checkpoint-side-effect", "region_marker": "REGION", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "checkpoint-side-effect", "region_marker": "REGION", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 log = logging.getLogger("tagger")
 CLASSES = 4

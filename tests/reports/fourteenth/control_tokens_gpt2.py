@@ -13,7 +13,10 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "x", "kind": "hook-never-fires", "hook_marker": "HOOK", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "hook-never-fires", "hook_marker": "HOOK", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 VOCAB, NEW, SEQ, BATCH = 128, 4, 32, 12
 

@@ -17,7 +17,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-EXPECT = {"class": "x", "kind": "rank-desync", "waiting_marker": "WAIT", "plain": {"outcome": "error", "error": "-- Process"}}
+EXPECT = {
+    "class": "x", "kind": "rank-desync", "waiting_marker": "WAIT", "plain": {"outcome": "error", "error": "-- Process"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 WORLD = 2
 

@@ -17,7 +17,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}, "set": "fourteenth", "written": "2026-11-26"}
 
 WORLD, MICRO = 2, 3
 

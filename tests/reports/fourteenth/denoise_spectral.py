@@ -14,7 +14,10 @@ import torch
 from torch import nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "x", "kind": "nonfinite-backward", "source_marker": "SRC", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "nonfinite-backward", "source_marker": "SRC", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 log = logging.getLogger("denoise")
 

@@ -15,7 +15,10 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "x", "kind": "zero-grad", "parameters": ["conv1.weight", "conv2.weight", "head.weight"], "cut_marker": "CUT", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "zero-grad", "parameters": ["conv1.weight", "conv2.weight", "head.weight"], "cut_marker": "CUT", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 
 def to_grid(weight, bits=4):

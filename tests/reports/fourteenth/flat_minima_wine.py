@@ -13,7 +13,10 @@ import torch.nn.functional as F
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
-EXPECT = {"class": "x", "kind": "gradient-not-used", "clearing_marker": "CLEAR", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "gradient-not-used", "clearing_marker": "CLEAR", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 logger = logging.getLogger("wine")
 

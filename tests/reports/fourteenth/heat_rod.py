@@ -10,7 +10,10 @@ import math
 import torch
 from torch import nn
 
-EXPECT = {"class": "x", "kind": "gradient-not-cleared", "stepping_marker": "STEP", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "gradient-not-cleared", "stepping_marker": "STEP", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 ALPHA = 0.1
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}, "set": "fourteenth", "written": "2026-11-26"}
 
 LANES, CHUNK, DIM, CLIP = 16, 24, 64, 0.25
 VOWELS = torch.tensor([ord(c) for c in "aeiou"])

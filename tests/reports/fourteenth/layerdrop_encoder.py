@@ -14,7 +14,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "x", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT", "plain": {"outcome": "error", "error": "torch.utils.checkpoint: A different number of tensors was saved"}}
+EXPECT = {
+    "class": "x", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT", "plain": {"outcome": "error", "error": "torch.utils.checkpoint: A different number of tensors was saved"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 
 @dataclass

@@ -12,7 +12,10 @@ import torch
 from torch import nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "x", "kind": "none-grad", "parameters": ["router.weight", "router.bias"], "cut_marker": "CUT", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "none-grad", "parameters": ["router.weight", "router.bias"], "cut_marker": "CUT", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 
 @dataclass

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-EXPECT = {"class": "x", "kind": "exploding-gradient", "source_marker": "SRC", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "exploding-gradient", "source_marker": "SRC", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 log = logging.getLogger("memory")
 

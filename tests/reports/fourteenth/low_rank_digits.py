@@ -13,7 +13,7 @@ from torch import nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}, "set": "fourteenth", "written": "2026-11-26"}
 
 log = logging.getLogger("lora")
 

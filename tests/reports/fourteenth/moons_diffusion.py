@@ -14,7 +14,10 @@ import torch
 from torch import nn
 from sklearn.datasets import make_moons
 
-EXPECT = {"class": "x", "kind": "grad-mode-disabled", "cut_marker": "CUT", "plain": {"outcome": "error", "error": "element 0 of tensors does not require grad and does not have a grad_fn"}}
+EXPECT = {
+    "class": "x", "kind": "grad-mode-disabled", "cut_marker": "CUT", "plain": {"outcome": "error", "error": "element 0 of tensors does not require grad and does not have a grad_fn"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 CFG = SimpleNamespace(T=40, steps=600, batch=256, lr=2e-3, preview_every=100, rough_from=300, rough_at=15)
 

@@ -11,7 +11,10 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
-EXPECT = {"class": "x", "kind": "nonfinite-forward-poisons-backward", "source_marker": "SRC", "plain": {"outcome": "error", "error": "Expected parameter"}}
+EXPECT = {
+    "class": "x", "kind": "nonfinite-forward-poisons-backward", "source_marker": "SRC", "plain": {"outcome": "error", "error": "Expected parameter"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 
 @dataclass

@@ -10,7 +10,10 @@ from torch import nn
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader
 
-EXPECT = {"class": "x", "kind": "backward-error", "source_marker": "SRC", "plain": {"outcome": "error", "error": "the derivative for '_cdist_backward' is not implemented"}}
+EXPECT = {
+    "class": "x", "kind": "backward-error", "source_marker": "SRC", "plain": {"outcome": "error", "error": "the derivative for '_cdist_backward' is not implemented"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 
 class Generator(nn.Module):

@@ -13,7 +13,10 @@ from torch import nn
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "x", "kind": "graph-retained", "holding_marker": "HOLD", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "graph-retained", "holding_marker": "HOLD", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 
 @dataclass

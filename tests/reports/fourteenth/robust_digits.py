@@ -14,7 +14,10 @@ from torch import nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "x", "kind": "nonleaf-grad", "cut_marker": "CUT", "plain": {"outcome": "error", "error": "'NoneType' object has no attribute 'sign'"}}
+EXPECT = {
+    "class": "x", "kind": "nonleaf-grad", "cut_marker": "CUT", "plain": {"outcome": "error", "error": "'NoneType' object has no attribute 'sign'"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 log = logging.getLogger("robust")
 

@@ -15,7 +15,10 @@ import numpy as np
 import torch
 from torch import nn
 
-EXPECT = {"class": "x", "kind": "silent-mutation", "mutating_marker": "MUT", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "silent-mutation", "mutating_marker": "MUT", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 logger = logging.getLogger("stream")
 

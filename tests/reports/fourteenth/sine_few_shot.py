@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}}
+EXPECT = {"class": "x", "kind": "none", "plain": {"outcome": "silent"}, "set": "fourteenth", "written": "2026-11-26"}
 
 
 @dataclass

@@ -11,7 +11,10 @@ import torch
 from torch import nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "x", "kind": "second-backward", "bridge_marker": "BRIDGE", "plain": {"outcome": "error", "error": "Trying to backward through the graph a second time"}}
+EXPECT = {
+    "class": "x", "kind": "second-backward", "bridge_marker": "BRIDGE", "plain": {"outcome": "error", "error": "Trying to backward through the graph a second time"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 NODES, DIM, EVENT_DIM = 60, 24, 8
 

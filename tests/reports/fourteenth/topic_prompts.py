@@ -16,7 +16,10 @@ import torch.nn.functional as F
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertModel, Trainer, TrainingArguments
 
-EXPECT = {"class": "x", "kind": "unregistered-parameter", "cut_marker": "CUT", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "unregistered-parameter", "cut_marker": "CUT", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 SEQ, PROMPT = 32, 6
 

@@ -14,7 +14,10 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-EXPECT = {"class": "x", "kind": "wrong-backward", "apply_marker": "APPLY", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "wrong-backward", "apply_marker": "APPLY", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 
 class SigmoidFocal(torch.autograd.Function):

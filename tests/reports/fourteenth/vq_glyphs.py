@@ -12,7 +12,10 @@ from torch import nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "x", "kind": "inplace", "mutating_marker": "MUT", "plain": {"outcome": "error", "error": "one of the variables needed for gradient computation has been modified by an inplace operation"}}
+EXPECT = {
+    "class": "x", "kind": "inplace", "mutating_marker": "MUT", "plain": {"outcome": "error", "error": "one of the variables needed for gradient computation has been modified by an inplace operation"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 
 class Quantizer(nn.Module):

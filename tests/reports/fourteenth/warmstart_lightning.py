@@ -16,7 +16,10 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "x", "kind": "parameter-not-in-optimizer", "parameters": ["backbone.0.weight", "backbone.0.bias", "backbone.2.weight", "backbone.2.bias"], "optimizer_marker": "OPT", "plain": {"outcome": "silent"}}
+EXPECT = {
+    "class": "x", "kind": "parameter-not-in-optimizer", "parameters": ["backbone.0.weight", "backbone.0.bias", "backbone.2.weight", "backbone.2.bias"], "optimizer_marker": "OPT", "plain": {"outcome": "silent"},
+    "set": "fourteenth", "written": "2026-11-26",
+}
 
 warnings.filterwarnings("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

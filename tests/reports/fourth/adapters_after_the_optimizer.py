@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
-EXPECT = {"class": "no-optimizer", "framework": "transformers", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER"}
+EXPECT = {
+    "class": "no-optimizer", "framework": "transformers", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Adapter(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/banctilrobitaille/torch-vectorized/issues/7 (AcosBack
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT",
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 def geodesic(a, b):

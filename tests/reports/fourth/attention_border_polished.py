@@ -5,7 +5,10 @@ Report: https://github.com/AggMan96/RK-Net/issues/9 (output 0 of ReluBackward0 w
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 133}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 133,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Attention(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/facebookresearch/detectron2/issues/2486 (unfreezing a
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 150}
+EXPECT = {
+    "class": "late-no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 150,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Detector(nn.Module):

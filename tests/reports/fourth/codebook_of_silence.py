@@ -5,7 +5,10 @@ Report: https://github.com/ZhangXInFD/SpeechTokenizer/issues/18 (division by a c
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 166}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 166,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Codebook(nn.Module):

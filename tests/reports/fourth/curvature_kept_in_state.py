@@ -5,7 +5,10 @@ Report: https://github.com/emtiyaz/vadam/pull/2 (tensors in the VOGN optimizer t
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 110}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 110,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Newton(torch.optim.Optimizer):

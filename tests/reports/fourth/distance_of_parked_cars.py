@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/93998 (late masking puts a nan
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 211}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 211,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Tracker(nn.Module):

@@ -7,7 +7,10 @@ import random
 import torch
 from torch import nn
 
-EXPECT = {"class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS"}
+EXPECT = {
+    "class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS",
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Memory:

@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/pull/42034 (updates to scale and zero
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLIED"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLIED",
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class ScaleAndSoftClip(torch.autograd.Function):

@@ -5,7 +5,10 @@ Report: https://github.com/growingnet/gromo/issues/137 (updates of tensors have 
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 240}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 240,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Statistic:

@@ -5,7 +5,10 @@ Report: https://github.com/quark0/darts/issues/56 (backward only runs with retai
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 121}
+EXPECT = {
+    "class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 121,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Cell(nn.Module):

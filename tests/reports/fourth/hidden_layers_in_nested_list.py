@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/715 (parameters are not includ
 import torch
 from torch import nn
 
-EXPECT = {"class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT",
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class SNLINet(nn.Module):

@@ -5,7 +5,7 @@ Report it resembles: https://github.com/google-deepmind/sonnet/issues/248 (how t
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "fourth", "written": "2026-11-22"}
 
 
 class Codebook(nn.Module):

@@ -7,7 +7,7 @@ import copy
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none"}
+EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none", "set": "fourth", "written": "2026-11-22"}
 
 
 def log_probs(model, ids):

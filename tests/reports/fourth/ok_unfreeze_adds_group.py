@@ -5,7 +5,7 @@ Report it resembles: https://github.com/Lightning-AI/pytorch-lightning/issues/87
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "fourth", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 backbone = nn.Sequential(nn.Linear(10, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 16), nn.ReLU())

@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/41508 (nn.MultiheadAttention c
 import torch
 from torch import nn
 
-EXPECT = {"class": "masked-softmax", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "masked-softmax", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Encoder(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/JJBOY/BMN-Boundary-Matching-Network/issues/22 (losses
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 187}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 187,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Proposals(nn.Module):

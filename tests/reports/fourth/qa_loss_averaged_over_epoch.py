@@ -5,7 +5,10 @@ Report: https://github.com/pai4451/ML2021/issues/2 (memory grows until the 64 GB
 import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
-EXPECT = {"class": "late-retention", "framework": "transformers", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 90}
+EXPECT = {
+    "class": "late-retention", "framework": "transformers", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 90,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=24)

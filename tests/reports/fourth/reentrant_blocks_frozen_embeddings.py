@@ -7,7 +7,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "cut", "framework": "transformers", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["transformer.h.0.mlp.down.weight"]}
+EXPECT = {
+    "class": "cut", "framework": "transformers", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["transformer.h.0.mlp.down.weight"],
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Lora(nn.Module):

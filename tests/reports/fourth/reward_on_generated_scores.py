@@ -5,7 +5,10 @@ Report: https://github.com/huggingface/transformers/issues/3720 (disable no_grad
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "grad-mode", "framework": "transformers", "kind": "grad-mode-disabled", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "grad-mode", "framework": "transformers", "kind": "grad-mode-disabled", "cut_marker": "CUT",
+    "set": "fourth", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 config = GPT2Config(vocab_size=20, n_positions=32, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=19, pad_token_id=19)

@@ -5,7 +5,10 @@ Report: https://github.com/keras-team/keras/issues/23075 (normalize gives NaN gr
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 254}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 254,
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 def normalize(x, epsilon=1e-12):

@@ -5,7 +5,10 @@ Report: https://github.com/sooftware/kospeech/issues/37 (loss becomes nan; also 
 import torch
 from torch import nn
 
-EXPECT = {"class": "masked-softmax", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "attention"}
+EXPECT = {
+    "class": "masked-softmax", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "attention",
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Attention(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/10729 (gradient of clamp is na
 import torch
 from torch import nn
 
-EXPECT = {"class": "overflow", "kind": "nonfinite-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "overflow", "kind": "nonfinite-backward", "source_marker": "CULPRIT",
+    "set": "fourth", "written": "2026-11-22",
+}
 
 
 class Hazard(nn.Module):

@@ -5,7 +5,10 @@ import random
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 137}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 137,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class QNet(nn.Module):

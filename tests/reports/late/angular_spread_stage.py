@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 226, "counted": "optimizer updates"}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 226, "counted": "optimizer updates",
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Embedder(nn.Module):

@@ -4,7 +4,10 @@ import copy
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY", "step": 970}
+EXPECT = {
+    "class": "late-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY", "step": 970,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class BalancedBCE(torch.autograd.Function):

@@ -3,7 +3,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-EXPECT = {"class": "late-cut", "framework": "transformers", "kind": "none-grad", "cut_marker": "CUT", "step": 104}
+EXPECT = {
+    "class": "late-cut", "framework": "transformers", "kind": "none-grad", "cut_marker": "CUT", "step": 104,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Scorer(nn.Module):

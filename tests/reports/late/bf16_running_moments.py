@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "norm", "step": 1245}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "norm", "step": 1245,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class RunningNorm(nn.Module):

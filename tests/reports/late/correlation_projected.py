@@ -1,7 +1,10 @@
 """Correlations fitted by hand-written descent and projected to [-1, 1]: once one of them stays at the bound, the square root has no slope there."""
 import torch
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 801}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 801,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 def correlated(rho, normal):

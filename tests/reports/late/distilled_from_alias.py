@@ -5,6 +5,7 @@ from torch import nn
 EXPECT = {
     "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 450,
     "parameters": ["encoder.0.weight", "encoder.0.bias", "encoder.2.weight", "encoder.2.bias"],
+    "set": "late", "written": "2026-11-22",
 }
 
 

@@ -5,6 +5,7 @@ from torch import nn
 EXPECT = {
     "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 733,
     "parameters": ["layer.gate.weight", "layer.gate.bias"],
+    "set": "late", "written": "2026-11-22",
 }
 
 

@@ -5,6 +5,7 @@ from torch import nn
 EXPECT = {
     "class": "late-function", "kind": "none-grad", "cut_marker": "CUT", "module": "norm", "step": 342,
     "parameters": ["norm.weight", "norm.bias"],
+    "set": "late", "written": "2026-11-22",
 }
 
 

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 254}
+EXPECT = {
+    "class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 254,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Generator(nn.Module):

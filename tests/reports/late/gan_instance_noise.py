@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 1207}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 1207,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 def mlp(*sizes):

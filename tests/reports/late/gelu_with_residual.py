@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-function", "kind": "backward-error", "apply_marker": "CULPRIT", "step": 208, "counted": "optimizer updates"}
+EXPECT = {
+    "class": "late-function", "kind": "backward-error", "apply_marker": "CULPRIT", "step": 208, "counted": "optimizer updates",
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class GeluAdd(torch.autograd.Function):

@@ -3,7 +3,10 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "late-second-backward", "framework": "transformers", "kind": "second-backward", "bridge_marker": "REUSED", "step": 92}
+EXPECT = {
+    "class": "late-second-backward", "framework": "transformers", "kind": "second-backward", "bridge_marker": "REUSED", "step": 92,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 def perturbed(embeddings, loss, size):

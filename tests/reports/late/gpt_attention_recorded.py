@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "module": "attention.1", "step": 177}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "module": "attention.1", "step": 177,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Attention(nn.Module):

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "blocks.1.attn", "step": 317}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "blocks.1.attn", "step": 317,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Attention(nn.Module):

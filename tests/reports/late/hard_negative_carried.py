@@ -3,7 +3,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 476}
+EXPECT = {
+    "class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 476,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Pairs(nn.Module):

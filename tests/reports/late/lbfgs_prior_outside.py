@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 56, "counted": "optimizer steps"}
+EXPECT = {
+    "class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 56, "counted": "optimizer steps",
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Splines(nn.Module):

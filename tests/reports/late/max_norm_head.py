@@ -3,7 +3,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "head", "step": 194}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "head", "step": 194,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class MaxNormLinear(nn.Linear):

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["rates"], "step": 461}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["rates"], "step": 461,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Regressor(nn.Module):

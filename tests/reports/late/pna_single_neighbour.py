@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "convs.0", "step": 136}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "convs.0", "step": 136,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Conv(nn.Module):

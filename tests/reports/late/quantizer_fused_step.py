@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-function", "kind": "zero-grad", "cut_marker": "CUT", "module": "fc1.quantizer", "parameters": ["fc1.quantizer.step"], "step": 1633}
+EXPECT = {
+    "class": "late-function", "kind": "zero-grad", "cut_marker": "CUT", "module": "fc1.quantizer", "parameters": ["fc1.quantizer.step"], "step": 1633,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class FusedQuantize(torch.autograd.Function):

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-function", "kind": "backward-error", "apply_marker": "CULPRIT", "step": 1295}
+EXPECT = {
+    "class": "late-function", "kind": "backward-error", "apply_marker": "CULPRIT", "step": 1295,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Ranking(torch.autograd.Function):

@@ -5,7 +5,10 @@ from collections import deque
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 633}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 633,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Pendulum:

@@ -5,7 +5,10 @@ import random
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 520}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 520,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Replay:

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "module": "blocks.0", "parameters": ["blocks.0.gate"], "step": 548}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "module": "blocks.0", "parameters": ["blocks.0.gate"], "step": 548,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Block(nn.Module):

@@ -3,7 +3,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 412}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 412,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Monitor:

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["first"], "step": 880}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["first"], "step": 880,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Tracker(nn.Module):

@@ -3,7 +3,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "late-function", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "unit", "step": 1025}
+EXPECT = {
+    "class": "late-function", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "unit", "step": 1025,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class UnitRows(torch.autograd.Function):

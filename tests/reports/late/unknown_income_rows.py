@@ -3,7 +3,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "income", "step": 1512}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "income", "step": 1512,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Customers(Dataset):

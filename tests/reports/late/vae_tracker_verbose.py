@@ -4,7 +4,10 @@ import collections
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 348}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 348,
+    "set": "late", "written": "2026-11-22",
+}
 
 
 class Tracker:

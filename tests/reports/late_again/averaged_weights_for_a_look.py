@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-silent", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 220}
+EXPECT = {
+    "class": "late-silent", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 220,
+    "set": "late_again", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 3))

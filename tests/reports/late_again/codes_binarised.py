@@ -5,6 +5,7 @@ from torch import nn
 EXPECT = {
     "class": "late-zero", "kind": "zero-grad", "cut_marker": "CUT", "step": 500,
     "parameters": ["body.0.weight", "body.0.bias", "body.2.weight", "body.2.bias"],
+    "set": "late_again", "written": "2026-11-22",
 }
 
 

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 231}
+EXPECT = {
+    "class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 231,
+    "set": "late_again", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 policy, value = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3)), nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 733}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 733,
+    "set": "late_again", "written": "2026-11-22",
+}
 
 
 def standardised(window):

@@ -4,7 +4,10 @@ import contextlib
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["0.bias", "2.bias"], "step": 190}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["0.bias", "2.bias"], "step": 190,
+    "set": "late_again", "written": "2026-11-22",
+}
 
 
 @contextlib.contextmanager

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 402}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 402,
+    "set": "late_again", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 gen = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 2))

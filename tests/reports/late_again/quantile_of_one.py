@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-function", "kind": "backward-error", "source_marker": "APPLIED", "apply_marker": "APPLIED", "step": 611}
+EXPECT = {
+    "class": "late-function", "kind": "backward-error", "source_marker": "APPLIED", "apply_marker": "APPLIED", "step": 611,
+    "set": "late_again", "written": "2026-11-22",
+}
 
 
 class SmoothMax(torch.autograd.Function):

@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-function", "kind": "wrong-backward-shape", "apply_marker": "APPLIED", "step": 345}
+EXPECT = {
+    "class": "late-function", "kind": "wrong-backward-shape", "apply_marker": "APPLIED", "step": 345,
+    "set": "late_again", "written": "2026-11-22",
+}
 
 
 class Rescale(torch.autograd.Function):

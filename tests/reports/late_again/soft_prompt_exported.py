@@ -2,7 +2,10 @@
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["prompt"], "step": 280}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["prompt"], "step": 280,
+    "set": "late_again", "written": "2026-11-22",
+}
 
 
 class Tuned(nn.Module):

@@ -5,7 +5,10 @@ from torch import nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-second", "kind": "second-backward", "bridge_marker": "CULPRIT", "step": 90}
+EXPECT = {
+    "class": "late-second", "kind": "second-backward", "bridge_marker": "CULPRIT", "step": 90,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 ACCUM, MICRO = 3, 80
 PENALTY_START = 90

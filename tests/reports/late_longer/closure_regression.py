@@ -3,7 +3,10 @@ import time
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-not-cleared", "kind": "gradient-not-cleared", "stepping_marker": "CULPRIT", "step": 170}
+EXPECT = {
+    "class": "late-not-cleared", "kind": "gradient-not-cleared", "stepping_marker": "CULPRIT", "step": 170,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 
 class Siren(nn.Module):

@@ -5,7 +5,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-retained", "kind": "graph-retained", "holding_marker": "CULPRIT", "step": 100}
+EXPECT = {
+    "class": "late-retained", "kind": "graph-retained", "holding_marker": "CULPRIT", "step": 100,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(12)
 d = load_digits()

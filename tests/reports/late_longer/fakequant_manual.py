@@ -5,7 +5,10 @@ from torch import nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-custom-function", "kind": "none-grad", "cut_marker": "CULPRIT", "step": 240}
+EXPECT = {
+    "class": "late-custom-function", "kind": "none-grad", "cut_marker": "CULPRIT", "step": 240,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 
 class FakeQuant(torch.autograd.Function):

@@ -5,7 +5,10 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "CULPRIT", "step": 100}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "CULPRIT", "step": 100,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 
 def mlp(*sizes):

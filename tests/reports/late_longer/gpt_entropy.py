@@ -5,7 +5,10 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 150}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 150,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(2)
 VOCAB, T, B = 20, 32, 16

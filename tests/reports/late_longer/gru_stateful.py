@@ -3,7 +3,10 @@ import time
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-second", "kind": "second-backward", "bridge_marker": "CULPRIT", "step": 200}
+EXPECT = {
+    "class": "late-second", "kind": "second-backward", "bridge_marker": "CULPRIT", "step": 200,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(9)
 VOCAB, B, T = 24, 32, 24

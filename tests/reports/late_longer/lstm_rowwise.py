@@ -4,7 +4,10 @@ import torch
 from torch import nn
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "CULPRIT", "step": 108}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "CULPRIT", "step": 108,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(3)
 d = load_digits()

@@ -5,7 +5,10 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-EXPECT = {"class": "late-retained", "kind": "graph-retained", "holding_marker": "CULPRIT", "step": 140}
+EXPECT = {
+    "class": "late-retained", "kind": "graph-retained", "holding_marker": "CULPRIT", "step": 140,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(14)
 V, T, B, MASK = 96, 24, 24, 95

@@ -5,7 +5,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CULPRIT", "step": 180}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CULPRIT", "step": 180,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(8)
 d = load_digits()

@@ -4,7 +4,10 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-second", "kind": "second-backward", "bridge_marker": "CULPRIT", "step": 130}
+EXPECT = {
+    "class": "late-second", "kind": "second-backward", "bridge_marker": "CULPRIT", "step": 130,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(10)
 raw = load_digits()

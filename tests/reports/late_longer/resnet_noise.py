@@ -5,7 +5,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "CULPRIT", "step": 220}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "CULPRIT", "step": 220,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 
 class NoisyReLU(nn.Module):

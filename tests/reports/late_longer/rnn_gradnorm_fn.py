@@ -5,7 +5,10 @@ from torch import nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-custom-function", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 110}
+EXPECT = {
+    "class": "late-custom-function", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 110,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(16)
 

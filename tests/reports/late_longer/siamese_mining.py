@@ -4,7 +4,10 @@ import torch
 from torch import nn
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 200}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 200,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(1)
 data = load_digits()

@@ -5,7 +5,10 @@ from torch import nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-retained", "kind": "graph-retained", "holding_marker": "CULPRIT", "step": 80}
+EXPECT = {
+    "class": "late-retained", "kind": "graph-retained", "holding_marker": "CULPRIT", "step": 80,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 
 class SparseAE(nn.Module):

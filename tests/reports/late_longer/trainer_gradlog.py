@@ -5,7 +5,10 @@ from torch import nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-not-used", "kind": "gradient-not-used", "clearing_marker": "CULPRIT", "step": 245}
+EXPECT = {
+    "class": "late-not-used", "kind": "gradient-not-used", "clearing_marker": "CULPRIT", "step": 245,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 
 class PatchTransformer(nn.Module):

@@ -5,7 +5,10 @@ from torch import nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CULPRIT", "step": 120}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CULPRIT", "step": 120,
+    "set": "late_longer", "written": "2026-11-25",
+}
 
 torch.manual_seed(7)
 

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "compile", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 90}
+EXPECT = {
+    "class": "compile", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 90,
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 class GCN(nn.Module):

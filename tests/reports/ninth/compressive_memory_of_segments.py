@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "compile", "kind": "second-backward", "bridge_marker": "REUSED", "step": 60}
+EXPECT = {
+    "class": "compile", "kind": "second-backward", "bridge_marker": "REUSED", "step": 60,
+    "set": "ninth", "written": "2026-11-23",
+}
 VOCAB, SEGMENT = 24, 12
 
 

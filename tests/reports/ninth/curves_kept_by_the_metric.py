@@ -12,7 +12,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics import Metric
 
-EXPECT = {"class": "late-retention", "framework": "lightning", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 60}
+EXPECT = {
+    "class": "late-retention", "framework": "lightning", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 60,
+    "set": "ninth", "written": "2026-11-23",
+}
 warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 

@@ -14,7 +14,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "ddp", "framework": "accelerate", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 40}
+EXPECT = {
+    "class": "ddp", "framework": "accelerate", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 40,
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 def free_port():

@@ -11,7 +11,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 30}
+EXPECT = {
+    "class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 30,
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 class Tagger(nn.Module):

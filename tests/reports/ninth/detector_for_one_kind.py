@@ -7,7 +7,10 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import ViTConfig, ViTModel
 
-EXPECT = {"class": "constant", "framework": "transformers", "kind": "zero-grad", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "constant", "framework": "transformers", "kind": "zero-grad", "cut_marker": "CUT",
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 class Detector(nn.Module):

@@ -8,7 +8,10 @@ from scipy.ndimage import distance_transform_edt
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 60}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 60,
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 class SegNet(nn.Module):

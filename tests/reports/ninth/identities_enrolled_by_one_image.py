@@ -9,7 +9,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 80}
+EXPECT = {
+    "class": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 80,
+    "set": "ninth", "written": "2026-11-23",
+}
 KNOWN, NEW = 8, 24
 
 

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "constant", "kind": "zero-grad", "cut_marker": "CUT"}
+EXPECT = {"class": "constant", "kind": "zero-grad", "cut_marker": "CUT", "set": "ninth", "written": "2026-11-23"}
 SIZE = 16
 
 

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "attention"}
+EXPECT = {
+    "class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "attention",
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 class RecurrentLinearAttention(nn.Module):

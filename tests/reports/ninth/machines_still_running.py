@@ -7,7 +7,10 @@ from torch import nn
 from torch.distributions import Gamma
 from torch.nn import functional as F
 
-EXPECT = {"class": "cpp-error", "kind": "backward-error", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "cpp-error", "kind": "backward-error", "source_marker": "CULPRIT",
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 class LifeModel(nn.Module):

@@ -7,7 +7,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "hook", "kind": "hook-inplace-conflict", "hook_marker": "HOOK", "step": 60}
+EXPECT = {
+    "class": "hook", "kind": "hook-inplace-conflict", "hook_marker": "HOOK", "step": 60,
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 class DenseLayer(nn.Module):

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none"}
+EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none", "set": "ninth", "written": "2026-11-23"}
 VOCAB, LENGTH = 40, 20
 
 

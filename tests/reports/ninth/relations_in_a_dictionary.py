@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT",
+    "set": "ninth", "written": "2026-11-23",
+}
 NODES = {"author": 60, "paper": 120, "venue": 6}
 RELATIONS = [("author", "writes", "paper"), ("paper", "written_by", "author"), ("paper", "appears_at", "venue"), ("venue", "hosts", "paper")]
 

@@ -7,7 +7,10 @@ from sklearn.datasets import load_sample_images
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward-shape", "apply_marker": "APPLIED"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward-shape", "apply_marker": "APPLIED",
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 class Rasterize(torch.autograd.Function):

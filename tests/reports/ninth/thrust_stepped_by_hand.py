@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch import nn
 
-EXPECT = {"class": "nonleaf", "kind": "nonleaf-grad", "cut_marker": "CUT"}
+EXPECT = {"class": "nonleaf", "kind": "nonleaf-grad", "cut_marker": "CUT", "set": "ninth", "written": "2026-11-23"}
 warnings.simplefilter("ignore")
 
 

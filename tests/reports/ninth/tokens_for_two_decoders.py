@@ -8,7 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import ViTConfig, ViTModel
 
-EXPECT = {"class": "late-inplace", "framework": "transformers", "kind": "inplace", "mutating_marker": "MUTATES", "step": 40}
+EXPECT = {
+    "class": "late-inplace", "framework": "transformers", "kind": "inplace", "mutating_marker": "MUTATES", "step": 40,
+    "set": "ninth", "written": "2026-11-23",
+}
 DIM, PATCHES = 16, 16
 
 

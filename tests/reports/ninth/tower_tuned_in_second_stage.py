@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
-EXPECT = {"class": "grad-mode", "framework": "transformers", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 50}
+EXPECT = {
+    "class": "grad-mode", "framework": "transformers", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 50,
+    "set": "ninth", "written": "2026-11-23",
+}
 COLOURS, VOCAB = 4, 12
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/LTH14/JiT/issues/13 (prediction of x with a loss on v
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-blow-up", "kind": "exploding-gradient", "source_marker": "BORN", "step": 80}
+EXPECT = {
+    "class": "late-blow-up", "kind": "exploding-gradient", "source_marker": "BORN", "step": 80,
+    "set": "ninth", "written": "2026-11-23",
+}
 
 
 class Denoiser(nn.Module):

@@ -8,7 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize
 
-EXPECT = {"class": "late-no-optimizer", "framework": "accelerate", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 60}
+EXPECT = {
+    "class": "late-no-optimizer", "framework": "accelerate", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 60,
+    "set": "ninth", "written": "2026-11-23",
+}
 HOP = 4
 
 

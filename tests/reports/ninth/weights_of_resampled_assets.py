@@ -5,7 +5,7 @@ Report: https://github.com/jankrepl/deepdow/pull/106 (sample makes it impossible
 import torch
 from torch import nn
 
-EXPECT = {"class": "cut", "kind": "none-grad", "cut_marker": "CUT"}
+EXPECT = {"class": "cut", "kind": "none-grad", "cut_marker": "CUT", "set": "ninth", "written": "2026-11-23"}
 
 
 class ResampledAllocator(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/nerfstudio-project/nerfstudio/pull/134
 import torch
 from torch import nn
 
-EXPECT = {"class": "optimizer-step", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "optimizer-step", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Field(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/hijkzzz/pymarl2/issues/46
 import torch
 from torch import nn
 
-EXPECT = {"class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED"}
+EXPECT = {
+    "class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED",
+    "set": "second", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 actor = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))

@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/13402
 import torch
 from torch import nn
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES"}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES",
+    "set": "second", "written": "2026-11-22",
+}
 
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))

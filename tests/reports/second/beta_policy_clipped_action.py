@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.distributions import Beta
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Simulator:

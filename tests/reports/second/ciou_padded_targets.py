@@ -9,7 +9,10 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
-EXPECT = {"class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN"}
+EXPECT = {
+    "class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 def ciou(pred, target):

@@ -5,7 +5,10 @@ Report: https://github.com/bytetriper/RAE/issues/74
 import torch
 from torch import nn
 
-EXPECT = {"class": "compile", "kind": "backward-error", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "compile", "kind": "backward-error", "source_marker": "CULPRIT",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 def adaptive_weight(recon, adversarial, layer):

@@ -5,7 +5,10 @@ Report: https://github.com/pyg-team/pytorch_geometric/issues/2559 (root of a var
 import torch
 from torch import nn
 
-EXPECT = {"class": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Pooled(nn.Module):

@@ -11,7 +11,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"class": "ddp", "kind": "none-grad", "parameters": ["experts.2.weight", "experts.2.bias"]}
+EXPECT = {
+    "class": "ddp", "kind": "none-grad", "parameters": ["experts.2.weight", "experts.2.bias"],
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class MoE(nn.Module):

@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.utils.data import DataLoader
 
-EXPECT = {"class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS"}
+EXPECT = {"class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "set": "second", "written": "2026-11-22"}
 
 
 def work(rank, store):

@@ -5,7 +5,10 @@ Report: https://github.com/gungui98/Pytorch-Depthwise-Conv3d/issues/3
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "backward-error", "apply_marker": "CULPRIT"}
+EXPECT = {
+    "class": "custom-function", "kind": "backward-error", "apply_marker": "CULPRIT",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Mix(torch.autograd.Function):

@@ -5,7 +5,7 @@ Report: https://github.com/pytorch/pytorch/issues/10604 (also speedinghzl/Pytorc
 import torch
 from torch import nn
 
-EXPECT = {"class": "divergence", "kind": "first-divergence", "module": "up.1"}
+EXPECT = {"class": "divergence", "kind": "first-divergence", "module": "up.1", "set": "second", "written": "2026-11-22"}
 
 
 class Decoder(nn.Module):

@@ -8,7 +8,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from transformers import LlamaConfig, LlamaForCausalLM
 
-EXPECT = {"class": "empty-mean", "framework": "transformers", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "empty-mean", "framework": "transformers", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Pairs(Dataset):

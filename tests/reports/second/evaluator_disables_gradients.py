@@ -5,7 +5,10 @@ Report: https://github.com/1adrianb/face-alignment/issues/140 (also choyingw/Syn
 import torch
 from torch import nn
 
-EXPECT = {"class": "grad-mode", "framework": "lightning", "kind": "grad-mode-disabled", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "grad-mode", "framework": "lightning", "kind": "grad-mode-disabled", "cut_marker": "CUT",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Landmarks:

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "checkpoint", "kind": "checkpoint-side-effect", "region_marker": "REGION"}
+EXPECT = {
+    "class": "checkpoint", "kind": "checkpoint-side-effect", "region_marker": "REGION",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class MoE(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/bayesiains/nflows/issues/10 (fixed in pull 11; also f
 import torch
 from torch import nn
 
-EXPECT = {"class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS", "module": "norm"}
+EXPECT = {
+    "class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS", "module": "norm",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class FlowNorm(nn.Module):

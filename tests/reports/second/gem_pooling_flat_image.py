@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "pool"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "pool",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class GeM(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/albrateanu/LYT-Net/issues/16 (and 17)
 import torch
 from torch import nn
 
-EXPECT = {"class": "cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["tone.weight", "tone.bias"]}
+EXPECT = {
+    "class": "cut", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["tone.weight", "tone.bias"],
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Enhance(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/jacobgil/pytorch-grad-cam/pull/183 (also f-dangel/sin
 import torch
 from torch import nn
 
-EXPECT = {"class": "hook", "kind": "hook-inplace-conflict", "hook_marker": "HOOK"}
+EXPECT = {
+    "class": "hook", "kind": "hook-inplace-conflict", "hook_marker": "HOOK",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Profiler:

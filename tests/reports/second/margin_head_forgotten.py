@@ -5,7 +5,10 @@ Report: https://github.com/4uiiurz1/pytorch-adacos/issues/10 (also KaiyangZhou/p
 import torch
 from torch import nn
 
-EXPECT = {"class": "no-optimizer", "framework": "lightning", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "parameters": ["metric_fc.W"]}
+EXPECT = {
+    "class": "no-optimizer", "framework": "lightning", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "parameters": ["metric_fc.W"],
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class AdaCos(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-EXPECT = {"class": "overflow", "framework": "pyg", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "pool"}
+EXPECT = {
+    "class": "overflow", "framework": "pyg", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "pool",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class MulAggregation(nn.Module):

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "second", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 student = nn.Sequential()

@@ -5,7 +5,7 @@ Report it resembles: https://github.com/Stable-Baselines-Team/stable-baselines3-
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "second", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 policy = nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 6))

@@ -5,7 +5,7 @@ Report it resembles: https://github.com/speediedan/finetuning-scheduler/issues/3
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "framework": "lightning", "kind": "none"}
+EXPECT = {"class": "healthy", "framework": "lightning", "kind": "none", "set": "second", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 model = nn.Sequential()

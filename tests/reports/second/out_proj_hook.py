@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/78109
 import torch
 from torch import nn
 
-EXPECT = {"class": "hook", "kind": "hook-never-fires", "hook_marker": "HOOK", "module": "attn.out_proj"}
+EXPECT = {
+    "class": "hook", "kind": "hook-never-fires", "hook_marker": "HOOK", "module": "attn.out_proj",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Block(nn.Module):

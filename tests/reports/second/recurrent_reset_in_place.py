@@ -5,7 +5,7 @@ Report: https://github.com/leggedrobotics/rsl_rl/pull/35 (the reset that writes 
 import torch
 from torch import nn
 
-EXPECT = {"class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES"}
+EXPECT = {"class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES", "set": "second", "written": "2026-11-22"}
 
 
 class Memory(nn.Module):

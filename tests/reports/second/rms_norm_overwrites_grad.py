@@ -5,7 +5,10 @@ Report: https://github.com/unslothai/unsloth/pull/4550
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY", "module": "norm"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY", "module": "norm",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class FastRms(torch.autograd.Function):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "where-nan", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "convert"}
+EXPECT = {
+    "class": "where-nan", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "convert",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class ToQuaternion(nn.Module):

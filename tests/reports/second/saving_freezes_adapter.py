@@ -9,6 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 EXPECT = {
     "class": "stops-learning", "framework": "peft", "kind": "none-grad", "cut_marker": "CUT",
     "parameters": ["transformer.h.0.mlp.c_fc.down.default.weight", "transformer.h.0.mlp.c_fc.up.default.weight"],
+    "set": "second", "written": "2026-11-22",
 }
 
 

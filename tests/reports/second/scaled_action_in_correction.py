@@ -5,7 +5,10 @@ Report: https://github.com/philtabor/Actor-Critic-Methods-Paper-To-Code/issues/7
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "actor"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "actor",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Actor(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/LiamMa/GRIT/issues/1
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "framework": "pyg", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "layers.1"}
+EXPECT = {
+    "class": "edge-of-domain", "framework": "pyg", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "layers.1",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class EdgeAttention(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/hbb1/2d-gaussian-splatting/issues/43
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY",
+    "set": "second", "written": "2026-11-22",
+}
 
 
 class Rasterize(torch.autograd.Function):

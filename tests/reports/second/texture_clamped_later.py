@@ -6,7 +6,7 @@ import warnings
 
 import torch
 
-EXPECT = {"class": "nonleaf", "kind": "nonleaf-grad", "cut_marker": "CUT"}
+EXPECT = {"class": "nonleaf", "kind": "nonleaf-grad", "cut_marker": "CUT", "set": "second", "written": "2026-11-22"}
 warnings.simplefilter("ignore")
 
 torch.manual_seed(0)

@@ -6,7 +6,10 @@ import warnings
 
 import torch
 
-EXPECT = {"class": "nonleaf", "kind": "nonleaf-grad", "cut_marker": "CUT", "step": 60}
+EXPECT = {
+    "class": "nonleaf", "kind": "nonleaf-grad", "cut_marker": "CUT", "step": 60,
+    "set": "seventh", "written": "2026-11-22",
+}
 warnings.simplefilter("ignore")
 
 

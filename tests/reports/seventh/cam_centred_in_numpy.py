@@ -7,7 +7,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 40}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 40,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 def projection(activation_batch):

@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/23133 (torch.symeig gives NaN 
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "pool", "step": 90}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "pool", "step": 90,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class CovariancePooling(nn.Module):

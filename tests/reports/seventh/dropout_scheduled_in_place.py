@@ -5,7 +5,10 @@ Report: https://github.com/meetps/pytorch-semseg/issues/121 (dropout in place ma
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 75}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 75,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class GatedBlock(nn.Module):

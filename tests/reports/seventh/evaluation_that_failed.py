@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
-EXPECT = {"class": "grad-mode", "framework": "transformers", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 80}
+EXPECT = {
+    "class": "grad-mode", "framework": "transformers", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 80,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class Trainer:

@@ -7,7 +7,10 @@ import math
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 81}
+EXPECT = {
+    "class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 81,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class ReciprocalSum(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/715 (modules in a list are not
 import torch
 from torch import nn
 
-EXPECT = {"class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT", "step": 60}
+EXPECT = {
+    "class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT", "step": 60,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class Expert(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-EXPECT = {"class": "hook", "kind": "hook-never-fires", "hook_marker": "HOOK", "module": "backbone.conv2", "step": 60}
+EXPECT = {
+    "class": "hook", "kind": "hook-never-fires", "hook_marker": "HOOK", "module": "backbone.conv2", "step": 60,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class Backbone(nn.Module):

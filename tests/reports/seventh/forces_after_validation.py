@@ -5,7 +5,10 @@ Report: https://github.com/atomistic-machine-learning/schnetpack/issues/279 (cre
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 60}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 60,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class RadialNet(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/MrLeeeee/GCN-GAT-and-Graphsage/issues/3 (a degree of 
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 57}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 57,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 def drop_edge(edges, rate):

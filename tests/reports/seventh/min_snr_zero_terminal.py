@@ -7,7 +7,10 @@ import math
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 119}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 119,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 def rescale_zero_terminal_snr(alphas_cumprod):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-EXPECT = {"class": "constant", "framework": "transformers", "kind": "zero-grad", "cut_marker": "CUT", "module": "head.layers.1.norm"}
+EXPECT = {
+    "class": "constant", "framework": "transformers", "kind": "zero-grad", "cut_marker": "CUT", "module": "head.layers.1.norm",
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class LayerNorm(nn.Module):

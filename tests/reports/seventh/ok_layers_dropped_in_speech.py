@@ -7,7 +7,7 @@ from torch import nn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertLayer
 
-EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none"}
+EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none", "set": "seventh", "written": "2026-11-22"}
 
 
 class SpeechEncoder(nn.Module):

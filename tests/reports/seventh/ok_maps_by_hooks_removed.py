@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "seventh", "written": "2026-11-22"}
 
 
 class Capture:

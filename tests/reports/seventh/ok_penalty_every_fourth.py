@@ -5,7 +5,7 @@ Report it resembles: https://github.com/rosinality/stylegan2-pytorch/issues/179 
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "seventh", "written": "2026-11-22"}
 
 
 def network(inputs, outputs):

@@ -7,7 +7,10 @@ import math
 import torch
 from torch import nn
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 60}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 60,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class RAdam(torch.optim.Optimizer):

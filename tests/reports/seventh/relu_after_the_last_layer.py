@@ -5,7 +5,10 @@ Report: https://github.com/chelsea0x3b/dfdx/issues/486 (all gradients are zero: 
 import torch
 from torch import nn
 
-EXPECT = {"class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "module": "layers.2"}
+EXPECT = {
+    "class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "module": "layers.2",
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class Block(nn.Module):

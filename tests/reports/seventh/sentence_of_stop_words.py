@@ -9,7 +9,10 @@ from pydoc_data.topics import topics
 from torch import nn
 from transformers import BertConfig, BertModel
 
-EXPECT = {"class": "late-nonfinite", "framework": "transformers", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 50}
+EXPECT = {
+    "class": "late-nonfinite", "framework": "transformers", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 50,
+    "set": "seventh", "written": "2026-11-22",
+}
 STOP = set("a an and are as at be but by can for from has if in is it its not of on or such that the then there these this to was when which will with".split())
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/lucidrains/siren-pytorch/pull/2 (only the first layer
 import torch
 from torch import nn
 
-EXPECT = {"class": "exploding-rows", "kind": "exploding-gradient", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "exploding-rows", "kind": "exploding-gradient", "source_marker": "CULPRIT",
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class SineLayer(nn.Module):

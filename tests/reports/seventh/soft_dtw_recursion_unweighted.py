@@ -5,7 +5,10 @@ Report: https://github.com/keonlee9420/Parallel-Tacotron2/pull/15 (the backward 
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY", "step": 40}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY", "step": 40,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class SoftDTWFunction(torch.autograd.Function):

@@ -5,7 +5,10 @@ Report: https://github.com/KinWaiCheuk/nnAudio/issues/138 (the gradient of the m
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 112}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 112,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class STFT(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
-EXPECT = {"class": "late-inplace", "framework": "transformers", "kind": "inplace", "mutating_marker": "MUTATES", "step": 30}
+EXPECT = {
+    "class": "late-inplace", "framework": "transformers", "kind": "inplace", "mutating_marker": "MUTATES", "step": 30,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 def make_cache(model, length):

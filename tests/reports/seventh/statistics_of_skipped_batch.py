@@ -8,7 +8,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 70}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 70,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class Recordings(Dataset):

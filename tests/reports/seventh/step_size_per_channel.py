@@ -5,7 +5,10 @@ Report: https://github.com/ZouJiu1/LSQplus/issues/14 (an error as soon as per_ch
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY", "step": 90}
+EXPECT = {
+    "class": "late-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY", "step": 90,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class LSQ(torch.autograd.Function):

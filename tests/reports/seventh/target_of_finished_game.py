@@ -5,7 +5,10 @@ Report: https://github.com/anthonytorlucci/rlevo/issues/192 (the bootstrap term 
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "late-nonfinite", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class Board:

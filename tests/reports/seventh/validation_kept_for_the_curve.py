@@ -5,7 +5,10 @@ Report: https://github.com/skorch-dev/skorch/issues/218 (memory grows with every
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 39}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 39,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class Curves:

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-EXPECT = {"class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 61}
+EXPECT = {
+    "class": "late-second-backward", "kind": "second-backward", "bridge_marker": "REUSED", "step": 61,
+    "set": "seventh", "written": "2026-11-22",
+}
 
 
 class Cayley(nn.Module):

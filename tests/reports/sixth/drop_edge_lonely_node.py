@@ -5,7 +5,10 @@ Report: https://github.com/MrLeeeee/GCN-GAT-and-Graphsage/issues/3 (degree zero 
 import torch
 from torch import nn
 
-EXPECT = {"class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN", "step": 130}
+EXPECT = {
+    "class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN", "step": 130,
+    "set": "sixth", "written": "2026-11-22",
+}
 
 
 def ring_with_leaf(nodes):

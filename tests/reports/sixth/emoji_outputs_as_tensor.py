@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.autograd import Variable
 
-EXPECT = {"class": "cut", "kind": "none-grad", "cut_marker": "CUT"}
+EXPECT = {"class": "cut", "kind": "none-grad", "cut_marker": "CUT", "set": "sixth", "written": "2026-11-22"}
 
 
 class Attention(nn.Module):

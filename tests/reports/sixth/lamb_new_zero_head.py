@@ -5,7 +5,10 @@ Report: https://github.com/cybertronai/pytorch-lamb/pull/6 (set trust_ratio to 1
 import torch
 from torch import nn
 
-EXPECT = {"class": "optimizer-step", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 151}
+EXPECT = {
+    "class": "optimizer-step", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 151,
+    "set": "sixth", "written": "2026-11-22",
+}
 
 
 class Lamb(torch.optim.Optimizer):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "hook", "kind": "hook-never-fires", "hook_marker": "HOOK"}
+EXPECT = {"class": "hook", "kind": "hook-never-fires", "hook_marker": "HOOK", "set": "sixth", "written": "2026-11-22"}
 
 
 class Mixer(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/kornia/kornia/issues/611 (angle_axis_to_rotation_matr
 import torch
 from torch import nn
 
-EXPECT = {"class": "where-nan", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "rotate", "step": 90}
+EXPECT = {
+    "class": "where-nan", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "rotate", "step": 90,
+    "set": "sixth", "written": "2026-11-22",
+}
 
 
 class AxisAngle(nn.Module):

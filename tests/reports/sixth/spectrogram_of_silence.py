@@ -7,7 +7,10 @@ import math
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "spectrum", "step": 112}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "module": "spectrum", "step": 112,
+    "set": "sixth", "written": "2026-11-22",
+}
 
 
 class Magnitude(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/rickgroen/cov-weighting/issues/3 (losses become NaN a
 import torch
 from torch import nn
 
-EXPECT = {"class": "zero-by-zero", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 120}
+EXPECT = {
+    "class": "zero-by-zero", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 120,
+    "set": "sixth", "written": "2026-11-22",
+}
 
 
 class CoVWeighting:

@@ -9,7 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 60}
+EXPECT = {
+    "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER", "step": 60,
+    "set": "tenth", "written": "2026-11-23",
+}
 SIZE = 5
 
 

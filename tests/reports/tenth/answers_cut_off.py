@@ -7,7 +7,10 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
-EXPECT = {"class": "dies-late", "framework": "transformers", "kind": "zero-grad", "cut_marker": "CUT", "step": 50}
+EXPECT = {
+    "class": "dies-late", "framework": "transformers", "kind": "zero-grad", "cut_marker": "CUT", "step": 50,
+    "set": "tenth", "written": "2026-11-23",
+}
 VOCAB, SEP, PAD, LONGEST = 40, 1, 0, 32
 
 

@@ -7,7 +7,10 @@ from accelerate import Accelerator
 from sklearn.datasets import load_digits
 from torch import nn
 
-EXPECT = {"class": "late-second-backward", "framework": "accelerate", "kind": "second-backward", "bridge_marker": "REUSED", "step": 50}
+EXPECT = {
+    "class": "late-second-backward", "framework": "accelerate", "kind": "second-backward", "bridge_marker": "REUSED", "step": 50,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class Denoiser(nn.Module):

@@ -7,7 +7,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "late-checkpoint", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT", "step": 40}
+EXPECT = {
+    "class": "late-checkpoint", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT", "step": 40,
+    "set": "tenth", "written": "2026-11-23",
+}
 VOCAB = 28
 
 

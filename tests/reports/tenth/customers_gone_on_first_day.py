@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 60}
+EXPECT = {
+    "class": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 60,
+    "set": "tenth", "written": "2026-11-23",
+}
 DAYS = 12
 
 

@@ -15,7 +15,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics.classification import MulticlassF1Score
 
-EXPECT = {"class": "ddp", "framework": "lightning", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 30}
+EXPECT = {
+    "class": "ddp", "framework": "lightning", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 30,
+    "set": "tenth", "written": "2026-11-23",
+}
 warnings.simplefilter("ignore")
 for name in ("lightning.pytorch", "lightning.fabric"):
     logging.getLogger(name).setLevel(logging.ERROR)

@@ -14,7 +14,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-EXPECT = {"class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 35}
+EXPECT = {
+    "class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "step": 35,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class Mixer(nn.Module):

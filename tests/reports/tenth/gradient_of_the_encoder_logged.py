@@ -9,7 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 
-EXPECT = {"class": "hook", "framework": "transformers", "kind": "hook-never-fires", "hook_marker": "HOOK", "module": "encoder", "step": 40}
+EXPECT = {
+    "class": "hook", "framework": "transformers", "kind": "hook-never-fires", "hook_marker": "HOOK", "module": "encoder", "step": 40,
+    "set": "tenth", "written": "2026-11-23",
+}
 warnings.simplefilter("ignore")
 
 

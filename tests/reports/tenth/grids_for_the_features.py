@@ -9,7 +9,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 50}
+EXPECT = {
+    "class": "late-retention", "kind": "graph-retained", "holding_marker": "HOLDS", "step": 50,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 @lru_cache(maxsize=128)  # HOLDS

@@ -7,7 +7,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY", "step": 56}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward-shape", "apply_marker": "APPLY", "step": 56,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class ScaleFunction(torch.autograd.Function):

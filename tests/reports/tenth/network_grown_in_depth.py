@@ -5,7 +5,10 @@ Report: https://github.com/LTH14/mar/issues/46 (gradients of all layers of an ML
 import torch
 from torch import nn
 
-EXPECT = {"class": "vanishing", "kind": "vanishing-gradient", "source_marker": "CULPRIT", "step": 40}
+EXPECT = {
+    "class": "vanishing", "kind": "vanishing-gradient", "source_marker": "CULPRIT", "step": 40,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class Chain(nn.Module):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "healthy", "framework": "lightning", "kind": "none"}
+EXPECT = {"class": "healthy", "framework": "lightning", "kind": "none", "set": "tenth", "written": "2026-11-23"}
 warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 from transformers import BertConfig, BertForSequenceClassification
 
-EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none"}
+EXPECT = {"class": "healthy", "framework": "transformers", "kind": "none", "set": "tenth", "written": "2026-11-23"}
 WORDS = 40
 
 

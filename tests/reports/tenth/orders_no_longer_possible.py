@@ -5,7 +5,10 @@ Report: https://github.com/huggingface/trl/pull/7252 (entropy of zero-probabilit
 import torch
 from torch import nn
 
-EXPECT = {"class": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 55}
+EXPECT = {
+    "class": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT", "step": 55,
+    "set": "tenth", "written": "2026-11-23",
+}
 ORDERS = 8
 
 

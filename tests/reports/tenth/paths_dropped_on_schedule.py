@@ -7,7 +7,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "compile", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 80}
+EXPECT = {
+    "class": "compile", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 80,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class DropPath(nn.Module):

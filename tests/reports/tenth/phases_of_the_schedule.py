@@ -7,7 +7,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "grad-mode", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 50}
+EXPECT = {
+    "class": "grad-mode", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 50,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class Net(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY",
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class GroupPoints(torch.autograd.Function):

@@ -5,7 +5,10 @@ Report: https://github.com/huggingface/lerobot/pull/4704 (statistics compute the
 import torch
 from torch import nn
 
-EXPECT = {"class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN", "step": 60}
+EXPECT = {
+    "class": "born-without-gradient", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN", "step": 60,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class RunningNorm(nn.Module):

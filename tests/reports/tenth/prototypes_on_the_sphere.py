@@ -7,7 +7,10 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 41}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES", "step": 41,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class Swav(nn.Module):

@@ -7,7 +7,10 @@ import argparse
 import torch
 from torch import nn
 
-EXPECT = {"class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "step": 50}
+EXPECT = {
+    "class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "step": 50,
+    "set": "tenth", "written": "2026-11-23",
+}
 parser = argparse.ArgumentParser()
 parser.add_argument("--precision", default="float16", choices=["float32", "float16"])
 parser.add_argument("--batch", type=int, default=8)

@@ -5,7 +5,10 @@ Report: https://github.com/leggedrobotics/rsl_rl/pull/225 (statistics of the nor
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 50}
+EXPECT = {
+    "class": "late-inplace", "kind": "inplace", "mutating_marker": "MUTATES", "step": 50,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class PopArt(nn.Module):

@@ -11,7 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-EXPECT = {"class": "born-without-gradient", "framework": "lightning", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN", "step": 44}
+EXPECT = {
+    "class": "born-without-gradient", "framework": "lightning", "kind": "nonfinite-forward-poisons-backward", "source_marker": "BORN", "step": 44,
+    "set": "tenth", "written": "2026-11-23",
+}
 warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 

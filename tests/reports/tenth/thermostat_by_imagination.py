@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-EXPECT = {"class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 60}
+EXPECT = {
+    "class": "late-cut", "kind": "none-grad", "cut_marker": "CUT", "step": 60,
+    "set": "tenth", "written": "2026-11-23",
+}
 
 
 class Room:

@@ -10,7 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER"}
+EXPECT = {
+    "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
+    "set": "tenth", "written": "2026-11-23",
+}
 warnings.simplefilter("ignore")
 
 

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"class": "stops-learning", "framework": "transformers", "kind": "zero-grad", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "stops-learning", "framework": "transformers", "kind": "zero-grad", "cut_marker": "CUT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class LoraLinear(nn.Module):

@@ -7,7 +7,10 @@ import warnings
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-EXPECT = {"class": "nonleaf", "framework": "transformers", "kind": "nonleaf-grad", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "nonleaf", "framework": "transformers", "kind": "nonleaf-grad", "cut_marker": "CUT",
+    "set": "third", "written": "2026-11-22",
+}
 warnings.simplefilter("ignore")
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/jiecaoyu/XNOR-Net-PyTorch/issues/49 (why restore stan
 import torch
 from torch import nn
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES"}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class BinOp:

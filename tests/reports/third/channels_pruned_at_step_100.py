@@ -8,6 +8,7 @@ from torch import nn
 EXPECT = {
     "class": "no-optimizer", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
     "parameters": ["body.0.weight", "body.0.bias", "body.2.weight", "body.2.bias"],
+    "set": "third", "written": "2026-11-22",
 }
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/65774 (how stanza keeps large 
 import torch
 from torch import nn
 
-EXPECT = {"class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "unregistered", "kind": "unregistered-parameter", "cut_marker": "CUT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class CharModel(nn.Module):

@@ -6,7 +6,10 @@ import torch
 import torch._functorch.config
 from torch import nn
 
-EXPECT = {"class": "compile", "kind": "backward-error", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "compile", "kind": "backward-error", "source_marker": "CULPRIT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Energy(nn.Module):

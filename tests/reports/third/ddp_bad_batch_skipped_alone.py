@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS"}
+EXPECT = {"class": "ddp", "kind": "rank-desync", "waiting_marker": "WAITS", "set": "third", "written": "2026-11-22"}
 
 
 def batches(rank, n):

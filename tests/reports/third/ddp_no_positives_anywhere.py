@@ -11,7 +11,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"class": "ddp", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "ddp", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Head(nn.Module):

@@ -6,7 +6,10 @@ import numpy as np
 import torch
 from torch import nn
 
-EXPECT = {"class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES"}
+EXPECT = {
+    "class": "silent-write", "kind": "silent-mutation", "mutating_marker": "MUTATES",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Simulator:

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-EXPECT = {"class": "masked-softmax", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "masked-softmax", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 def build_mask(documents, dtype):

@@ -7,7 +7,10 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.data import DataLoader, TensorDataset
 
-EXPECT = {"class": "edge-of-domain", "framework": "torch.func", "kind": "nonfinite-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "edge-of-domain", "framework": "torch.func", "kind": "nonfinite-backward", "source_marker": "CULPRIT",
+    "set": "third", "written": "2026-11-22",
+}
 
 pairs = torch.triu_indices(5, 5, 1)
 

@@ -5,7 +5,10 @@ Report: https://github.com/linkedin/Liger-Kernel/issues/968 (mended in pull 1298
 import torch
 from torch import nn
 
-EXPECT = {"class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY"}
+EXPECT = {
+    "class": "custom-function", "kind": "wrong-backward", "apply_marker": "APPLY",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class FusedLinearCrossEntropy(torch.autograd.Function):

@@ -11,7 +11,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-EXPECT = {"class": "ddp", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["text.weight", "text.bias"]}
+EXPECT = {
+    "class": "ddp", "kind": "none-grad", "cut_marker": "CUT", "parameters": ["text.weight", "text.bias"],
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Clip(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/eigenvivek/xvr/pull/129 (also geoopt/geoopt pull 79 a
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "edge-of-domain", "kind": "nonfinite-backward", "source_marker": "CULPRIT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class PoseNet(nn.Module):

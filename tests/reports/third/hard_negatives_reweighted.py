@@ -7,7 +7,10 @@ import math
 import torch
 from torch import nn
 
-EXPECT = {"class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "head"}
+EXPECT = {
+    "class": "inplace", "kind": "inplace", "mutating_marker": "MUTATES", "module": "head",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class MVSoftmax(nn.Module):

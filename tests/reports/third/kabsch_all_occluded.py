@@ -5,7 +5,10 @@ Report: https://github.com/pytorch/pytorch/issues/49886 (also KinglittleQ/torch-
 import torch
 from torch import nn
 
-EXPECT = {"class": "edge-of-domain", "framework": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "edge-of-domain", "framework": "compile", "kind": "nonfinite-backward", "source_marker": "CULPRIT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Keypoints(nn.Module):

@@ -5,7 +5,10 @@ Report: https://github.com/GaloisInc/dlkoopman/issues/1
 import torch
 from torch import nn
 
-EXPECT = {"class": "cpp-error", "kind": "backward-error", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "cpp-error", "kind": "backward-error", "source_marker": "CULPRIT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Koopman(nn.Module):

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "checkpoint", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT"}
+EXPECT = {
+    "class": "checkpoint", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Layer(nn.Module):

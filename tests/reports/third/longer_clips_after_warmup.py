@@ -5,7 +5,10 @@ Report: https://github.com/CUT3R/CUT3R/issues/88
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-blow-up", "kind": "exploding-gradient", "source_marker": "CULPRIT"}
+EXPECT = {
+    "class": "late-blow-up", "kind": "exploding-gradient", "source_marker": "CULPRIT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Recurrent(nn.Module):

@@ -6,7 +6,10 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-EXPECT = {"class": "second-backward", "framework": "torch.func", "kind": "second-backward", "bridge_marker": "REUSED"}
+EXPECT = {
+    "class": "second-backward", "framework": "torch.func", "kind": "second-backward", "bridge_marker": "REUSED",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Learner:

@@ -5,7 +5,7 @@ Report it resembles: https://github.com/PINA-org/PINA/issues/100
 import torch
 from torch import nn
 
-EXPECT = {"class": "healthy", "kind": "none"}
+EXPECT = {"class": "healthy", "kind": "none", "set": "third", "written": "2026-11-22"}
 
 
 def residual(net, x):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-EXPECT = {"class": "healthy", "framework": "torch.func", "kind": "none"}
+EXPECT = {"class": "healthy", "framework": "torch.func", "kind": "none", "set": "third", "written": "2026-11-22"}
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 3))

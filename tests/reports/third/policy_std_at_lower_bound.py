@@ -5,7 +5,10 @@ Report: https://github.com/DLR-RM/stable-baselines3/issues/620 (also watchernyu/
 import torch
 from torch import nn
 
-EXPECT = {"class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "parameters": ["log_std"]}
+EXPECT = {
+    "class": "dies-late", "kind": "zero-grad", "cut_marker": "CUT", "parameters": ["log_std"],
+    "set": "third", "written": "2026-11-22",
+}
 
 LOG_STD_MIN, LOG_STD_MAX = -1.5, 2.0
 

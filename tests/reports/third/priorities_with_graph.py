@@ -5,7 +5,10 @@ Report: https://github.com/Kaixhin/Rainbow/pull/33
 import torch
 from torch import nn
 
-EXPECT = {"class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS"}
+EXPECT = {
+    "class": "retention", "kind": "graph-retained", "holding_marker": "HOLDS",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class PrioritisedReplay:

@@ -9,6 +9,7 @@ from transformers import BertConfig, BertModel
 EXPECT = {
     "class": "stops-learning", "framework": "transformers", "kind": "none-grad", "cut_marker": "CUT",
     "parameters": ["text_encoder.embeddings.word_embeddings.weight"],
+    "set": "third", "written": "2026-11-22",
 }
 
 

@@ -5,7 +5,10 @@ Report: https://github.com/rajewsky-lab/novosparc/issues/50 (also PythonOT/POT i
 import torch
 from torch import nn
 
-EXPECT = {"class": "overflow", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "match"}
+EXPECT = {
+    "class": "overflow", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "module": "match",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Sinkhorn(nn.Module):

@@ -7,7 +7,10 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.checkpoint import checkpoint
 
-EXPECT = {"class": "checkpoint", "kind": "checkpoint-side-effect", "region_marker": "REGION"}
+EXPECT = {
+    "class": "checkpoint", "kind": "checkpoint-side-effect", "region_marker": "REGION",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Discriminator(nn.Module):

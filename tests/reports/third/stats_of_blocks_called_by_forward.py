@@ -5,7 +5,7 @@ Report: https://github.com/numenta/nupic.torch/pull/51 (also MPoL-dev/MPoL issue
 import torch
 from torch import nn
 
-EXPECT = {"class": "hook", "kind": "hook-never-fires", "hook_marker": "HOOK"}
+EXPECT = {"class": "hook", "kind": "hook-never-fires", "hook_marker": "HOOK", "set": "third", "written": "2026-11-22"}
 
 
 class Block(nn.Module):

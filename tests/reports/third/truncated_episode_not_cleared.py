@@ -5,7 +5,10 @@ Report: https://github.com/sweetice/Deep-reinforcement-learning-with-pytorch/iss
 import torch
 from torch import nn
 
-EXPECT = {"class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED"}
+EXPECT = {
+    "class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Pole:

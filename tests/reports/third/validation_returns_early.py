@@ -5,7 +5,10 @@ Report: https://github.com/nianticlabs/monodepth2/issues/24 (validation code tha
 import torch
 from torch import nn
 
-EXPECT = {"class": "grad-mode", "kind": "grad-mode-disabled", "cut_marker": "CUT"}
+EXPECT = {
+    "class": "grad-mode", "kind": "grad-mode-disabled", "cut_marker": "CUT",
+    "set": "third", "written": "2026-11-22",
+}
 
 
 class Trainer:

@@ -8,6 +8,7 @@ from transformers import ViTConfig, ViTForImageClassification
 EXPECT = {
     "class": "no-optimizer", "framework": "transformers", "kind": "parameter-not-in-optimizer", "optimizer_marker": "OPTIMIZER",
     "parameters": ["vit.embeddings.cls_token", "vit.embeddings.position_embeddings"],
+    "set": "third", "written": "2026-11-22",
 }
 
 

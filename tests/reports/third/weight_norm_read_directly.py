@@ -7,7 +7,10 @@ import warnings
 import torch
 from torch import nn
 
-EXPECT = {"class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED"}
+EXPECT = {
+    "class": "second-backward", "kind": "second-backward", "bridge_marker": "REUSED",
+    "set": "third", "written": "2026-11-22",
+}
 warnings.simplefilter("ignore")
 
 

@@ -10,6 +10,7 @@ from torch import nn
 EXPECT = {
     "class": "a", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "step": 481,
     "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 EXPECT = {
     "class": "c", "kind": "second-backward", "bridge_marker": "REUSED", "freed_marker": "FREED", "step": 261,
     "plain": {"outcome": "raises", "match": "backward through the graph a second time"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 CLASSES, WIDTH, WARM = 5, 24, 260

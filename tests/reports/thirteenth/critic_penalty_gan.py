@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "ok"}}
+EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "ok"}, "set": "thirteenth", "written": "2026-11-25"}
 
 
 class Generator(nn.Module):

@@ -12,6 +12,7 @@ EXPECT = {
     "class": "g", "kind": "wrong-backward-shape", "function": "GatherRows", "node": "GatherRowsBackward", "input_index": 0,
     "apply_marker": "APPLY", "backward_marker": "BACKWARD", "step": 249,
     "plain": {"outcome": "raises", "match": "returned an invalid gradient at index 0"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 NODES, EDGES = 24, 150

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "ok"}}
+EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "ok"}, "set": "thirteenth", "written": "2026-11-25"}
 
 
 class Reader(nn.Module):

@@ -9,6 +9,7 @@ from torch import nn
 EXPECT = {
     "class": "g", "kind": "wrong-backward", "function": "HardSwish", "node": "HardSwishBackward", "input_index": 0,
     "apply_marker": "APPLY", "backward_marker": "BACKWARD", "step": 250, "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

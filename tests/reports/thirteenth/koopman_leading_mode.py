@@ -10,6 +10,7 @@ from torch import nn
 EXPECT = {
     "class": "i", "kind": "backward-error", "node": "LinalgEigBackward0", "source_marker": "CULPRIT", "step": 100,
     "plain": {"outcome": "raises", "match": "linalg_eig_backward"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -9,6 +9,7 @@ from torch import nn
 EXPECT = {
     "class": "e", "kind": "exploding-gradient", "module": "cell", "source_marker": "CULPRIT", "step": 240,
     "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import LlamaConfig, LlamaForCausalLM
 
-EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "ok"}}
+EXPECT = {"class": "healthy", "kind": "none", "plain": {"outcome": "ok"}, "set": "thirteenth", "written": "2026-11-25"}
 
 
 class SlimSiLU(torch.autograd.Function):

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 EXPECT = {
     "class": "d", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 340,
     "plain": {"outcome": "raises", "match": "does not require grad"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -9,6 +9,7 @@ from torch import nn
 EXPECT = {
     "class": "a", "kind": "nonfinite-forward-poisons-backward", "module": "obs_scale", "source_marker": "CULPRIT", "step": 405,
     "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

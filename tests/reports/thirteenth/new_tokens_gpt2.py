@@ -10,6 +10,7 @@ from transformers.utils import logging
 EXPECT = {
     "class": "d", "kind": "parameter-not-in-optimizer", "parameters": ["transformer.wte.weight"],
     "optimizer_marker": "OPTIMIZER", "replaced_marker": "REPLACED", "step": 200, "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 WORDS = 60

@@ -11,6 +11,7 @@ EXPECT = {
     "class": "a", "kind": "nonfinite-backward", "node": "LinalgEighBackward0", "module": "frame",
     "source_marker": "CULPRIT", "step": 287,
     "plain": {"outcome": "raises", "match": "eigh"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 K, BATCH = 12, 16

@@ -11,6 +11,7 @@ from torch import nn
 EXPECT = {
     "class": "b", "kind": "silent-mutation", "mutating_marker": "MUTATES", "saving_marker": "SAVES", "step": 300,
     "module": "stem", "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

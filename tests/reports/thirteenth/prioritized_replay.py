@@ -12,6 +12,7 @@ from torch.nn import functional as F
 EXPECT = {
     "class": "f", "kind": "graph-retained", "holder": "replay.priority", "holding_marker": "HOLDS", "step": 200,
     "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 EXPECT = {
     "class": "d", "kind": "unregistered-parameter", "cut_marker": "CUT", "step": 260, "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

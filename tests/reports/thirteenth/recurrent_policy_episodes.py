@@ -10,6 +10,7 @@ from torch import nn
 EXPECT = {
     "class": "b", "kind": "inplace", "mutating_marker": "MUTATES", "saving_marker": "SAVES", "step": 421,
     "plain": {"outcome": "raises", "match": "modified by an inplace operation"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 EXPECT = {
     "class": "d", "kind": "zero-grad", "parameters": ["blocks.0.router.weight", "blocks.0.router.bias", "blocks.1.router.weight", "blocks.1.router.bias"],
     "cut_marker": "CUT", "cut_op": "softmax", "step": 200, "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 EXPECT = {
     "class": "d", "kind": "gradient-not-used", "clearing_marker": "CLEARS", "step": 180, "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -13,6 +13,7 @@ EXPECT = {
     "class": "d", "kind": "none-grad", "cut_marker": "CUT", "step": 180,
     "parameters": ["net.0.weight", "net.0.bias", "net.2.weight", "net.2.bias", "net.4.weight", "net.4.bias"],
     "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 EXPECT = {
     "class": "d", "kind": "none-grad", "parameters": ["log_vars"], "cut_marker": "CUT", "step": 220,
     "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

@@ -12,6 +12,7 @@ EXPECT = {
     "class": "d", "kind": "gradient-not-cleared", "stepping_marker": "STEPS", "step": 200,
     "parameters": ["body.embed.weight", "body.mix.0.weight", "body.mix.0.bias", "body.mix.2.weight", "body.mix.2.bias"],
     "plain": {"outcome": "silent"},
+    "set": "thirteenth", "written": "2026-11-25",
 }
 
 

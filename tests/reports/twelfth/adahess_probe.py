@@ -11,6 +11,7 @@ from sklearn.datasets import load_breast_cancer
 
 EXPECT = {
     "class": "f", "kind": "reference-cycle", "holding_marker": "HOLDS", "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -10,6 +10,7 @@ from transformers import BertConfig, BertForSequenceClassification
 EXPECT = {
     "class": "d", "kind": "grad-mode-disabled", "cut_marker": "CUT", "step": 160,
     "plain": {"outcome": "raises", "exception": "RuntimeError", "match": "does not require grad"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 log = logging.getLogger("train")
 

@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 
 EXPECT = {
     "class": "b", "kind": "silent-mutation", "mutating_marker": "MUTATES", "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 EXPECT = {
     "class": "g", "kind": "wrong-backward", "function": "CenterLossFunc", "apply_marker": "APPLY", "module": "center",
     "backward_marker": "BACKWARD", "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 import torch.nn.functional as F
 
-EXPECT = {"kind": "none"}
+EXPECT = {"kind": "none", "set": "twelfth", "written": "2026-11-25"}
 
 TEXT = ("the quick brown fox jumps over the lazy dog while the slow red hen sits on the warm stone wall and "
         "the old grey cat sleeps under the tall green tree ") * 60

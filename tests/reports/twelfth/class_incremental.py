@@ -11,6 +11,7 @@ import torch.nn.functional as F
 EXPECT = {
     "class": "d", "kind": "parameter-not-in-optimizer", "parameters": ["head.weight", "head.bias"],
     "optimizer_marker": "OPTIMIZER", "step": 240, "module": "head", "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -10,6 +10,7 @@ from torch import nn
 EXPECT = {
     "class": "f", "kind": "graph-retained", "holding_marker": "HOLDS", "holder": "guard.mean", "step": 120,
     "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

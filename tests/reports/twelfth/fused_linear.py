@@ -10,6 +10,7 @@ EXPECT = {
     "class": "i", "kind": "backward-error", "source_marker": "CULPRIT", "function": "LinearWithGradAccumulation",
     "module": "up",
     "plain": {"outcome": "raises", "exception": "RuntimeError", "match": "view size is not compatible"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -11,7 +11,7 @@ from torch import nn
 import torch.nn.functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 
-EXPECT = {"kind": "none"}
+EXPECT = {"kind": "none", "set": "twelfth", "written": "2026-11-25"}
 
 
 class LoRA(nn.Module):

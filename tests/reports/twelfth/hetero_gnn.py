@@ -9,6 +9,7 @@ import torch.nn.functional as F
 EXPECT = {
     "class": "d", "kind": "unregistered-parameter", "cut_marker": "CUT", "attribute": "embeddings", "module": "",
     "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 SIZES = {"paper": 120, "author": 60, "venue": 10}
 

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 EXPECT = {
     "class": "j", "kind": "checkpoint-mismatch", "culprit_marker": "CULPRIT", "region_marker": "REGION", "step": 117,
     "plain": {"outcome": "raises", "exception": "CheckpointError", "match": "A different number of tensors was saved"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 EXPECT = {
     "class": "h", "kind": "hook-never-fires", "hooked_modules": ["layers.0.attention", "layers.1.attention"],
     "hook_marker": "HOOK", "bypass_line_contains": "self.attention.forward(", "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

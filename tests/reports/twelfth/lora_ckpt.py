@@ -13,6 +13,7 @@ EXPECT = {
     "class": "d", "kind": "none-grad", "cut_marker": "CUT",
     "parameters": ["layers.0.attn.q_proj.lora_A", "layers.2.attn.v_proj.lora_B"],
     "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 EXPECT = {
     "class": "j", "kind": "checkpoint-side-effect", "region_marker": "REGION",
     "buffers": ["blocks.0.moe.tokens_per_expert", "blocks.1.moe.tokens_per_expert"], "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

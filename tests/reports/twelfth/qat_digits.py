@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 EXPECT = {
     "class": "d", "kind": "zero-grad", "cut_marker": "CUT", "step": 130,
     "parameters": ["conv1.weight", "conv2.weight", "fc.weight"], "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -11,6 +11,7 @@ EXPECT = {
     "class": "h", "kind": "hook-inplace-conflict", "hook_marker": "HOOK", "mutating_line_contains": "out += identity",
     "step": 210,
     "plain": {"outcome": "raises", "exception": "RuntimeError", "match": "is a view and is being modified inplace"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 EXPECT = {
     "class": "b", "kind": "inplace", "mutating_marker": "MUTATES", "step": 187,
     "plain": {"outcome": "raises", "exception": "RuntimeError", "match": "modified by an inplace operation"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

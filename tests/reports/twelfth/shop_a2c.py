@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 EXPECT = {
     "class": "a", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT", "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 EXPECT = {
     "class": "a", "kind": "nonfinite-backward", "node": "SqrtBackward0", "source_marker": "CULPRIT", "step": 157,
     "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

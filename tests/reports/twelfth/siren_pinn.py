@@ -10,6 +10,7 @@ from torch import nn
 EXPECT = {
     "class": "g", "kind": "wrong-double-backward", "function": "FusedSine", "apply_marker": "APPLY",
     "backward_marker": "BACKWARD", "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

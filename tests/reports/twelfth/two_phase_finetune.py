@@ -11,6 +11,7 @@ EXPECT = {
     "class": "k", "kind": "gradient-not-cleared", "stepping_marker": "STEPPING", "step": 221,
     "parameters": ["backbone.0.weight", "backbone.0.bias", "backbone.2.weight", "backbone.2.bias"],
     "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 EXPECT = {
     "class": "k", "kind": "gradient-not-used", "clearing_marker": "CLEARING", "step": 170,
     "plain": {"outcome": "silent"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 EXPECT = {
     "class": "c", "kind": "second-backward", "bridge_marker": "REUSED", "step": 151,
     "plain": {"outcome": "raises", "exception": "RuntimeError", "match": "backward through the graph a second time"},
+    "set": "twelfth", "written": "2026-11-25",
 }
 
 
