@@ -1,14 +1,14 @@
 """Comparison with torch's own errors and warnings, plain and in anomaly mode: do they name the failing line?
 
-python bench/peers.py tests/reports/eighth tests/reports/ninth [--out FILE.json]
+python bench/peers.py eighth ninth [--out FILE.json]
 
-Each script of the folders is run as it is, and once more with ``torch.autograd.set_detect_anomaly(True)`` in it and in
-the processes that it starts. What it writes on standard error is read: tracebacks (the forward's too, which anomaly
-mode adds), and warnings. A line is named where the file and number of the script's main line (its marker: where the
-value goes bad, where the path is cut, who writes) stand there. A failure counts as told if there is any error or
-warning at all.
+Each script of these sets of the corpus is run as it is, and once more with ``torch.autograd.set_detect_anomaly(True)``
+in it and in the processes that it starts. What it writes on standard error is read: tracebacks (the forward's too,
+which anomaly mode adds), and warnings. A line is named where the file and number of the script's main line (its marker:
+where the value goes bad, where the path is cut, who writes) stand there. A failure counts as told if there is any error
+or warning at all.
 
-What backprobe said of the same scripts when they were new is in tests/reports/README.md.
+What backprobe said of the same scripts when they were new is in corpus/README.md.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from test_examples import expectation, lines_of  # noqa: E402
-from test_reports import MAIN  # noqa: E402
+from corpora import Script, load_set  # noqa: E402
 
 SECONDS = 300
 ANOMALY = "import torch\ntorch.autograd.set_detect_anomaly(True)\n"
@@ -51,7 +50,8 @@ class Said:
     named: bool
 
 
-def run(path: Path, anomaly: bool) -> Said:
+def run(script: Script, anomaly: bool) -> Said:
+    path = script.path
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": folder}
         if anomaly:
@@ -71,36 +71,26 @@ def run(path: Path, anomaly: bool) -> Said:
             said, failed = (error.stderr or b"").decode(errors="replace"), False
     said = USUAL.sub("", said)
     places = {(Path(file).name, int(line)) for pattern in PLACES for file, line in pattern.findall(said)}
-    text = path.read_text()
-    expect = expectation(text)
-    wanted = wanted_lines(text, expect)
+    lines = set() if script.is_healthy else script.main_site().lines or set()
     told = failed or "Warning" in said or "Traceback" in said
-    healthy = expect["kind"] == "none"
-    return Said(path.stem, healthy, anomaly, told, any((path.name, line) in places for line in wanted))
-
-
-def wanted_lines(text: str, expect: dict[str, str]) -> set[int]:
-    if expect["kind"] not in MAIN:
-        return set()
-    markers = MAIN[expect["kind"]][1]
-    marker = next((expect[name] for name in markers.split("|") if name in expect), None)
-    return set(lines_of(text, marker)) if marker is not None else set()
+    named = any((path.name, line) in places for line in lines)
+    return Said(path.stem, script.is_healthy, anomaly, told, named)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("sets", nargs="+", metavar="SET")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     every: list[Said] = []
-    for folder in options.folders:
+    for name in options.sets:
         mine = []
-        for path in sorted(folder.glob("*.py")):
+        for script in load_set(name).values():
             for anomaly in (False, True):
-                mine.append(run(path.resolve(), anomaly))
+                mine.append(run(script, anomaly))
                 print(f"{'anomaly' if anomaly else 'plain  '} {mine[-1]}", file=sys.stderr, flush=True)
         every += mine
-        print(folder.name)
+        print(name)
         for anomaly in (False, True):
             bad = [one for one in mine if one.anomaly is anomaly and not one.healthy]
             healthy = [one for one in mine if one.anomaly is anomaly and one.healthy]

@@ -82,7 +82,7 @@ REPORTS = (
     Report(
         "ranks",
         "Two processes that began with weights of their own",
-        _run("examples/ranks/failing/drift_seed.py"),
+        _run("corpus/ranks/drift_seed.py"),
         "The table of ranks, and the first parameter that differs between them.",
     ),
     Report(

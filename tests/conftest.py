@@ -19,9 +19,6 @@ settings.load_profile("any speed")
 # pytest explains failed assertions in these helpers as fully as those in tests.
 pytest.register_assert_rewrite("divergence", "learning", "replaying")
 
-# Scripts that are run, not collected, whatever they are called.
-collect_ignore_glob = ["reports/*"]
-
 #: Tests that take 0.6 seconds or longer: tools/long_tests.py.
 LONG_TESTS = frozenset(Path(__file__).with_name("long_tests.txt").read_text(encoding="utf-8").splitlines())
 

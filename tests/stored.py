@@ -1,6 +1,6 @@
-"""The scripts behind the stored runs in ``tests/runs``, and a digest of what a reader must find in a run.
+"""The scripts behind the stored runs in ``corpus/runs``, and a digest of what a reader must find in a run.
 
-``python tests/stored.py tests/runs/format-N`` writes the runs of the format that this backprobe writes, each with an
+``python tests/stored.py corpus/runs/format-N`` writes the runs of the format that this backprobe writes, each with an
 ``expected.json``. Do that once, before a release that writes a new format; what is there stays as it is.
 """
 

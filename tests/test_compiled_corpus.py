@@ -1,4 +1,4 @@
-"""Compiled scripts as people write them: each with one mistake, or with none (``tests/compiled``).
+"""Compiled scripts as people write them: each with one mistake, or with none (the set ``compiled`` of ``corpus``).
 
 ``EXPECT`` is as in ``examples``; ``says``: words of the finding's title and advice.
 ``BACKPROBE_BACKEND=inductor`` runs the same through Inductor, which takes long and
@@ -12,15 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from expectations import expectation, lines_of
+from corpora import load_set, selected_names
 from forked import found_in
 
-SCRIPTS_FOLDER = Path(__file__).parent / "compiled"
-FAILING = {path.stem: path for path in sorted((SCRIPTS_FOLDER / "failing").glob("*.py"))}
-HEALTHY = {path.stem: path for path in sorted((SCRIPTS_FOLDER / "healthy").glob("*.py"))}
+FAILING, HEALTHY = load_set("compiled", healthy=False), load_set("compiled", healthy=True)
 no_compiler = os.environ.get("BACKPROBE_BACKEND") == "inductor" and not any(
     shutil.which(name) for name in ("c++", "g++", "clang++")
 )
@@ -47,13 +44,13 @@ def backend() -> str:
 @pytest.fixture(scope="module")
 def runs(request, tmp_path_factory):
     """Name -> exit code, what was found, and the report."""
-    chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    selected = selected_names(request)
     folder = tmp_path_factory.mktemp("compiled")
     scripts = {}
-    for name, path in {**FAILING, **HEALTHY}.items():
-        if name in chosen:
+    for name, script in {**FAILING, **HEALTHY}.items():
+        if name in selected:
             own = folder / f"{name}.py"
-            own.write_text(path.read_text() + (TAIL if name in HEALTHY else ""))
+            own.write_text(script.text + (TAIL if name in HEALTHY else ""))
             scripts[name] = (str(own), ["--budget", "none"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BACKEND", backend())
@@ -62,8 +59,8 @@ def runs(request, tmp_path_factory):
 
 @pytest.mark.parametrize("name", FAILING)
 def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
-    text = FAILING[name].read_text()
-    expect = expectation(text)
+    script = FAILING[name]
+    expect = script.expect
     _, findings, report = runs[1](name)
     assert "internal error" not in report, report
     assert findings, report
@@ -71,7 +68,8 @@ def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
     role, marker = expect["line"]
     wanted = [(expect["kind"], marker, role), *expect.get("or", ())]
     assert any(
-        first["kind"] == kind and any(s["role"] == role and s["line"] in lines_of(text, marker) for s in first["sites"])
+        first["kind"] == kind
+        and any(s["role"] == role and s["line"] in script.lines_of(marker) for s in first["sites"])
         for kind, marker, role in wanted
     ), report
     if "module" in expect:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from expectations import expectation, lines_of
+from corpora import expectation, lines_of
 from forked import found_in
 
 from backprobe.findings import own_rules

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from broken import BROKEN
+from corpora import load_snippets
 from scripts import findings, line_of
 
 import backprobe
 
+SNIPPETS = load_snippets()
 
-@pytest.mark.parametrize("name", BROKEN)
+
+@pytest.mark.parametrize("name", SNIPPETS)
 def test_one_mistake_one_finding_at_its_line(name: str, tmp_path) -> None:
-    script, kind, part, module = BROKEN[name]
+    script, kind, part, module = SNIPPETS[name]
     text, found = findings(tmp_path, script)
     assert [f.kind for f in found] == [kind], [str(f) for f in found]
     if part is not None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora import STORED_RUNS_FOLDER
 from stored import digest
 
 from backprobe.store import FORMAT
 
-RUNS = Path(__file__).parent / "runs"
-FOLDERS = sorted(path.parent for path in RUNS.glob("*/*/run.sqlite"))
+FOLDERS = sorted(path.parent for path in STORED_RUNS_FOLDER.glob("*/*/run.sqlite"))
 
 
 def holds(expected: Any, found: Any, at: str = "") -> None:
@@ -36,8 +36,8 @@ def holds(expected: Any, found: Any, at: str = "") -> None:
 
 
 def test_there_are_runs_of_the_format() -> None:
-    assert {path.name for path in RUNS.iterdir()} == {f"format-{FORMAT}"}
-    names = [{path.name for path in folder.iterdir()} for folder in RUNS.iterdir()]
+    assert {path.name for path in STORED_RUNS_FOLDER.iterdir()} == {f"format-{FORMAT}"}
+    names = [{path.name for path in folder.iterdir()} for folder in STORED_RUNS_FOLDER.iterdir()]
     assert all(of == {"healthy", "nan", "memory", "ranks", "every"} for of in names)
 
 

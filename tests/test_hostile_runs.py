@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora import STORED_RUNS_FOLDER
 
 from backprobe import BackprobeError, untrusted
 from backprobe.commands import main
@@ -33,7 +34,7 @@ from backprobe.store import FILE, FORMAT, opening, tables
 from backprobe.store.codec import checksum
 from backprobe.store.reader import open_run
 
-RUNS = Path(__file__).parent / "runs" / f"format-{FORMAT}"
+RUNS = STORED_RUNS_FOLDER / f"format-{FORMAT}"
 #: What a terminal obeys, or shows in another order, but for a newline and a tab.
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 #: Tables with JSON in them, and the column that has it.

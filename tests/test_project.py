@@ -38,7 +38,7 @@ def test_versions_of_torch_agree() -> None:
     assert VARIABLES["OLDEST"] == f"{least}.0"
 
 
-OURS = [path for pattern in ("*.py", "broken/*.py") for path in sorted(Path(__file__).parent.glob(pattern))]
+OURS = [path for folder in ("tests", "corpus/snippets") for path in sorted((ROOT / folder).glob("*.py"))]
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)

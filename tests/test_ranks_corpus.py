@@ -1,17 +1,14 @@
-"""Scripts of several ranks (``examples/ranks``): healthy ones have no findings, planted failures are found."""
+"""Scripts of several ranks (set ``ranks`` of ``corpus``): healthy ones have no findings, planted failures are found."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from expectations import expectation, lines_of
+from corpora import load_set, selected_names
 from ranked import JobOutput, run_ranks
 
-SCRIPTS_FOLDER = Path(__file__).parent.parent / "examples" / "ranks"
-HEALTHY = {path.stem: path for path in sorted((SCRIPTS_FOLDER / "healthy").glob("*.py"))}
-FAILING = {path.stem: path for path in sorted((SCRIPTS_FOLDER / "failing").glob("*.py"))}
+HEALTHY, FAILING = load_set("ranks", healthy=True), load_set("ranks", healthy=False)
 BUDGETS = ("default", "none")
 
 pytestmark = pytest.mark.slow
@@ -26,8 +23,8 @@ def test_there_are_enough_of_them() -> None:
 def healthy(request, tmp_path_factory) -> dict[str, JobOutput]:
     """Name and budget, or ``alone``."""
     jobs: dict[str, dict[str, Any]] = {}
-    for name in chosen(request, "test_a_healthy_script_is_as_alone_and_silent"):
-        script = str(HEALTHY[name])
+    for name in sorted(selected_names(request, "test_a_healthy_script_is_as_alone_and_silent")):
+        script = str(HEALTHY[name].path)
         jobs[f"{name}.alone"] = {"script": script, "watched": False}
         for budget in BUDGETS:
             environment = {"BACKPROBE_BUDGET": "5%" if budget == "default" else budget}
@@ -37,13 +34,8 @@ def healthy(request, tmp_path_factory) -> dict[str, JobOutput]:
 
 @pytest.fixture(scope="module")
 def failing(request, tmp_path_factory) -> dict[str, JobOutput]:
-    names = chosen(request, "test_a_planted_failure_comes_first")
-    return run_ranks(tmp_path_factory.mktemp("failing"), {name: {"script": str(FAILING[name])} for name in names})
-
-
-def chosen(request, test: str) -> list[str]:
-    items = [item for item in request.session.items if hasattr(item, "callspec") and item.originalname == test]
-    return sorted({item.callspec.params["name"] for item in items})
+    names = sorted(selected_names(request, "test_a_planted_failure_comes_first"))
+    return run_ranks(tmp_path_factory.mktemp("failing"), {name: {"script": str(FAILING[name].path)} for name in names})
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -58,8 +50,7 @@ def test_a_healthy_script_is_as_alone_and_silent(name: str, budget: str, healthy
 
 @pytest.mark.parametrize("name", FAILING)
 def test_a_planted_failure_comes_first(name: str, failing) -> None:
-    text = FAILING[name].read_text()
-    expect, ended = expectation(text), failing[name]
+    expect, ended = FAILING[name].expect, failing[name]
     assert ended.findings, ended.err
     first = ended.findings[0]
     kinds = expect["kind"]  # several where torch may crash a rank, or not
@@ -69,5 +60,5 @@ def test_a_planted_failure_comes_first(name: str, failing) -> None:
     assert set(expect.get("parameters", ())) <= set(first["parameters"])
     assert first["evidence"].get("cause") == expect.get("cause"), first
     if "line" in expect:
-        role, marker = expect["line"]  # in any role where none is named
-        assert any(role in ("", s["role"]) and s["line"] in lines_of(text, marker) for s in first["sites"]), first
+        main = FAILING[name].main_site()
+        assert any(main.role in ("", s["role"]) and s["line"] in main.lines for s in first["sites"]), first

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from corpora import STORED_RUNS_FOLDER
 
 from backprobe.report import serve
 from backprobe.report.serve import Server
 from backprobe.store import FORMAT
 
-RUN = Path(__file__).parent / "runs" / f"format-{FORMAT}" / "nan"
+RUN = STORED_RUNS_FOLDER / f"format-{FORMAT}" / "nan"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora import STORED_RUNS_FOLDER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,8 +21,7 @@ from backprobe.store import FILE, FORMAT
 from backprobe.store.reader import open_run
 from backprobe.traces import Trace
 
-RUNS = Path(__file__).parent / "runs"
-FORMATS = [RUNS / f"format-{FORMAT}"]
+FORMATS = [STORED_RUNS_FOLDER / f"format-{FORMAT}"]
 WHOLE = {folder: (folder / "nan" / FILE).read_bytes() for folder in FORMATS}
 
 

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from corpora import STORED_RUNS_FOLDER
 
 from backprobe.commands import mcp_tools
 from backprobe.store import FORMAT
 
-RUN = Path(__file__).parent / "runs" / f"format-{FORMAT}" / "nan"
+RUN = STORED_RUNS_FOLDER / f"format-{FORMAT}" / "nan"
 #: Modules that the reading commands import, of the standard library and of others; and one that a plugin names.
 SHADOWED = ("rich", "typing", "json", "sqlite3", "argparse", "collections", "safetensors", "plugged")
 PLUGIN = "[backprobe.findings]\nplugged = plugged\n[backprobe.records]\nplugged = plugged\n"

@@ -33,7 +33,7 @@ NEEDED = (
 #: What users may do with a release, and the notices of the libraries in its page.
 LICENCES = ("LICENSE", "THIRD_PARTY_NOTICES")
 #: Folders of the repository that are in no release.
-OUTSIDE = {"tests", "docs", "bench", "page", "examples", "tools", ".ci", ".github"}
+OUTSIDE = {"tests", "docs", "bench", "corpus", "page", "examples", "tools", ".ci", ".github"}
 
 
 class ReleaseError(Exception):
