@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from .saved_hooks import policies as offload
     from .saved_hooks.policies import increment_version as increment_version
     from .saved_hooks.watching import saved_tensors as saved_tensors
-    from .store.job import load_run as load_run
-    from .traces import Trace as Trace
+    from .trace_api import Trace as Trace
+    from .trace_api import load_run as load_run
 
 #: Public name -> module and the name in it; ``None``: the module itself.
 _PUBLIC: "dict[str, tuple[str, str | None]]" = {
@@ -44,7 +44,7 @@ _PUBLIC: "dict[str, tuple[str, str | None]]" = {
     "Debugger": ("engine.handle", "Debugger"),
     "Finding": ("records", "Finding"),
     "Replay": ("engine.replay", "Replay"),
-    "Trace": ("traces", "Trace"),
+    "Trace": ("trace_api", "Trace"),
     "breakpoint_backward": ("engine.attach", "breakpoint_backward"),
     "capture": ("activations.api", "capture"),
     "debug": ("engine.handle", "debug"),
@@ -58,7 +58,7 @@ _PUBLIC: "dict[str, tuple[str, str | None]]" = {
     "jvp": ("derivatives.linear", "jvp"),
     "linearize": ("derivatives.linear", "linearize"),
     "list_modules": ("activations.api", "list_modules"),
-    "load_run": ("store.job", "load_run"),
+    "load_run": ("trace_api", "load_run"),
     "offload": ("saved_hooks.policies", None),
     "recording": ("observe.snapshots.recording", "recording"),
     "register_multi_grad_hook": ("editing.multi", "register_multi_grad_hook"),

@@ -18,11 +18,12 @@ from .errors import BackprobeError
 from .packed_calls import PackedNodes
 from .records import KINDS, BackwardCall, Finding
 from .terminal import say
+from .traces import tables
 from .view import cells
 
 if TYPE_CHECKING:
     from .observe.live import LiveTrace
-    from .traces import Trace
+    from .trace_api import Trace
 
 _COVER = re.compile(r"%%backprobe(\s.*)?$", re.DOTALL)
 #: Options of ``backprobe run`` that a cell also accepts, except the magic's own.
@@ -135,10 +136,10 @@ class Extension:
         self._called = False
         self._html = shell.display_formatter.formatters["text/html"]
         self._shown: dict[type, Callable[[Any], str]] = {
-            **{kind: cells.record for kind in KINDS.values() if not hasattr(kind, "_repr_html_")},
+            **{kind: tables.record for kind in KINDS.values() if not hasattr(kind, "_repr_html_")},
             Finding: cells.finding,
-            BackwardCall: lambda call: cells.html(call.nodes),
-            PackedNodes: cells.html,
+            BackwardCall: lambda call: tables.html(call.nodes),
+            PackedNodes: tables.html,
         }
 
     def start(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from .observe.live import LiveTrace
     from .records import Finding
-    from .traces import Trace
+    from .trace_api import Trace
 
 #: What ``fail_on`` may be, the most severe first.
 SEVERITIES = ("error", "warning", "info")
@@ -93,7 +93,7 @@ class Watch:
 
         Errors that the test itself caught are expected: calls that raised are left out.
         """
-        from .traces import Trace
+        from .trace_api import Trace
 
         assert self.wanted.fail_on is not None
         grave = SEVERITIES[: SEVERITIES.index(self.wanted.fail_on) + 1]

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from backprobe import Trace
 from backprobe.observe.schedule.budget import Budget
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.traces import Trace
 
 
 def spend(budget: Budget, steps: int, alone: float, recorded: float, passing: float = 0.0) -> list[bool]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from backprobe import Trace
 from backprobe.records import (
     ACCUMULATE_SEQ,
     BackwardCall,
@@ -22,7 +23,7 @@ from backprobe.records import (
     Site,
     Step,
 )
-from backprobe.traces import Steps, Trace, TracedStep
+from backprobe.traces import Steps, TracedStep
 
 NAN, INF = BadValues(2, 0, 8, (8,)), BadValues(0, 1, 8, (8,))
 

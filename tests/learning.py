@@ -6,8 +6,8 @@ import dataclasses
 
 from handmade import at, call, kinds, leaf, only, parameter, roles, run
 
+from backprobe import Trace
 from backprobe.records import BackwardCall, NoGradient, OptimizerSeen
-from backprobe.traces import Trace
 
 STEP = call(run("SumBackward0", 1, op="sum"), leaf("a.weight"))
 DEAD = [parameter("a.weight", alive=False)]

@@ -48,8 +48,9 @@ ALLOWED = {
     "tracking": {"records", "select", "text"},
     "findings": {"errors", "records", "text", "graphs", "traces", "plugins", "coverage", "collective_desync", "ops"},
     "coverage": {"records", "text"},
-    "traces": {"errors", "select", "records", "text", "gradients", "findings", "store", "report", "view", "coverage"},
-    "store": {"errors", "records", "packed_calls", "traces", "coverage", "untrusted"},
+    "traces": {"errors", "select", "records", "text", "gradients", "coverage"},
+    "store": {"errors", "records", "packed_calls", "traces", "findings", "coverage", "untrusted"},
+    "trace_api": {"errors", "records", "traces", "findings", "store", "view", "report"},
     "view": {"terminal", "records", "text", "gradients", "findings", "traces", "coverage"},
     "report": {
         "terminal",
@@ -116,17 +117,29 @@ ALLOWED = {
     },
     "observe.alarm_dispatcher": {"findings"},
     "observe.launch": {"lazy_import"},
-    "observe.live": {"findings"},
+    "observe.live": {"findings", "trace_api"},
     "observe.processes": {"text", "coverage"},
     "observe.op_record": {"comparing", "float64"},
     "observe.trackers": {"comparing"},
-    "observe.sinks": {"plugins", "gradients", "tracking"},
+    "observe.sinks": {"plugins", "gradients", "tracking", "trace_api"},
     "commands": {
         *("errors", "lazy_import", "process_clock", "records", "text", "findings", "store", "traces", "view", "report"),
+        "trace_api",
         "terminal",
         *("observe", "engine", "float64", "torch_internals", "comparing", "tracking"),
     },
-    "notebook": {"terminal", "commands", "errors", "packed_calls", "records", "source", "traces", "view", "observe"},
+    "notebook": {
+        "terminal",
+        "commands",
+        "errors",
+        "packed_calls",
+        "records",
+        "source",
+        "trace_api",
+        "traces",
+        "view",
+        "observe",
+    },
     "integrations": {
         *(
             "terminal",
@@ -137,15 +150,15 @@ ALLOWED = {
             "select",
             "store",
             "text",
-            "traces",
+            "trace_api",
             "tracking",
             "view",
         ),
         "observe",
     },
-    "__init__": {"errors", "lazy_import", "notebook", "records", "store", "traces", *PRODUCERS},
+    "__init__": {"errors", "lazy_import", "notebook", "records", "trace_api", *PRODUCERS},
     "__main__": {"commands"},
-    "pytest_plugin": {"records", "text", "traces", "view", "source", "observe"},
+    "pytest_plugin": {"records", "text", "trace_api", "view", "source", "observe"},
 }
 #: Rooms of words and of files, which every other may read.
 WORDS = {"torch_texts", "files", "privacy"}
@@ -277,6 +290,17 @@ def test_public_names_are_the_ones_listed() -> None:
     for name in backprobe.__all__:
         assert getattr(backprobe, name) is not None
     assert set(backprobe.__all__) <= set(dir(backprobe))
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    """By all imports, those in functions and those for types too."""
+    arrows: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        if not path.is_relative_to(ROOT / "examples"):
+            room = module_of(path).split(".")[0]
+            found = {target.split(".")[0] for target, _ in imports(path) if target and target[0] != "!"}
+            arrows.setdefault(room, set()).update(found - {room})
+    TopologicalSorter(arrows).prepare()  # raises CycleError, which names the circle
 
 
 def test_no_folder_has_a_circle_of_files() -> None:

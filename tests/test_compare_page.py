@@ -312,8 +312,8 @@ def test_a_page_that_cannot_be_written_is_reported(runs, capsys) -> None:
 
 
 def test_findings_of_both_are_side_by_side() -> None:
+    from backprobe import Trace
     from backprobe.report.comparison import _findings
-    from backprobe.traces import Trace
 
     class Seen:
         def __init__(self, *findings: Finding) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import backprobe
+from backprobe import Trace
 from backprobe.records import Facts, Finding, RankSeen, Stopped, Unseen, Watched
 from backprobe.report.document import document
-from backprobe.traces import Trace
 from backprobe.view.parts import headline, verdict
 
 ENDED: dict[str, Any] = {"started": 1.0, "ended": 2.0, "steps": 3, "backwards": 3, "pid": 10, "machine": "far"}

@@ -303,12 +303,12 @@ def test_a_cell_is_called_by_its_number(monkeypatch) -> None:
 
     from backprobe.engine.show import nearby
     from backprobe.records import Site
+    from backprobe.records.places import short_path
     from backprobe.report.tables import Sites
-    from backprobe.view.parts import short
 
     shell = types.SimpleNamespace(compile=types.SimpleNamespace(_filename_map={"/tmp/kernel/12.py": 3}))
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    assert nearby("/tmp/kernel/12.py") == short("/tmp/kernel/12.py") == "Cell In[3]"
+    assert nearby("/tmp/kernel/12.py") == short_path("/tmp/kernel/12.py") == "Cell In[3]"
     sites = Sites("/tmp")
     sites.of(Site("/tmp/kernel/12.py", 5, "<module>"))
     assert sites.rows()[0]["file"] == "Cell In[3]"

@@ -21,11 +21,12 @@ from handmade import call, leaf, parameter, run, traced
 from torch import nn
 
 import backprobe
+from backprobe import Trace
 from backprobe.records import ModuleCall, ParameterStat, SavedMemory
 from backprobe.report.document import document
 from backprobe.store.reader import open_run
 from backprobe.text import number
-from backprobe.traces import Trace, TracedStep
+from backprobe.traces import TracedStep
 from backprobe.view.parts import report
 from backprobe.view.terminal import write
 

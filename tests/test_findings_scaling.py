@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from handmade import at, call, leaf, parameter, run, traced
 
+from backprobe import Trace
 from backprobe.records import Cut, OptimizerSeen, Parameter, StoppedLearning
-from backprobe.traces import Trace
 
 PARAMETER_COUNT = 400
 UNREACHED = {"reached": 0, "alive": False, "calls": 0}

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import backprobe
+from backprobe import Trace
 from backprobe.coverage import ranks_text
 from backprobe.errors import BackprobeError
 from backprobe.records import Facts, Finding, FindingSite, RankSeen, RankWait, Site, Step
@@ -26,7 +27,6 @@ from backprobe.report.document import document
 from backprobe.store.job import load_run
 from backprobe.store.parts import claim, read_parts, write_seen
 from backprobe.store.writer import Writer
-from backprobe.traces import Trace
 from backprobe.view.parts import headline, report, verdict
 from backprobe.view.terminal import write
 

@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from watching import watched
 
 import backprobe as bp
+from backprobe import Trace
 from backprobe.observe.session import Settings
 from backprobe.records import Facts, SavedBytes, SavedEntry, SavedMemory, SavedModule, SavedMoment, SavedUnknown, Site
 from backprobe.saved_memory.reading import Reading
 from backprobe.store.codec import Decoder
 from backprobe.store.facts import facts_from, facts_plain
-from backprobe.traces import Trace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 from models import GPT

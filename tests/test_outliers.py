@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from backprobe import Trace
 from backprobe.records import Facts, Finding, RankSeen, Replica, Replicas, ReplicaState, Site
-from backprobe.traces import Trace
 
 BACKWARD_SITE, SLOW_SITE = Site("train.py", 10, "train"), Site("train.py", 20, "load")
 STEPS = range(20)

@@ -230,7 +230,7 @@ def test_runs_are_read_without_torch_beside_a_plugin_that_needs_it(installed: Pa
         "import sys\n"
         "sys.modules['torch'] = None\n"
         "import backprobe\n"
-        "from backprobe.traces import Trace\n"
+        "from backprobe import Trace\n"
         "read = backprobe.load_run('run')\n"
         "assert [f.kind for f in read.findings] == ['loss-jumped'] and not read.coverage.unseen\n"
         "again = Trace(read.steps, read.facts)\n"  # as of a run that was cut off, which has no findings yet
@@ -253,7 +253,8 @@ def test_a_topic_of_a_plugin_can_be_asked_for(installed: Path) -> None:
         "from backprobe.commands import main\n"
         "from backprobe.commands.run import Run\n"
         "from backprobe.records import Facts, Step\n"
-        "from backprobe.traces import Trace, TracedStep\n"
+        "from backprobe import Trace\n"
+        "from backprobe.traces import TracedStep\n"
         "parser = argparse.ArgumentParser()\n"
         "Run().arguments(parser)\n"
         "topics = tuple(parser.parse_args(['--check', 'losses', 'train.py']).check)\n"

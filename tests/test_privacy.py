@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import backprobe
+from backprobe import Trace
 from backprobe.commands import main
 from backprobe.privacy import (
     MASK,
@@ -34,7 +35,6 @@ from backprobe.report import columns
 from backprobe.source.excerpts import sources
 from backprobe.source.frames import Frames
 from backprobe.store import FILE
-from backprobe.traces import Trace
 
 SECRET = "hunter2-correct-horse"
 

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from backprobe import Trace
 from backprobe.findings.several_processes import in_time
 from backprobe.records import (
     Collective,
@@ -21,7 +22,7 @@ from backprobe.records import (
     Step,
 )
 from backprobe.store.sharded import Whole, sharded
-from backprobe.traces import Trace, TracedStep
+from backprobe.traces import TracedStep
 
 BACKWARD_SITE, WRITE_SITE = Site("train.py", 10, "train"), Site("train.py", 20, "train")
 DDP = (Replica("up", (4, 4), "ddp"), Replica("down", (4, 4), "ddp"))

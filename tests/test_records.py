@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 import backprobe
+from backprobe import Trace
 from backprobe.records import KINDS, Aside, Cut, Facts, Finding, ModuleCall, Parameter, Retained, Site, Unseen, record
 from backprobe.records import registry as known
 from backprobe.store import FILE
 from backprobe.store.codec import Decoder, checksum, from_plain, squeeze, to_plain
-from backprobe.traces import Trace
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ SHOW = "import sys; from backprobe.commands import main; sys.exit(main(['show', 
 MAKE = """
 from plugged import Tone
 from backprobe.records import Facts
-from backprobe.traces import Trace
+from backprobe import Trace
 Trace((), Facts(seen=(Tone("encoder", 440.0),))).save("run")
 """
 

@@ -14,11 +14,11 @@ from handmade import at, bad_root, call, kinds, leaf, only, run, traced
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backprobe import Trace
 from backprobe.findings import GRADIENTS_INVALID, SEVERITIES, Kind, Topic, explain, own_rules, rule
 from backprobe.findings.levels.alarms import ALARMS
 from backprobe.findings.registry import register
 from backprobe.records import BackwardCall, Facts, Finding, FindingSite, RankSeen, Retained
-from backprobe.traces import Trace
 
 FOLDER = Path(__file__).parents[1] / "backprobe" / "findings"
 STEP = call(run("SumBackward0", 1, op="sum"), leaf("weight"))

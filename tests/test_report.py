@@ -382,7 +382,7 @@ def test_the_command_writes_one_small_file(kept, capsys, monkeypatch):
 
 
 def test_unwritable_pages_are_reported(kept):
-    trace = open_run(kept / "run")
+    trace = backprobe.load_run(kept / "run")
     with pytest.raises(BackprobeError, match=r"cannot write the report to .*nowhere"):
         trace.report(kept / "nowhere" / "x.html")
 

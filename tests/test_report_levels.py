@@ -15,13 +15,14 @@ from handmade import looked, parameter, traced
 from learning import OPTIMIZER, STEP
 from test_report_changes import merged, sent
 
+from backprobe import Trace
 from backprobe.records import Measured, Step
 from backprobe.report.columns import CODES
 from backprobe.report.document import document
 from backprobe.report.levels import MAX_COLUMNS, MAX_VALUES
 from backprobe.report.serve import Source
 from backprobe.store.writer import Writer
-from backprobe.traces import Steps, Trace
+from backprobe.traces import Steps
 
 
 def numbers(column) -> list[float]:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import backprobe
+from backprobe import Trace
 from backprobe.commands import main
 from backprobe.commands.files import write_findings
 from backprobe.errors import BackprobeError
@@ -28,7 +29,7 @@ from backprobe.store.crashes import read_crash
 from backprobe.store.job import load_run
 from backprobe.store.parts import JOB, PARTS, claim, locked, read_job, read_parts, unwatched, write_seen
 from backprobe.store.settled import needs_room
-from backprobe.traces import Steps, Trace, TracedStep
+from backprobe.traces import Steps, TracedStep
 from backprobe.view.parts import report
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="symbolic links and modes of POSIX")

@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import backprobe
-from backprobe import BackprobeError
+from backprobe import BackprobeError, Trace
 from backprobe.store import FILE, FORMAT
 from backprobe.store.reader import open_run
-from backprobe.traces import Trace
 
 FORMATS = [STORED_RUNS_FOLDER / f"format-{FORMAT}"]
 WHOLE = {folder: (folder / "nan" / FILE).read_bytes() for folder in FORMATS}

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import backprobe
+from backprobe import Trace
 from backprobe.commands import main
 from backprobe.engine.prompt.command import COMMANDS
 from backprobe.records import (
@@ -34,7 +35,7 @@ from backprobe.records import (
 from backprobe.store.writer import save
 from backprobe.terminal import console, say
 from backprobe.text import text_table, without_controls
-from backprobe.traces import Trace, TracedStep
+from backprobe.traces import TracedStep
 from backprobe.tracking.alerts import Alert
 from backprobe.view.github import workflow_commands
 

@@ -19,13 +19,13 @@ from learning import OPTIMIZER, STEP
 from rich.console import Console
 
 import backprobe
+from backprobe import Trace
 from backprobe.commands import main
 from backprobe.commands.top import Look
 from backprobe.records import Measured, Step
 from backprobe.store.job import going_on
 from backprobe.store.reader import open_run
 from backprobe.store.writer import Writer
-from backprobe.traces import Trace
 from backprobe.view.outliers import Levels
 from backprobe.view.spark import BLOCKS, SIGNS, spark
 from backprobe.view.top import Frame, Said, Watch, drawn, duration

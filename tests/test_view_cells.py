@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import backprobe
+from backprobe import Trace
 from backprobe.records import Finding, FindingSite, Site, Unseen
-from backprobe.traces import Trace
-from backprobe.view.cells import MAX_ROWS, table
+from backprobe.traces.tables import MAX_ROWS, table
 
 
 @pytest.fixture(scope="module")

@@ -35,17 +35,19 @@ from ..observe.sinks.tracker import ExperimentTrackerSink
 from ..privacy import masked_arguments
 from ..process_clock import Moment, Startup
 from ..records import BriefSteps, Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
+from ..records.places import short_path
 from ..store.job import goes_on, is_run, job_of, load_run
 from ..store.parts import locked, read_parts, write_seen
 from ..store.reader import open_run
 from ..store.writer import Writer, amend, cannot_write
 from ..terminal import say
 from ..text import raised
-from ..traces import Trace
+from ..trace_api import Trace
+from ..traces import Trace as TraceData
 from ..view.github import workflow_commands
 from ..view.overhead import overhead
 from ..view.parts import Part as ReportPart
-from ..view.parts import report, short
+from ..view.parts import report
 from ..view.terminal import write
 from .files import RUNS, new_run, write_findings
 
@@ -427,7 +429,8 @@ class Watcher:
         assert folder is not None
         how = {name: info.get(name) for name in ("code", "signal")}
         failed = bool(info["error"] or info["code"])
-        job, last = trace, True
+        job: TraceData = trace
+        last = True
         try:
             with locked(folder):
                 how["error"] = (info["error"] or "")[:500]
@@ -500,7 +503,7 @@ class Watcher:
             with suppress(BackprobeError):
                 amend(self.folder, self._took())
 
-    def _write_findings(self, trace: Trace) -> None:
+    def _write_findings(self, trace: TraceData) -> None:
         """Write the file of ``--findings``. An error is printed, since the script has already ended."""
         if self._findings_file is not None:
             try:
@@ -509,7 +512,7 @@ class Watcher:
                 self.unwritten = error
                 say(f"backprobe: {error}", sys.stderr)
 
-    def _parts(self, trace: Trace, numbers: Trace | None, kept: bool) -> Sequence[ReportPart]:
+    def _parts(self, trace: TraceData, numbers: TraceData | None, kept: bool) -> Sequence[ReportPart]:
         """Return the parts of the report. The overhead is measured after all other parts are built."""
         own = trace.info.get("pid") == os.getpid()
         whole = kept and not self._sinks.lost
@@ -518,7 +521,7 @@ class Watcher:
     def _print(self, parts: Sequence[ReportPart], findings: Sequence[Finding], kept: bool) -> None:
         write(parts, sys.stderr)
         if kept and self._sinks.lost and self.folder is not None and is_run(self.folder):
-            say(f"What was kept before that is in {short(str(self.folder))}", sys.stderr)
+            say(f"What was kept before that is in {short_path(str(self.folder))}", sys.stderr)
         for tracker, at, left_out in self._tracked.written if self._tracked is not None else ():
             less = f", without {left_out:,} curves of single layers (--metrics)" if left_out else ""
             say(f"Written to {tracker}: {at}{less}", sys.stderr)
@@ -526,7 +529,7 @@ class Watcher:
             for line in workflow_commands(findings):
                 say(line, sys.stderr)
 
-    def _kept(self) -> Trace | None:
+    def _kept(self) -> TraceData | None:
         """Return the run as it was saved: memory has fewer of its steps."""
         try:
             return open_run(self.folder) if self.keep is not None and self.folder is not None else None

@@ -12,7 +12,7 @@ from .watching import Options, Watching
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ..traces import Trace
+    from ..trace_api import Trace
 
 
 class watch:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
     from typing_extensions import Unpack
 
-    from ..traces import Trace
+    from ..trace_api import Trace
 else:
     _names = ["lightning.pytorch", "pytorch_lightning"]
     _names.sort(key=lambda name: name not in sys.modules)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
     from typing_extensions import Unpack
 
-    from ..traces import Trace
+    from ..trace_api import Trace
 
 
 class BackprobeCallback(TrainerCallback):  # type: ignore[misc]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..observe.live import LiveTrace
     from ..observe.session import Session, Sink
     from ..observe.sinks.disk import DiskSink
-    from ..traces import Trace
+    from ..trace_api import Trace
 
 
 class Options(TypedDict, total=False):

@@ -18,7 +18,7 @@ from ..process_clock import Moment, Startup
 from ..records import Finding
 from ..source.tracebacks import strip
 from ..store.batches import Batch
-from ..traces import Findings, Trace
+from ..trace_api import Trace
 from . import wall_clock
 from .alarm_dispatcher import AlarmDispatcher
 from .schedule.settings import DEFAULT_MAX_BATCH_MB, RECORDING_LEVELS, budget_of
@@ -250,4 +250,4 @@ def diagnose(
     finally:
         for p, grad in kept.items():
             p.grad = grad
-    return Findings(live.findings, lambda: live.sources)
+    return live.findings

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from ..privacy import without_home
 from ..text import without_controls
 from .registry import record
 
@@ -38,6 +40,17 @@ def lasting(path: str) -> str:
 def at_line(name: str, line: int) -> str:
     """Format a line: ``train.py:5``, or ``Cell In[3], line 5``."""
     return f"{name}, line {line}" if name.startswith(_CELL) else f"{name}:{line}"
+
+
+def short_path(path: str) -> str:
+    """Return `path` relative to the working folder if it is inside it; a notebook's cell by its number."""
+    if (number := cell(path)) is not None:
+        return number
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:  # another drive
+        return path
+    return without_home(path) if relative.startswith("..") else relative
 
 
 @record

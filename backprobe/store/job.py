@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..coverage import is_there, missing, runs
 from ..errors import BackprobeError
+from ..findings import explain
 from ..records import Facts, Finding, RankSeen, RankWait, Site, Unseen, Watched
 from ..records.places import NOT_KEPT, sites_in
 from ..traces import Trace, TracedStep
@@ -118,13 +119,13 @@ def _whole(base: Trace, others: Sequence[Trace]) -> Sequence[TracedStep]:
 def _found(own: Trace | None, told: Sequence[RankSeen]) -> tuple[Sequence[Finding], Facts, tuple[Unseen, ...]]:
     """Return the findings of all processes, the facts, and the rules that failed."""
     if own is None:
-        return _asked(Trace((), Facts(seen=tuple(told))))
+        return _asked(Trace((), Facts(seen=tuple(told)), findings=explain))
     before = own.facts.of(RankSeen)
     mine = [one for one in own.facts.seen if not isinstance(one, RankSeen) or one.pid == own.info.get("pid")]
     facts = dataclasses.replace(own.facts, seen=(*mine, *told))
     if own.over and all(one.over for one in before) and {one.pid for one in told} <= {one.pid for one in before}:
         return own.findings, facts, ()
-    return _asked(Trace(own.steps, facts, own.info))
+    return _asked(Trace(own.steps, facts, own.info, explain))
 
 
 def _asked(whole: Trace) -> tuple[Sequence[Finding], Facts, tuple[Unseen, ...]]:

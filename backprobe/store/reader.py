@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from .. import __version__
 from ..errors import BackprobeError
 from ..files import inside
+from ..findings import explain
 from ..packed_calls import Layout, Packed, PackedNodes, Signature
 from ..privacy import at_home
 from ..records import BackwardCall, BadValues, Finding, Measured, ModuleCall, NodeRun, ParameterStat, Step
@@ -86,7 +87,7 @@ def _trace(tables: Tables, file: Path) -> Trace:
     info, rows = _checked(tables.info()), tables.records()
     decoder = Decoder(tables.fields)
     found = rows.pop("Finding", None)
-    findings = None if found is None else [decoder(Finding, row) for row in found]
+    findings = explain if found is None else [decoder(Finding, row) for row in found]
     facts = facts_from(rows, info.pop("asked", ()), decoder)
     for key in ("script", "folder"):
         if isinstance(info.get(key), str):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from ..records import NodeRun, together
 from ..text import counted, number, without_controls
+from .tables import html
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,4 @@ class Part:
         return f"<{without_controls(self.name) or 'model'}: {counted(len(self.nodes), 'node')}, {said}>"
 
     def _repr_html_(self) -> str:
-        from ..view.cells import part
-
-        return part(self)
+        return f"<p>{escape(repr(self))}</p>" + html(self.nodes) * bool(self.nodes)

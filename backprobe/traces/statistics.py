@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from html import escape
 from typing import Any
 
 from ..records import Measured
 from ..records.statistics import OF
 from ..select import selector
+from ..text import html_table, number
 
 
 class Statistics(Sequence[Measured]):
@@ -74,6 +76,12 @@ class Statistics(Sequence[Measured]):
         return f"<Statistics: {len(self)} steps, {', '.join(self.quantities) or 'nothing measured'}>"
 
     def _repr_html_(self) -> str:
-        from ..view.cells import statistics
-
-        return statistics(self)
+        rows = []
+        for quantity in self.quantities:
+            curves = self.table(quantity)
+            last = [(value, name) for name, curve in curves.items() for _, value in curve[-1:]]
+            least, low = min(last, key=lambda one: (one[0] == one[0], one[0]))  # NaN, if there is one
+            greatest, high = max(last, key=lambda one: (one[0] != one[0], one[0]))
+            rows.append([quantity, str(len(curves)), number(least), low, number(greatest), high])
+        head = ("quantity", "layers", "least at last", "of", "greatest at last", "of")
+        return f"<p>{escape(repr(self))}</p>" + (html_table(head, rows, {1, 2, 4}) if rows else "")

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
+from typing import ClassVar
 
 from ..records import BackwardCall, Measured, ModuleCall, ParameterStat, Step
 from ..text import counted, number
 from .shown import Rows, Shown
+from .tables import Column, html
 
 
 @dataclass(frozen=True)
 class TracedStep:
     """A step and its recording."""
+
+    #: The columns of a table of steps.
+    COLUMNS: ClassVar[Sequence[Column]] = (
+        ("step", lambda one: one.index),
+        ("loss", lambda one: one.loss),
+        ("ms", lambda one: 1e3 * one.seconds),
+        ("recorded backward calls", lambda one: len(one.backwards)),
+        ("nodes", lambda one: sum(len(call.nodes) for call in one.backwards)),
+        ("raised", lambda one: next((call.raised.type for call in one.backwards if call.raised), None)),
+    )
 
     record: Step
     backwards: Sequence[BackwardCall]
@@ -44,9 +57,9 @@ class TracedStep:
         return f"<step {self.index}: {said}{counted(len(self.backwards), 'backward call')} recorded>"
 
     def _repr_html_(self) -> str:
-        from ..view.cells import step
-
-        return step(self)
+        title = f"<p>{escape(repr(self))}</p>"
+        norms = [*self.parameters.values()]
+        return title + html(self.backwards) * bool(self.backwards) + html(norms) * bool(norms)
 
 
 class Steps(Shown, list[TracedStep]):

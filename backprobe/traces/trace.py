@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import coverage as coverage_of
 from ..coverage import Coverage
@@ -28,35 +27,34 @@ from ..records import (
 )
 from ..select import near, quoted
 from .part import Part
-from .shown import Findings, Rows, Shown
+from .shown import Rows, Shown
 from .statistics import Statistics
 from .steps import StepRow, Steps, TracedStep, numbers_of
 
-if TYPE_CHECKING:
-    from ..store.batches import Batch
+#: Computes the findings of a trace, and lists the rules that failed.
+Explain = Callable[["Trace"], tuple[Sequence[Finding], Sequence[Unseen]]]
 
 
 class Trace:
-    """The recording of a run. ``trace.findings`` says what went wrong, ``trace.steps`` what happened,
-    ``trace["encoder.layer.3"]`` has the gradients of a module or parameter.
-    """
+    """The recording of a run, as data. Users get a ``backprobe.Trace``, which adds what uses other packages."""
 
     def __init__(
         self,
         steps: Sequence[TracedStep] = (),
         facts: Facts | None = None,
         info: Mapping[str, Any] | None = None,
-        findings: Sequence[Finding] | None = None,
+        findings: Sequence[Finding] | Explain = (),
         ranks: Callable[[], Mapping[int, Trace]] = dict,
         sources: Callable[[Any], Mapping[str, str]] | None = None,
     ) -> None:
-        """:param sources: returns the source text of the lines that records name, for a run recorded in this
-        process.
+        """:param findings: the findings, or a function that computes them when they are first read.
+        :param sources: returns the source text of the lines that records name, for a run recorded in this
+            process.
         """
         self.steps: Sequence[TracedStep] = steps if isinstance(steps, Shown) else Steps(steps)
         self.facts = facts or Facts()
         self.info: Mapping[str, Any] = info or {}
-        self._findings = None if findings is None else Findings(findings, lambda: self.sources)
+        self._findings = findings
         self._open_ranks = ranks
         self._read_sources = sources
 
@@ -82,7 +80,8 @@ class Trace:
     def sources(self) -> Mapping[str, str]:
         """Return the recorded source text, by file (Note [Source excerpts]). Opens no file that a run names."""
         if self._read_sources is not None:
-            return self._read_sources((self.facts.parameters, self.facts.seen, self._findings))
+            found = () if callable(self._findings) else self._findings
+            return self._read_sources((self.facts.parameters, self.facts.seen, found))
         kept = self.info.get("sources")
         texts = kept.items() if isinstance(kept, Mapping) else ()
         return {str(file): text for file, text in texts if isinstance(text, str)}
@@ -129,23 +128,6 @@ class Trace:
         """Statistics by layer, in the steps in which they were measured."""
         return Statistics(self.measured)
 
-    def batch(self, step: int | None = None) -> Batch:
-        """Return the arguments of the modules in a step with an alarm or an error: ``model(*batch.args,
-        **batch.kwargs)``.
-
-        Requires ``--save-batch``, or ``save_batch=True``. The tensors are on the CPU; torch is needed.
-
-        :param step: the first step with a saved batch, by default.
-        :raises BackprobeError: the step has no saved batch, or its file is gone or damaged.
-        """
-        from ..store.batches import read_batch
-
-        step = self.batch_step(step)
-        folder = getattr(self.steps, "folder", None)
-        if folder is None:
-            raise BackprobeError(f"the batch of step {step} is in the folder of a run that this trace does not know")
-        return read_batch(folder, step)
-
     def batch_step(self, step: int | None = None) -> int:
         """Return the number of a step whose batch was saved: `step`, or the first.
 
@@ -189,11 +171,8 @@ class Trace:
     @property
     def findings(self) -> Sequence[Finding]:
         """The findings, the most important first; empty on a healthy run."""
-        if self._findings is None:
-            from ..findings import explain
-
-            found, failed = explain(self)
-            self._findings = Findings(found, lambda: self.sources)
+        if callable(self._findings):
+            self._findings, failed = self._findings(self)
             self.note_unseen(failed)
         return self._findings
 
@@ -229,33 +208,9 @@ class Trace:
             raise UnknownName(f"no module or parameter {name!r} in this trace; {like}")
         return Part(name, runs, gradients, WORDS[norms.kind] if gradients else "")
 
-    def save(self, path: str | Path) -> Path:
-        """Write the run folder `path`; read it again with ``backprobe.load_run`` or ``backprobe show``.
-
-        :raises BackprobeError: the folder exists and is not a run.
-        """
-        from ..store.writer import save
-
-        _ = self.findings  # first: what could not be asked is among the facts then
-        return save(self, Path(path))
-
-    def report(self, path: str | Path) -> Path:
-        """Write the recording as one HTML page, which opens offline anywhere, to the file `path`.
-
-        :raises BackprobeError: the file cannot be written.
-        """
-        from ..report.html import write
-
-        return write(self, path)
-
-    def _repr_html_(self) -> str:
-        from ..report.html import frame
-
-        return frame(self)
-
     def __repr__(self) -> str:
         count = sum(len(s.backwards) for s in self.steps)
-        found = "not asked for" if self._findings is None else str(len(self._findings))
+        found = "not asked for" if callable(self._findings) else str(len(self._findings))
         return f"<Trace: {len(self.steps)} steps, {count} backward calls, findings: {found}>"
 
 

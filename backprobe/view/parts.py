@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -11,9 +10,8 @@ from typing import Any
 
 from ..coverage import endings
 from ..gradients import WORDS, Gradients
-from ..privacy import without_home
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
-from ..records.places import NOT_KEPT, at_line, cell, lasting
+from ..records.places import NOT_KEPT, at_line, lasting, short_path
 from ..text import counted, few, number, plural
 from ..traces import Trace, TracedStep
 from . import compiled, ranks
@@ -109,7 +107,7 @@ def report(
         parts.append(Line(f"Not seen: {unseen.count} {unseen.what} ({unseen.note})", "quiet"))
     parts += [Line(text) for text in _batches(trace, folder)]
     if folder is not None:
-        name = short(str(folder))
+        name = short_path(str(folder))
         text = f"Kept in {name}; to read it again: backprobe show {name}, or as a page: backprobe view {name}"
         parts.append(Line(text, "quiet"))
     return [Line(headline(trace, took() if took is not None else None), "head"), *parts]
@@ -122,7 +120,8 @@ def _batches(trace: Trace, folder: Path | None) -> list[str]:
     for kept in trace.facts.of(KeptBatch):
         read = f"trace.batch({kept.step})"
         if inside is not None:
-            read = f"{short(str(inside / kept.file))}, backprobe.load_run({short(str(inside))!r}).batch({kept.step})"
+            file, run = short_path(str(inside / kept.file)), short_path(str(inside))
+            read = f"{file}, backprobe.load_run({run!r}).batch({kept.step})"
         notes = "".join(f"; {note}" for note in kept.notes)
         said.append(f"Batch of step {kept.step} ({kept.why}): {read}{notes}")
     return said
@@ -201,7 +200,7 @@ def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) 
 
 def place(role: str, site: Site, sources: Mapping[str, str] | None = None, around: int = 0) -> FindingPlace:
     """Return `site` with `around` lines before and after it, as far as the run has stored them in `sources`."""
-    where = f"{at_line(short(site.file), site.line)} in {site.function}"
+    where = f"{at_line(short_path(site.file), site.line)} in {site.function}"
     if not around:
         return FindingPlace(role, where, site.text, site.line)
     lines = (sources or {}).get(lasting(site.file), "").splitlines()
@@ -215,17 +214,6 @@ def place(role: str, site: Site, sources: Mapping[str, str] | None = None, aroun
         del context[-1]
     spare = min((len(t) - len(t.lstrip()) for _, t in context if t), default=0)
     return FindingPlace(role, where, site.text, site.line, [(n, t[spare:]) for n, t in context])
-
-
-def short(path: str) -> str:
-    """Return `path` relative to the working folder if it is inside it; a notebook's cell by its number."""
-    if (number := cell(path)) is not None:
-        return number
-    try:
-        relative = os.path.relpath(path)
-    except ValueError:  # another drive
-        return path
-    return without_home(path) if relative.startswith("..") else relative
 
 
 def _details(trace: Trace, whole: bool) -> list[Part]:

@@ -21,7 +21,7 @@ from ..coverage import endings
 from ..findings.levels.alarms import ALARMS
 from ..gradients import OPTIMIZER
 from ..records import Finding, OptimizerSeen, Process, RankSeen, Site
-from ..records.places import at_line
+from ..records.places import at_line, short_path
 from ..terminal import console
 from ..text import counted, few, number
 from ..traces import Trace, numbers_of
@@ -29,7 +29,6 @@ from . import ranks
 from .figures import some_with_gradients
 from .outliers import Levels, Standing, alarm_text, value_text, words
 from .overhead import overhead
-from .parts import short
 from .spark import BLOCKS, SIGNS, spark
 
 #: Maximum number of earlier steps, evenly spaced, that are read for the first frame.
@@ -170,7 +169,7 @@ def _finding(i: int, one: Finding) -> Said:
 
 
 def _place(site: Site) -> str:
-    return f"{at_line(short(site.file), site.line)} in {site.function}"
+    return f"{at_line(short_path(site.file), site.line)} in {site.function}"
 
 
 def _state(trace: Trace, live: bool, now: float) -> str:
@@ -248,7 +247,7 @@ def _waits(seen: RankSeen | None, now: float) -> str:
         return ""
     wait = never[-1]
     op = f"{wait.op} in {wait.inside}" if wait.inside else wait.op
-    where = "" if wait.site is None else f" at {at_line(short(wait.site.file), wait.site.line)}"
+    where = "" if wait.site is None else f" at {at_line(short_path(wait.site.file), wait.site.line)}"
     return f"waits in {op}{where} for {duration(now - wait.began)}"
 
 
@@ -281,7 +280,7 @@ def _cut(text: str, width: int) -> str:
 
 def _head(frame: Frame, width: int) -> RenderableType:
     script, name = frame.script or frame.name, frame.name
-    left = Text(_cut(short(script) if frame.script else script, width // 2), "bold")
+    left = Text(_cut(short_path(script) if frame.script else script, width // 2), "bold")
     left.append(f"  {frame.state}", "green" if frame.live else "")
     left.truncate(width)
     if name != script and left.cell_len + len(name) + 2 <= width:

@@ -8,8 +8,8 @@ import pytest
 from handmade import at, bad_root, call, kinds, leaf, only, parameter, roles, run, traced
 from learning import DEAD, OFF, flat, one_finding, reached
 
+from backprobe import Trace
 from backprobe.records import BackwardCall, RankSeen, RankWait
-from backprobe.traces import Trace
 
 
 def deep(norms: list[float], names: list[str] | None = None, **more) -> BackwardCall:

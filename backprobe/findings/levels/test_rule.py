@@ -6,9 +6,9 @@ import pytest
 from handmade import kinds, looked, only, traced
 from learning import OPTIMIZER, STEP, one_finding
 
+from backprobe import Trace
 from backprobe.findings.levels.alarms import Monitor
 from backprobe.records import Measured
-from backprobe.traces import Trace
 
 
 def run() -> Trace:

@@ -8,8 +8,8 @@ import pytest
 from handmade import at, call, kinds, leaf, only, parameter, raised, roles, run, traced
 from learning import OFF, STEP, lost, one_finding, reached
 
+from backprobe import Trace
 from backprobe.records import BackwardCall, Cut, StoppedLearning
-from backprobe.traces import Trace
 
 NO_GRAPH = call(raised=raised("element 0 of tensors does not require grad and does not have a grad_fn", None))
 

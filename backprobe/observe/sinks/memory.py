@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...records import BackwardCall, BriefSteps, Measured, ModuleCall, Step
-from ...traces import Shown, Steps, Trace, TracedStep
+from ...trace_api import Trace
+from ...traces import Shown, Steps, TracedStep
 
 if TYPE_CHECKING:
     from ..backward.pending_call_record import PendingCallRecord
@@ -177,9 +178,8 @@ class Collector:
         stored = _StoredStep()
         stored.trail, stored.details = session.modules.trail, session.modules.details
         known = self.trace(session)
-        return Trace(
-            [*known.steps, TracedStep(step, _LazyCalls([recorded]), _module_calls(session, stored))], session.facts()
-        )
+        steps = [*known.steps, TracedStep(step, _LazyCalls([recorded]), _module_calls(session, stored))]
+        return Trace(steps, session.facts())
 
 
 def _module_calls(session: Session, stored: _StoredStep) -> Any:
