@@ -106,7 +106,7 @@ def run(script: Script, watched: bool) -> Run:
     finally:
         if session is not None:
             session.stop()
-    return Run(ticks, session.took if session is not None else None)
+    return Run(ticks, session.cost.took if session is not None else None)
 
 
 def middle(values: list[float]) -> float:

@@ -432,7 +432,7 @@ def run_watched(folder: Path, text: str, settings: Settings) -> WatchedRun:
 
     def heard(late: Any) -> None:
         if late:
-            noted.append(session.recorder.recording)
+            noted.append(session.forward.recorder.recording)
 
     space: dict[str, Any] = {"__name__": "__main__", "heard": heard}
     session.start()

@@ -295,7 +295,7 @@ def test_nothing_stays_when_watching_ends(nothing_to_spend: None) -> None:
     assert torch.autograd._engine_run_backward is own is engine_calls.own  # type: ignore[attr-defined]
     assert torch._C._len_torch_function_stack() == 0
     assert not nn.modules.module._global_forward_hooks and not nn.modules.module._global_forward_pre_hooks
-    assert not session._state.attached
+    assert not session.schedule.state.attached
 
 
 def test_modes_of_the_users_keep_their_places_while_ours_goes_and_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +344,7 @@ def test_a_script_without_an_optimizer_has_steps_that_are_not_recorded(nothing_t
                     p.grad = None
 
     trace, session, _ = watched(1e-9, loop)
-    assert session._steps.index == 40 and session.budget.recorded < 20
+    assert session.schedule.steps.index == 40 and session.budget.recorded < 20
     assert trace.findings == []
 
 
@@ -367,7 +367,7 @@ def test_a_script_without_modules_and_optimizers_is_without_our_modes_too(
                     w.grad.zero_()  # type: ignore[union-attr]
 
     trace, session, _ = watched(1e-9, loop)
-    assert session._steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
+    assert session.schedule.steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
     assert depths[:3] == [1] * 3 and depths[5:] == [0] * 35
     assert torch.overrides._push_mode.__module__ == "torch.overrides"  # type: ignore[attr-defined]
 
@@ -384,7 +384,7 @@ def test_a_script_that_only_asks_for_gradients_has_steps_too(nothing_to_spend: N
                 w -= 1e-3 * grad
 
     trace, session, _ = watched(1e-9, loop)
-    assert session._steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
+    assert session.schedule.steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
     assert depths[8:] == [0] * 32
 
 
@@ -442,4 +442,4 @@ def test_another_tools_replacement_function_stays_in_place(monkeypatch: pytest.M
     assert not engine_calls.listen(lambda call, *args, **kwargs: call(*args, **kwargs))
     trace, session, _ = watched(1e-9, lambda: train(Net()))
     assert torch.autograd._engine_run_backward is theirs  # type: ignore[attr-defined]
-    assert trace.findings == [] and session._state.attached is False
+    assert trace.findings == [] and session.schedule.state.attached is False

@@ -179,7 +179,7 @@ def test_a_fault_of_ours_does_not_reach_the_script() -> None:
     session.stop()
     assert attached() == before
     assert torch.equal(alone.weight, seen.weight)
-    (unseen,) = session.unseen()
+    (unseen,) = session.run_facts.unseen()
     assert (unseen.what, "fault of ours" in unseen.note) == ("internal error", True)
 
 

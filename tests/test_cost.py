@@ -380,7 +380,7 @@ def test_steps_of_a_session_say_what_was_ours() -> None:
     records = [step.record for step in collector.trace(session).steps]
     assert len(records) == 15
     assert all(0 <= step.watching <= step.seconds for step in records)
-    said = session.took
+    said = session.cost.took
     assert said.first == pytest.approx(sum(step.watching for step in records[:3]))
     assert said.watching == pytest.approx(sum(step.watching for step in records[3:]))
     assert said.steps == 12 and said.share is not None and said.share > 0

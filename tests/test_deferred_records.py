@@ -356,7 +356,7 @@ def test_deferred_records_equal_those_of_other_steps(
         assert session.budget.told > 10 and session.budget.passed == 0  # each step has its record, and its loss
     else:
         assert session.budget.told == 0
-    assert session.budget.steps == len(truth) == session._steps.index
+    assert session.budget.steps == len(truth) == session.schedule.steps.index
     calls = [number for step in steps for number in step.backwards]
     assert calls == sorted(set(calls)) and set(recorded) <= set(calls)
 

@@ -141,7 +141,7 @@ class NodesSeen(Tracker):
 def test_a_third_party_tracker_gets_events_and_gives_records() -> None:
     session, collector = watched()
     mine = NodesSeen()
-    detach = session.attach(mine)
+    detach = session.run_facts.attach(mine)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
     session.start()
     for _ in range(5):
@@ -156,7 +156,7 @@ def test_a_third_party_tracker_gets_events_and_gives_records() -> None:
     assert set(mine.nodes[: seen // 5]) <= set(order) and seen % 5 == 0
     assert session.facts().of(Widest) == ()  # it is gone
     session, _ = watched()
-    session.attach(mine)
+    session.run_facts.attach(mine)
     assert session.facts().of(Widest) == (Widest(mine.widest),) and torch.Size(mine.widest).numel() == 32
 
 
@@ -268,7 +268,7 @@ def test_a_fault_in_any_listener_stays_contained(which: str, at: int) -> None:
         sys.setprofile(None)  # what takes it off may be what failed
     assert torch._C._len_torch_dispatch_stack() == 0 and not is_compiler_wrapped()
     assert all(same(a, b) for a, b in zip(ALONE, seen, strict=True))
-    said = [u for u in session.unseen() if u.what == "internal error"]
+    said = [u for u in session.run_facts.unseen() if u.what == "internal error"]
     assert bool(said) == (calls >= at)
     assert not said or any("planted" in u.note for u in said)
     trace = collector.trace(session)
@@ -290,4 +290,4 @@ def test_a_failed_removal_does_not_stop_the_others() -> None:
     assert is_compiler_wrapped()
     session.stop()
     assert put == [False]
-    assert any("planted" in one.note for one in session.unseen())
+    assert any("planted" in one.note for one in session.run_facts.unseen())

@@ -180,7 +180,7 @@ def test_a_healthy_run_is_silent_and_its_bits_are_the_same() -> None:
     assert raised is None and trace.findings == []
     assert all(torch.equal(a, b) for a, b in zip(plain, kept, strict=True))
     assert torch.equal(torch.rand(1), after[0])
-    assert session.budget.steps == session._steps.index == STEPS and session.calls == STEPS
+    assert session.budget.steps == session.schedule.steps.index == STEPS and session.calls == STEPS
     assert trace.coverage.observed.passed == session.budget.passed > 20
     assert "were too short for it: their losses were looked at and not kept" in trace.coverage.summary
     assert torch.autograd._engine_run_backward is engine_calls.own  # type: ignore[attr-defined]
@@ -245,7 +245,7 @@ def test_steps_are_counted_in_loops_of_all_kinds(make: Callable[[nn.Module], Cal
             step()
         session.stop()
         assert session.error is None, repr(session.error)
-        counts.append((session._steps.index, session.calls))
+        counts.append((session.schedule.steps.index, session.calls))
     assert counts[0] == counts[1] and session.budget.passed > 20 and session.budget.steps == 60
 
 
@@ -255,16 +255,16 @@ def test_a_pause_ends_a_stretch_of_fast_path_steps() -> None:
     session.start()
     for _ in range(10):
         step()
-    assert session._steps.passing > 1
+    assert session.schedule.steps.passing > 1
     session.pause()
-    assert session._steps.passing == 0 and session.budget.steps == 10
+    assert session.schedule.steps.passing == 0 and session.budget.steps == 10
     for _ in range(10):
         step()
     session.resume()
     for _ in range(30):
         step()
     session.stop()
-    assert session.error is None and session._steps.index == session.budget.steps == 40
+    assert session.error is None and session.schedule.steps.index == session.budget.steps == 40
 
 
 @pytest.mark.parametrize("begin", range(20, 60, 5))
@@ -314,7 +314,7 @@ def test_the_reserve_is_spent_on_requested_steps(only_asked_for: None) -> None:
 
 def test_steps_after_something_new_are_requested_as_soon_as_the_budget_allows(only_asked_for: None) -> None:
     session = Session(Collector(), Settings(budget=1e-9))
-    attention, budget = session.policy.inspections, session.budget
+    attention, budget = session.schedule.policy.inspections, session.budget
     budget.step_ended(1.0, 0.5, True, False)
     attention.something_new(10)
     seen, skipped = [], 0
@@ -432,7 +432,7 @@ def test_parameters_to_sample_belong_to_an_optimizer_that_is_alive() -> None:
     for _ in range(3):
         net(torch.randn(5, 4)).square().mean().backward()
         optimizer.step()
-    sampled = session._steps.some_held()
+    sampled = session.schedule.steps.some_held()
     session.stop()
     assert [id(p) for p in sampled] == [id(p) for p in [*net.parameters()][:4]]
 
@@ -465,5 +465,5 @@ def test_an_optimizer_with_the_id_of_a_freed_one_is_a_new_optimizer() -> None:
 
 def test_a_new_model_and_optimizer_during_fast_path_steps() -> None:
     trace, session, _ = watched(1e-9, lambda: [train(Net()) for _ in range(3)])
-    assert session._steps.index == session.budget.steps == 3 * STEPS
+    assert session.schedule.steps.index == session.budget.steps == 3 * STEPS
     assert session.budget.passed > 60 and trace.findings == []

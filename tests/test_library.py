@@ -144,9 +144,9 @@ def test_they_are_those_of_a_naive_walk_in_every_step(kind, request) -> None:
     session.start()
     entries = []
     for _ in range(6):
-        start = len(session.recorder.log.entries)
+        start = len(session.forward.recorder.log.entries)
         loss = run()
-        entries.append(session.recorder.log.entries[start:])
+        entries.append(session.forward.recorder.log.entries[start:])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

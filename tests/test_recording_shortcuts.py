@@ -97,13 +97,13 @@ def test_recording_pauses_only_in_steps_of_built_in_optimizers(kind: Any) -> Non
     inside: list[bool] = []
     session, _ = watched()
     session.start()
-    optimizer.register_step_post_hook(lambda *_: inside.append(private.depth_of(session.recorder) is None))
+    optimizer.register_step_post_hook(lambda *_: inside.append(private.depth_of(session.forward.recorder) is None))
     try:
         for _ in range(6):
             optimizer.zero_grad()
             model(torch.ones(3, 2)).sum().backward()
             optimizer.step()
-            assert private.depth_of(session.recorder) == 0
+            assert private.depth_of(session.forward.recorder) == 0
     finally:
         session.stop()
     assert session.error is None
@@ -118,7 +118,7 @@ def test_recording_continues_in_a_closure_and_after_an_error() -> None:
 
     def closure() -> Any:
         optimizer.zero_grad()
-        assert private.depth_of(session.recorder) == 0
+        assert private.depth_of(session.forward.recorder) == 0
         loss = model(torch.ones(3, 2)).sum()
         loss.backward()
         return loss
@@ -135,9 +135,9 @@ def test_recording_continues_in_a_closure_and_after_an_error() -> None:
         handle.remove()
         with Seen():
             model(torch.ones(3, 2)).sum().backward()
-            assert private.function_modes()[0] is session.recorder
+            assert private.function_modes()[0] is session.forward.recorder
         assert Seen.calls
-        assert private.depth_of(session.recorder) == 0
+        assert private.depth_of(session.forward.recorder) == 0
     finally:
         session.stop()
     assert session.error is None

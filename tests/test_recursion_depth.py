@@ -60,7 +60,7 @@ def test_a_model_can_recurse_as_deeply_as_alone(settings: Settings) -> None:
     for _ in range(4):
         assert gets_there(tree, alone)
         assert sys.getrecursionlimit() == limit
-    assert session.modules.stack == []
+    assert session.forward.modules.stack == []
     session.stop()
     assert session.error is None and sys.getrecursionlimit() == limit
 

@@ -237,7 +237,7 @@ def test_bits_are_the_same_and_nothing_remains(make: Callable[[], Callable[[], A
         loop = make()
         if watch:
             _, session = recorded(loop, 1e9)
-            assert session.budget.repeated and not session._state.attached
+            assert session.budget.repeated and not session.schedule.state.attached
         else:
             torch.manual_seed(0)
             loop()
@@ -421,7 +421,7 @@ def test_a_start_that_fails_leaves_nothing_attached(monkeypatch: pytest.MonkeyPa
     def fails(*_: Any) -> bool:
         raise ValueError("not today")
 
-    monkeypatch.setattr(session.policy.inspections, "wanted", fails)
+    monkeypatch.setattr(session.schedule.policy.inspections, "wanted", fails)
     with pytest.raises(ValueError, match="not today"):
         session.start()
     assert torch._C._len_torch_function_stack() == 0

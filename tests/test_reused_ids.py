@@ -80,7 +80,7 @@ def test_a_graph_of_other_leaves_is_another_layout() -> None:
         del weight
         assert gone() is None
     session.stop()
-    assert session.error is None and [leaf.reached for leaf in session.names.leaves._all] == [4, 4]
+    assert session.error is None and [leaf.reached for leaf in session.forward.names.leaves._all] == [4, 4]
 
 
 def test_a_detach_point_names_the_leaves_that_it_cut() -> None:

@@ -196,7 +196,10 @@ def test_calls_of_freed_modules_are_not_those_of_later_ones() -> None:
         trail = [ReusedCall(root, name, "Linear", 1), None]
         modules = SimpleNamespace(trail=trail, details={})
         for _ in range(2):
-            sink.step(cast("Any", SimpleNamespace(index=5)), cast("Any", SimpleNamespace(modules=modules)))
+            sink.step(
+                cast("Any", SimpleNamespace(index=5)),
+                cast("Any", SimpleNamespace(forward=SimpleNamespace(modules=modules))),
+            )
         del trail, modules
     assert keys[0] == keys[1] != keys[2] == keys[3]
 

@@ -87,9 +87,9 @@ def test_no_step_waits_for_an_optimizer_that_is_gone() -> None:
     for _ in range(3):
         step(model, alone)
     step(model)
-    before = session._steps.index
+    before = session.schedule.steps.index
     alone.step()
-    after = session._steps.index
+    after = session.schedule.steps.index
     session.stop()
     assert session.error is None and after == before + 1
 

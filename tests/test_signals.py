@@ -141,7 +141,7 @@ def test_an_error_of_a_handler_during_our_code_reaches_the_script(
             caught += 1
     session.stop()
     assert caught == 1 and session.error is None
-    assert session._steps.index >= 10
+    assert session.schedule.steps.index >= 10
 
 
 def test_an_interrupted_log_entry_does_not_shift_others() -> None:
@@ -219,7 +219,7 @@ def test_an_interrupted_module_call_has_ended(error: BaseException) -> None:
     for part.error in (None, None, error, None, None):
         with contextlib.suppress(type(error)):
             step()
-    assert session.modules.stack == [] and sys.getrecursionlimit() == limit
+    assert session.forward.modules.stack == [] and sys.getrecursionlimit() == limit
     for _ in range(2):
         step()
     session.stop()

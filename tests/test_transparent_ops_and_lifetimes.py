@@ -43,7 +43,7 @@ def under(level: str, step: Callable[[], Any]) -> Any:
         if level == "used":
             for _ in range(6):
                 step()
-            assert not session.recorder.inspecting
+            assert not session.forward.recorder.inspecting
         found = step()
     finally:
         session.stop()
@@ -254,7 +254,7 @@ def test_a_freed_nonfinite_result_is_reported_with_its_inputs() -> None:
     with backprobe.trace() as trace:
         for _ in range(8):
             step(x)
-        assert trace.session is not None and not trace.session.recorder.inspecting
+        assert trace.session is not None and not trace.session.forward.recorder.inspecting
         x[1, 2] = 0.0
         step(x)
     found = next(f for f in trace.findings if f.kind == "nonfinite-forward")

@@ -91,7 +91,7 @@ def seen_by(look: Any, make: Callable[[nn.Module], Callable[[], None]], recorded
         if i == 9:
             with look:
                 step()
-            assert budget is None or session.recorder.recording is recorded
+            assert budget is None or session.forward.recorder.recording is recorded
         else:
             step()
     session.stop()
@@ -183,7 +183,7 @@ def test_a_failed_scan_for_new_lines_is_an_internal_error(monkeypatch: pytest.Mo
     for _ in range(10):
         step()
     session.stop()
-    assert isinstance(session.error, KeyError) and session._steps.index == 10
+    assert isinstance(session.error, KeyError) and session.schedule.steps.index == 10
 
 
 def test_remembered_counts_and_lines_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -86,11 +86,10 @@ class _Debugging:
         from ..observe.session import Session
 
         options, collector = self._options, Collector()
-        session = Session(collector, Settings(inspected_steps=0), own)
-        session.context.whole = True
+        session = Session(collector, Settings(inspected_steps=0), own, whole=True)
         self._source = Terminal() if options.tty else None
         prompt = Prompt(
-            session.frames,
+            session.forward.frames,
             options.commands,
             self._source,
             SystemExit(0),
@@ -119,7 +118,7 @@ class _Debugging:
         if stops is None:
             say("backprobe: the script did not import torch, so there was no backward to stop in", sys.stderr)
             return
-        elsewhere = stops.session.modules.other_threads
+        elsewhere = stops.session.forward.modules.other_threads
         if elsewhere:
             text = f"{elsewhere} module calls ran in other threads: a backward there does not stop"
             say(f"backprobe: {text}; only the thread that runs the script is watched", sys.stderr)

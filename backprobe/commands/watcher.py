@@ -154,12 +154,10 @@ class Watcher:
 
         assert self._launch is not None
         self._undo = change(self.options.override)
-        self._session = session = Session(self, self.settings, own)
-        session.context.whole = True
+        record_to = (self._place or self.folder) if self.keep is not None else None
+        self._session = session = Session(self, self.settings, own, whole=True, record_to=record_to)
         self._alarmed = AlarmDispatcher(self._alarm, self._on_alarm)
         self._alarmed.begin(session)
-        if self.keep is not None:
-            session.context.record_to = self._place or self.folder
         self._plugged = PluginSink(lambda: {**self._info, "run": str(self.folder) if self.folder else None})
         self._sinks.add(self._plugged)
         if self._place is not None:
@@ -167,7 +165,7 @@ class Watcher:
             self._part = Part(self.folder, self._me, self._place)
             self._part.begin(session, self.collector)
         self._children = Children(session, self._launch)
-        session.attach(self._children)
+        session.run_facts.attach(self._children)
         self._terminated.listen()
         session.start(Startup(self.options.began, script_s))
         return session
@@ -288,7 +286,7 @@ class Watcher:
             return
         self._shown = now
         seconds = now - self._begin
-        text = overhead(session.took.info(), parts=False)
+        text = overhead(session.cost.took.info(), parts=False)
         say(f"backprobe: {self.collector.counted(session):,} steps in {seconds:.0f} s; {text}", sys.stderr)
 
     def _killed(self, main: bool) -> None:
@@ -296,14 +294,14 @@ class Watcher:
         self._signal = True
         self._stop(main)
         if self._session is not None:
-            self._session.context.signal = 15
+            self._session.context.receive_signal(15)
         self.finish(None, 0)
 
     def _leaves(self, code: int, frame: Any, main: bool) -> None:
         """Finish just before a rank calls ``os._exit``."""
         session = self._session
         if session is not None and self._part is not None:
-            self._part.left = session.frames.site(session.frames.spot(frame))
+            self._part.left = session.forward.frames.site(session.forward.frames.spot(frame))
         self._stop(main)
         self.finish(None, code)
 
@@ -320,7 +318,7 @@ class Watcher:
         self._stay()
         self._code = code
         if self._session is not None and not self._signal:
-            self._session.context.raised, self._session.context.code = error, code
+            self._session.context.end_script(error, code)
         try:
             with nullcontext() if self._signal else self._terminated.after():
                 self._finish(error)

@@ -60,12 +60,13 @@ class Stops:
         self.session, self._collector, self._ctrl_c, self._retain = session, collector, ctrl_c, retain
         self.pilot = StopController(ask, resume)
         self.pilot.around_python = self._around_python
-        self.pilot.within = session.recomputing
+        self.pilot.within = session.forward.regions.recomputing
         self.pilot.on_begin = self._check
         self._checked: set[int] = set()
-        self.forward = Forward(session.recorder, session.modules, session.leaves, session.frames)
+        observed = session.forward
+        self.forward = Forward(observed.recorder, observed.modules, observed.leaves, observed.frames)
         self.calls = 0
-        session.intercepted.around = self._around
+        session.backward.intercepted.debug_with(self._around)
 
     def _around(self, call: DebuggedCall) -> Any:
         pilot = self.pilot
@@ -84,12 +85,12 @@ class Stops:
             return [f"{finding}\n  {finding.advice}".rstrip() for finding in findings]
 
         kind, args, kwargs = call.entry.kind, call.args, call.kwargs
-        modes = self.session.recorder.modes()
+        modes = self.session.forward.recorder.modes()
         try:
             with self._interrupts():
                 return run(pilot, kind, args, kwargs, call, self.forward, begins, explain)
         finally:
-            self.session.recorder.unwind(modes)
+            self.session.forward.recorder.unwind(modes)
 
     def _check(self, graph: BackwardGraph) -> None:
         """Warn once, in its first call, about a breakpoint that matches no node: usually a typo."""
@@ -106,7 +107,7 @@ class Stops:
         """Activate the recorder while a node runs Python code that may call backward; it is inactive inside a call
         otherwise.
         """
-        recorder = self.session.recorder
+        recorder = self.session.forward.recorder
         recorder.push()
         return recorder.pop
 
@@ -149,10 +150,10 @@ class BackwardBreakpoints:
         collector = Collector()
         self._session = Session(collector, Settings(inspected_steps=0))
         if model is not None:
-            self._session.modules.add_root(model, "model")
+            self._session.forward.modules.add_root(model, "model")
         ask: Callable[[Stop], Resume]
         if action is None:
-            prompt = Prompt(self._session.frames)
+            prompt = Prompt(self._session.forward.frames)
             ask = prompt.ask
         else:
             chosen = action
@@ -183,7 +184,7 @@ class BackwardBreakpoints:
         """
         if not self._on:
             return
-        recorder = self._session.recorder
+        recorder = self._session.forward.recorder
         if threading.get_ident() == self._thread:
             recorder.wake()
         if self._stops.pilot.calls or threading.get_ident() != self._thread or recorder not in private.function_modes():

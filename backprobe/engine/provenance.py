@@ -178,7 +178,7 @@ def forward_of(model: nn.Module | None, trace: Any, thread: int) -> Forward:
             "'with backprobe.trace(model) as trace:' around the forward"
         )
     eyes = (
-        [session.recorder]
+        [session.forward.recorder]
         if session is not None
         else [m for m in private.function_modes() if isinstance(m, TorchCallRecorder)]
     )

@@ -50,7 +50,7 @@ class AlarmDispatcher(Tracker):
     def begin(self, session: Session) -> None:
         """Look for alarms in the statistics of `session` from now on."""
         self._session = session
-        session.attach(self)
+        session.run_facts.attach(self)
 
     def attached(self) -> None:
         self._thread = get_ident()

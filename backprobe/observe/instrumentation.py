@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ..torch_internals import engine_calls, private
-from ..torch_internals.uncompiled import dynamo_passthrough
-from .backward.calls import BackwardCalls
-from .backward.engine_interceptor import EngineInterceptor, call_of
+from ..torch_internals.uncompiled import disable_dynamo, dynamo_passthrough
+from ..torch_texts import GLOBAL_HOOKS, NO_ROOM
+from .backward.engine_interceptor import call_of
+from .backward.observers import BackwardObservers
 from .events import Events
-from .forward.modules import ModuleWatch
-from .forward.torch_call_recorder import DYNAMO, TorchCallRecorder
+from .forward.observers import ForwardObservers
+from .forward.torch_call_recorder import DYNAMO
 from .recording_state import RecordingState
 
 #: The node counter below which nodes are unrecorded, while nothing is recorded: no node has a number as high.
@@ -37,15 +39,14 @@ class Instrumentation:
 
     def __init__(
         self,
-        recorder: TorchCallRecorder,
-        modules: ModuleWatch,
-        calls: BackwardCalls,
-        interceptor: EngineInterceptor,
+        forward: ForwardObservers,
+        backward: BackwardObservers,
         state: RecordingState,
         events: Events,
     ) -> None:
-        self._recorder, self._modules, self._calls, self._events = recorder, modules, calls, events
-        self._interceptor, self._state = interceptor, state
+        self._recorder, self._modules = forward.recorder, forward.modules
+        self._router, self._interceptor, self._intercepted = backward.router, backward.interceptor, backward.intercepted
+        self._state, self._events = state, events
         self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
         #: Whether anything is attached.
         self._attached = False
@@ -54,18 +55,44 @@ class Instrumentation:
         #: The number of modes on the stack below the recorder, and of running tests, when everything was attached.
         self._depth = self._tests = 0
         self._pid = os.getpid()
+        #: The filters of warnings that we added.
+        self._filters: list[Any] = []
+
+    def begin(self) -> None:
+        """Measure what torch spends on calling us; nodes that exist by now are not recorded."""
+        self._recorder.begin()
+        self._modules.begin()
 
     def attach(self) -> None:
         """Attach everything."""
         if not self._attached:
             self._attached, self._pid = True, os.getpid()
+            disable_dynamo()
+            self._ignore_warnings()
             self._depth, self._tests = private.mode_depth(), tests_running()
             self._dynamo.attach()
             self._put_on()
 
+    def _ignore_warnings(self) -> None:
+        # The first warning is about global hooks that run twice around an OptimizedModule: our hooks tell it from the
+        # module inside it. The second: a module raised at the recursion limit, so our hooks had no stack left.
+        for message in (GLOBAL_HOOKS, NO_ROOM):
+            warnings.filterwarnings("ignore", message=message)
+            self._filters.append(warnings.filters[0])
+
+    def give_up(self) -> None:
+        """Observe nothing any more, also in the middle of a call. What is attached stays until ``detach``."""
+        self._intercepted.stop()
+        self._recorder.observe(False, self._recorder.inspecting)
+        self._modules.stop()
+        engine_calls.unlisten(self._interceptor)
+
     def detach(self) -> None:
         """Detach everything."""
         self._attached = False
+        while self._filters:
+            if (one := self._filters.pop()) in warnings.filters:
+                warnings.filters.remove(one)  # type: ignore[attr-defined]
         engine_calls.unlisten(self._interceptor)
         private.come_back()
         self._take_off()
@@ -131,7 +158,7 @@ class Instrumentation:
         self._modules.start()
         if not recorder.idle:
             recorder.put(self._depth, DYNAMO if self._dynamo.active else 0)
-        recorder.idle = False
+        recorder.be_idle(False)
         if self._dynamo.active:
             self._hide()
         private.show_backward(recorder)
@@ -143,7 +170,7 @@ class Instrumentation:
         if self._state.recorded_from:  # steps were left out
             self._recorder.log.skipped(now)
             self._state.recorded_from = now
-        self._recorder.last = now
+        self._recorder.skip_nodes()
 
     def _dynamo_looks(self, active: bool) -> None:
         """Hide from Dynamo while it is active on this thread. See Note [Out of Dynamo's sight]."""
@@ -168,19 +195,20 @@ class Instrumentation:
         if not recorder.is_out_of_sight or self._dynamo.compiles or not recorder.is_here() or os.getpid() != self._pid:
             return engine(roots, *args, **kwargs)
         call = call_of(roots, args, kwargs, sys._getframe(1))
-        return self._calls.run_engine(*call, partial(engine, roots, *args, **kwargs))
+        return self._router.run_engine(*call, partial(engine, roots, *args, **kwargs))
 
     def _take_off(self) -> None:
         engine_calls.unlisten(self._hidden_call)
         private.unshow_backward(self._recorder)
         self._recorder.drop()
-        self._state.attached = self._recorder.idle = self._state.calls_to_engine = False
+        self._state.attached = self._state.calls_to_engine = False
+        self._recorder.be_idle(False)
         self._modules.stop()
 
     def _idle(self) -> None:
         private.unshow_backward(self._recorder)
-        self._state.attached, self._recorder.idle = False, True
-        self._state.calls_to_engine = False
+        self._state.attached = self._state.calls_to_engine = False
+        self._recorder.be_idle(True)
         self._modules.idle()
 
 

@@ -142,7 +142,7 @@ class _SessionAttacher:
         self._is_over = True
         if self._session is not None:
             if error is not None:
-                self._session.context.raised = error
+                self._session.context.end_script(error)
             self._session.stop()
 
     def _torch_is_there(self) -> None:

@@ -70,12 +70,11 @@ class LiveTrace(Trace):
         own = (os.getcwd(),)
         if self._plugins:
             self._plugged = PluginSink(lambda: about(self._settings.level, wall_clock.now()), self._sink)
-        self._session = Session(self._plugged or self._sink, self._settings, own)
-        self._session.context.record_to = self._record
+        self._session = Session(self._plugged or self._sink, self._settings, own, record_to=self._record)
         if self._alarmed is not None:
             self._alarmed.begin(self._session)
         if self._model is not None:
-            self._session.modules.add_root(self._model, self._name)
+            self._session.forward.modules.add_root(self._model, self._name)
         self._session.start(startup)
         return self
 
@@ -84,9 +83,9 @@ class LiveTrace(Trace):
     ) -> None:
         session = self._session
         assert session is not None
-        session.context.raised = error
+        session.context.end_script(error)
         session.stop()
-        session.context.raised = None  # the error ended this block, not the script
+        session.context.end_script(None)  # the error ended this block, not the script
         if self._alarmed is not None and error is None:
             self._alarmed.end()
         seconds = wall_clock.now() - self._begin
@@ -101,7 +100,7 @@ class LiveTrace(Trace):
         }
         made = self._collector.trace(session, info)
         self.steps, self.facts, self.info = made.steps, made.facts, made.info
-        self._read_sources = session.sources
+        self._read_sources = session.run_facts.sources
         if isinstance(self._sink, FanoutSink):
             self.note_unseen(self._sink.lost)
         if self._plugged is not None:

@@ -12,7 +12,7 @@ import torch
 from ..records import BriefSteps, Measured, Step
 from ..torch_internals import private
 from ..torch_internals.async_scalars import Later
-from .backward.calls import ActiveBackward
+from .backward.active_backward import ActiveBackward
 from .backward.pending_call_record import PendingCallRecord
 from .events import Events
 from .schedule.brief_steps import pass_brief

@@ -6,36 +6,48 @@ from collections.abc import Callable
 from typing import Any
 
 from ..records import Facts, Stopped, Unseen, Watched
+from ..source.excerpts import sources
 from ..torch_internals.facts import missing
 from .backward.calls import BackwardCalls
 from .events import Events
-from .forward.leaves import Leaves
-from .schedule.budget import Budget
+from .forward.observers import ForwardObservers
 from .schedule.settings import Settings
-from .schedule.steps import StepWatch
+from .schedule.step_schedule import StepSchedule
 from .tracker import Tracker
 
 
 class RunFacts:
-    """The facts that are known of a run so far, and counts of what could not be observed.
-
-    :param parts: the parts of the session that may have the methods ``records`` and ``unseen``.
-    """
+    """The facts that are known of a run so far, and counts of what could not be observed."""
 
     def __init__(
         self,
         settings: Settings,
-        budget: Budget,
-        steps: StepWatch,
+        forward: ForwardObservers,
+        schedule: StepSchedule,
         calls: BackwardCalls,
-        leaves: Leaves,
         events: Events,
-        parts: list[Any],
     ) -> None:
-        self._settings, self._budget, self._steps, self._calls = settings, budget, steps, calls
-        self._leaves, self._events, self._parts = leaves, events, parts
+        self._settings, self._budget, self._steps = settings, schedule.policy.budget, schedule.steps
+        self._calls, self._leaves, self._frames, self._events = calls, forward.leaves, forward.frames, events
+        #: The parts that may have the methods ``records`` and ``unseen``.
+        self._parts: list[Any] = [
+            *(forward.regions, forward.detach_points, schedule.steps, calls.layouts),
+            *(forward.modules, forward.recorder.log, forward.values, forward.leaves),
+        ]
         #: Where and why the session ended early, if it did.
         self.stopped: Stopped | None = None
+
+    def stop(self, error: BaseException) -> None:
+        """Note that observing ended in this step because of `error`."""
+        if self.stopped is None:
+            text = f"too much of it failed, with {type(error).__name__}: {error}"[:300]
+            self.stopped = Stopped(self._steps.index, text)
+
+    def sources(self, seen: Any = ()) -> dict[str, str]:
+        """Return the source text to store with the recording, by file. It contains the lines that the records `seen`
+        refer to (Note [Source excerpts]).
+        """
+        return sources(self._frames, seen, self._settings.source)
 
     def attach(self, tracker: Tracker) -> Callable[[], None]:
         """Attach `tracker` to the events and ask it for records, too. Returns a function that undoes both."""
@@ -51,7 +63,7 @@ class RunFacts:
     def facts(self) -> Facts:
         """Return facts about the run as a whole, so far."""
         leaves, steps = self._leaves, self._steps
-        leaves.whole = self._budget.share is None or self._budget.recorded >= self._budget.steps
+        leaves.note_coverage(self._budget.share is None or self._budget.recorded >= self._budget.steps)
         parameters = leaves.parameters(steps.listed, steps.present, steps.goes_on)
         seen = tuple(record for records in self._ask("records") for record in records)
         seen += leaves.free(steps.listed)

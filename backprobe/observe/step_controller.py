@@ -5,22 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..records import Step
-from ..torch_internals import private
-from .backward.calls import ActiveBackward, BackwardCalls
-from .backward.engine_interceptor import EngineInterceptor
+from .backward.active_backward import ActiveBackward
+from .backward.observers import BackwardObservers
 from .backward.pending_call_record import PendingCallRecord
-from .events import Events
-from .forward.modules import ModuleWatch
-from .forward.torch_call_recorder import TorchCallRecorder
-from .forward.values import ForwardValues
+from .forward.observers import ForwardObservers
 from .instrumentation import Instrumentation
 from .record_delivery import RecordDelivery
-from .recording_state import RecordingState
-from .schedule.cost import Cost
-from .schedule.new_line_scanner import NewLineScanner
 from .schedule.samples import AcceleratorClipNorm, AcceleratorNorms
-from .schedule.step_policy import StepPlan, StepPolicy
-from .schedule.steps import StepWatch
+from .schedule.step_policy import StepPlan
+from .schedule.step_schedule import StepSchedule
 from .tracker_context import TrackerContext
 
 
@@ -32,26 +25,21 @@ class StepController:
 
     def __init__(
         self,
-        policy: StepPolicy,
-        recorder: TorchCallRecorder,
-        modules: ModuleWatch,
-        values: ForwardValues,
-        steps: StepWatch,
-        calls: BackwardCalls,
-        interceptor: EngineInterceptor,
+        schedule: StepSchedule,
+        forward: ForwardObservers,
+        backward: BackwardObservers,
         instrumentation: Instrumentation,
-        state: RecordingState,
-        scanner: NewLineScanner,
-        cost: Cost,
         delivery: RecordDelivery,
         context: TrackerContext,
-        events: Events,
     ) -> None:
+        policy = schedule.policy
         self._policy, self._budget, self._inspections = policy, policy.budget, policy.inspections
-        self._recorder, self._modules, self._values = recorder, modules, values
-        self._steps, self._calls, self._interceptor = steps, calls, interceptor
-        self._instrumentation, self._state, self._scanner = instrumentation, state, scanner
-        self._cost, self._delivery, self._context, self._events = cost, delivery, context, events
+        self._steps, self._state = schedule.steps, schedule.state
+        self._scanner, self._cost = schedule.scanner, schedule.cost
+        self._recorder, self._modules, self._values = forward.recorder, forward.modules, forward.values
+        self._calls, self._interceptor = backward.calls, backward.interceptor
+        self._instrumentation, self._delivery = instrumentation, delivery
+        self._context, self._events = context, context.events
 
     # Steps begin
 
@@ -61,17 +49,17 @@ class StepController:
         self._apply(self._policy.plan(self._steps.index, self._instrumentation.may_record, can_repeat))
 
     def _apply(self, plan: StepPlan) -> None:
-        recorder, modules = self._recorder, self._modules
-        self._interceptor.repeating = plan.backward_only
-        recorder.recording, recorder.inspecting = plan.forward_recorded, plan.inspected
-        modules.keep_trail, modules.inspecting = plan.forward_recorded, plan.inspected
-        self._values.checking = not self._inspections.used_to_it
+        self._interceptor.repeat(plan.backward_only)
+        self._recorder.observe(plan.forward_recorded, plan.inspected)
         if plan.forward_recorded:
-            recorder.last = private.next_sequence_nr()
-        self._cost.explains = self._cost.explains or plan.explains
+            self._recorder.skip_nodes()
+        self._modules.observe(plan.forward_recorded, plan.inspected)
+        self._values.check(not self._inspections.used_to_it)
+        if plan.explains:
+            self._cost.explain()
         self._instrumentation.to(plan.attached)
         self._instrumentation.leave_calls_to_engine(plan.calls_to_engine)
-        self._steps.samples_away = plan.recorded
+        self._steps.sample_accelerators(plan.recorded)
         if self._state.attached:
             self._events.step_begins.emit(plan.step, plan.inspected)
 
@@ -169,14 +157,14 @@ class StepController:
         step = self._steps.index + 1
         recorded = self._policy.decide_ahead(step)
         if recorded and not self._recorder.recording:
-            self._recorder.recording, self._recorder.inspecting = True, False
+            self._recorder.observe(True, False)
         self._instrumentation.to(recorded or self._policy.is_at_start(step), True)
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Take a recorded call into account; if something was wrong in it, this step explains a failure."""
         self.outermost_call_ended()
         if recorded.trouble:
-            self._cost.explains = True
+            self._cost.explain()
         self._policy.call_recorded(recorded, scaled=self._steps.losses.scaler is not None)
 
     def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..records import Step
     from ..source.frames import CodeLocation
     from ..source.roots import ModuleCallRef
-    from .backward.calls import ActiveBackward
+    from .backward.active_backward import ActiveBackward
     from .backward.pending_call_record import PendingCallRecord
     from .forward.oplog import Entry
     from .forward.torch_call_recorder import Op

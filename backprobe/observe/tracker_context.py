@@ -17,10 +17,12 @@ from .events import Events
 from .forward.modules import ModuleWatch
 from .forward.naming import Naming
 from .forward.node_places import NodePlaces
+from .forward.observers import ForwardObservers
 from .forward.torch_call_recorder import TorchCallRecorder
 from .forward.values import ForwardValues
 from .forward.writes import WriteLog
 from .schedule.settings import Settings
+from .schedule.step_schedule import StepSchedule
 from .schedule.steps import StepWatch
 
 if TYPE_CHECKING:
@@ -75,6 +77,35 @@ class TrackerContext:
     batches: dict[int, Batch] = field(default_factory=dict)
     put_back: list[Callable[[], None]] = field(default_factory=lambda: [private.drop_our_dispatch_modes])
 
+    @classmethod
+    def build(
+        cls,
+        settings: Settings,
+        forward: ForwardObservers,
+        schedule: StepSchedule,
+        calls: BackwardCalls,
+        hand_on: Callable[[Measured], None],
+        **run: Any,
+    ) -> TrackerContext:
+        """Make the context.
+
+        :param run: ``whole`` and ``record_to``.
+        """
+        return cls(
+            settings,
+            forward.recorder.events,
+            forward.names,
+            forward.recorder,
+            forward.writes,
+            forward.values,
+            schedule.steps,
+            calls,
+            forward.origins,
+            look_closely=schedule.policy.inspections.look_closely,
+            hand_on=hand_on,
+            **run,
+        )
+
     @property
     def modules(self) -> ModuleWatch:
         return self.names.modules
@@ -82,6 +113,34 @@ class TrackerContext:
     @property
     def frames(self) -> Frames:
         return self.names.frames
+
+    def end_script(self, error: BaseException | None, code: int = 0) -> None:
+        """Note how the script ended: with an exception or not, and with which exit code."""
+        self.raised, self.code = error, code
+
+    def receive_signal(self, number: int) -> None:
+        """Note the signal that ends the process."""
+        self.signal = number
+
+    def watch_waits(self, waiting: CollectiveWaitWatcher) -> None:
+        """Give trackers the watcher of waits for other processes."""
+        self.waiting = waiting
+
+    def measure_with(self, look_again: Callable[[], None]) -> None:
+        """Let `look_again` request the next statistics soon."""
+        self.look_again = look_again
+
+    def measure_at(self, step: int) -> None:
+        """Let no step from `step` on take the fast path until the number is set again."""
+        self.next_look = step
+
+    def restore_process(self) -> None:
+        """Remove our hooks from the process: call every function of ``put_back``."""
+        for put in self.put_back:
+            try:
+                put()
+            except Exception as error:
+                self.events.fault(self, error)
 
     def on_alarms(self, alarms: Sequence[Any], waits: bool) -> None:
         """React to the last statistics.

@@ -8,12 +8,10 @@ from ...packed_calls import Signature
 from ...records import Derivative
 from ...torch_internals.entry_points import describe, root_record
 from ...torch_texts import ONCE
-from ..forward.naming import Naming
-from ..forward.torch_call_recorder import TorchCallRecorder
-from ..forward.values import ForwardValues
+from ..forward.observers import ForwardObservers
 from ..schedule.losses import loss_scale, unscaled
 from ..schedule.steps import StepWatch
-from .calls import ActiveBackward
+from .active_backward import ActiveBackward
 from .failures import Failures
 from .measurement_plan import MeasurementPlan, signature_of
 from .pending_call_record import Cause, PendingCallRecord
@@ -25,15 +23,13 @@ class CallRecordBuilder:
 
     def __init__(
         self,
-        names: Naming,
+        forward: ForwardObservers,
         steps: StepWatch,
-        recorder: TorchCallRecorder,
-        values: ForwardValues,
         failures: Failures,
         second: SecondOrder,
     ) -> None:
-        self._names, self._steps, self._recorder = names, steps, recorder
-        self._values, self._failures, self._second = values, failures, second
+        self._names, self._recorder, self._values = forward.names, forward.recorder, forward.values
+        self._steps, self._failures, self._second = steps, failures, second
 
     def of(self, running: ActiveBackward) -> PendingCallRecord:
         """Return the record of a finished call, and add the call and its loss to the step."""

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...source.frames import CodeLocation
-from ...torch_internals import code_objects, private
+from ...torch_internals import private
 from ...torch_internals.async_scalars import Later
 from ...torch_internals.entry_points import EntryPoint, as_list, needed_nodes, node_of, number_of_root
 from ...torch_internals.machine import uncollected
 from ...torch_internals.measure import flush_together
 from ...torch_internals.uncompiled import dynamo_passthrough
 from ...torch_internals.walk import LiveGraph, Plans, walk
-from ..forward.naming import Naming
-from ..forward.regions import Regions
-from ..forward.torch_call_recorder import TorchCallRecorder
-from ..forward.values import ForwardValues
-from ..recording_state import RecordingState
-from ..schedule.inspection_schedule import InspectionSchedule
-from ..schedule.new_line_scanner import NewLineScanner
-from ..schedule.steps import StepWatch
+from ..forward.observers import ForwardObservers
+from ..schedule.step_schedule import StepSchedule
+from .active_backward import ActiveBackward
 from .layouts import Layouts, LiveLayout
 from .node_count_history import NodeCountHistory
 from .node_hook_set import MeasurementMode, NodeHookSet, PythonNodes
@@ -41,59 +33,6 @@ _clock = time.perf_counter
 
 #: The number of leaves that are checked as a sample of all leaves of a graph, and the most elements of such a leaf.
 MAX_SENTINELS, MAX_SENTINEL_ELEMENTS = 4, 1 << 16
-
-
-@dataclass
-class ActiveBackward:
-    """A backward call that is running.
-
-    :ivar starts: the nodes of the roots, ``None`` for a root without one.
-    :ivar inside: the call that this one is nested in.
-    :ivar modes: the mode depths that ``TorchCallRecorder.unwind`` restores.
-    """
-
-    kind: str
-    arguments: dict[str, Any]
-    roots: Sequence[Any]
-    starts: list[Any]
-    graph: LiveGraph
-    live: LiveLayout
-    index: int
-    step: int
-    inside: int | None
-    spot: CodeLocation | None
-    modes: tuple[int, int]
-    #: The factor by which a ``GradScaler`` multiplied the roots: recorded norms and losses are divided by it.
-    #: ``scale_away`` holds the factor while it is on an accelerator and has not been read.
-    scale: float = 1.0
-    scale_away: torch.Tensor | None = None
-    #: The values of roots on an accelerator, by position among the roots.
-    numbers: dict[int, float] = field(default_factory=dict)
-    watch: NodeHookSet = field(init=False)
-    #: Nodes for which a hook on their tensor enters the recorder: it is left before they run.
-    entered: set[int] = field(default_factory=set)
-    began: float = 0.0
-    #: Processor seconds of this thread when the call began.
-    ran: float = 0.0
-    #: The node counter when the call began.
-    began_at: int = 0
-    ended: float = 0.0
-    error: BaseException | None = None
-    #: Whether the call was counted before, and its loss added to that of the step.
-    counted: bool = False
-    #: Whether nothing of the forward was recorded: Note [Steps that repeat].
-    repeats: bool = False
-
-    @property
-    def creates_graph(self) -> bool:
-        return bool(self.arguments.get("create_graph"))
-
-    def free(self) -> None:
-        """Release all references: a traceback may keep this object alive, and the error keeps its traceback alive."""
-        self.error = None
-        self.roots, self.starts, self.arguments, self.scale_away = (), [], {}, None
-        self.watch.release()
-        del self.graph, self.watch
 
 
 def far_leaves(graph: LiveGraph) -> list[Any]:
@@ -126,32 +65,22 @@ class BackwardCalls:
 
     :param builder: makes the record of a call that is over.
     :param later: fetches numbers from accelerators.
-    :param compiled_call: makes a call whose backward is compiled as a whole. Its arguments are the kind, roots,
-        arguments and frame of the call, and the function that runs it.
     """
 
     def __init__(
         self,
-        recorder: TorchCallRecorder,
-        names: Naming,
-        steps: StepWatch,
-        values: ForwardValues,
-        regions: Regions,
-        inspections: InspectionSchedule,
+        forward: ForwardObservers,
+        schedule: StepSchedule,
         second: SecondOrder,
         builder: CallRecordBuilder,
-        state: RecordingState,
-        scanner: NewLineScanner,
         later: Later,
-        compiled_call: Callable[..., Any],
     ) -> None:
-        self._recorder, self._names, self._steps, self._values = recorder, names, steps, values
-        self._regions, self._inspections, self._events = regions, inspections, recorder.events
-        self._own = recorder.events.own
+        self._recorder, self._names, self._values = forward.recorder, forward.names, forward.values
+        self._regions, self._events, self._own = forward.regions, forward.recorder.events, forward.recorder.events.own
+        self._steps, self._inspections, self._state = schedule.steps, schedule.policy.inspections, schedule.state
         self._plans, self._hooks = Plans(), Hooks()
-        self.layouts = Layouts(recorder.log, names, scanner)
-        self.second, self._builder, self._state, self._later = second, builder, state, later
-        self._compiled_call = compiled_call
+        self.layouts = Layouts(forward.recorder.log, forward.names, schedule.scanner)
+        self.second, self._builder, self._later = second, builder, later
         #: The number of calls so far.
         self.count = 0
         #: Sequence numbers of nodes whose tensors have hooks of the user.
@@ -187,50 +116,6 @@ class BackwardCalls:
         self._state.running_calls.clear()
 
     @dynamo_passthrough
-    def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """Call `func`, which `frame` called, and observe it."""
-        call = partial(self._recorder.call, func, args, kwargs, frame)
-        mark, way = self._own.begin(), None
-        try:
-            arguments = None
-            if not self._rehearses(frame):
-                self._events.backward_begins.emit()
-                arguments = entry.bind(args, kwargs)
-            if arguments is not None:
-                way = self._before_call(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame)
-        except Exception as error:
-            self._events.fault(self, error)
-        self._own.since(mark)
-        return call() if way is None else way(call)
-
-    @dynamo_passthrough
-    def run_engine(
-        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, call: Callable[[], Any]
-    ) -> Any:
-        """Observe a call of the engine that no function mode saw."""
-        mark, way = self._own.begin(), None
-        try:
-            with private.unseen():
-                if not self._rehearses(frame):
-                    self._events.backward_begins.emit()
-                    way = self._before_call(kind, roots, arguments, frame)
-        except Exception as error:
-            self._events.fault(self, error)
-        self._own.since(mark)
-        return call() if way is None else way(call)
-
-    def _rehearses(self, frame: Any) -> bool:
-        """Return whether a pipeline makes the call only to learn shapes.
-
-        Such a call is not the script's, and the records of the forward before it are discarded.
-        """
-        if not code_objects.in_rehearsal(frame):
-            return False
-        self._values.flush()
-        self._values.take_bad()
-        return True
-
-    @dynamo_passthrough
     def watched(self, begin: Callable[[], ActiveBackward | None], call: Callable[[], Any]) -> Any:
         """Make `call` and observe it.
 
@@ -259,27 +144,6 @@ class BackwardCalls:
             except Exception as error:
                 self._events.fault(self, error)
         return result
-
-    def _before_call(
-        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any
-    ) -> Callable[[Callable[[], Any]], Any] | None:
-        """Prepare a call from `roots`. Returns the function that runs it; ``None`` if the call is only counted."""
-        nested = bool(self._state.running_calls)
-        if self._steps.stepped and not nested:
-            self._steps.finish()
-        compiles = private.compiles_backward()
-        if self._state.calls_to_engine and not (compiles or nested or self._recorder.recording):
-            return None
-        if compiles or not self._recorder.recording:
-            self.compiled += compiles
-            adds = kind != "autograd.grad"
-            self.count_only(roots, nested, self._steps.some_held() if adds else None)
-            if adds and not nested and not compiles:
-                self._steps.losses.gives(far_leaves(walk([node_of(root) for root in roots], Plans())))
-            if not compiles or nested:
-                return None
-            return partial(self._compiled_call, kind, roots, arguments, frame)
-        return partial(self.watched, partial(self.begin, kind, roots, arguments, frame))
 
     def passes(self, entry: EntryPoint, roots: Sequence[Any], leaves: list[Any]) -> int:
         """Count a call into `leaves` that a debugger runs; nothing of it is recorded. Returns the step."""
@@ -387,7 +251,7 @@ class BackwardCalls:
         except BaseException:
             self._events.backward_detaching.emit(running)  # leaves no hook of ours registered
             raise
-        self._names.modules.in_backward = True
+        self._names.modules.enter_backward(True)
         self._goes_on(running)
         if not nested:
             self.between.as_many()
@@ -433,6 +297,10 @@ class BackwardCalls:
             losses.scale_of(roots) if away is None else 1.0,
             away,
         )
+
+    def count_unobserved(self, count: int) -> None:
+        """Count `count` calls that took the fast path."""
+        self.count += count
 
     def count_only(
         self, roots: Sequence[Any], nested: bool, leaves: list[Any] | None, values: Sequence[float | None] | None = None
@@ -483,13 +351,13 @@ class BackwardCalls:
         self.layouts.unshaped += watch.unshaped
         if not running.repeats:
             self._events.backward_detaching.emit(running)
-            self._names.modules.in_backward = bool(self._state.running_calls)
+            self._names.modules.enter_backward(bool(self._state.running_calls))
         self._hand_on(running)
         self._events.reset_shared_faults()
         if running.creates_graph and self._recorder.is_here():
             self.second.note(running)
             self._recorder.made_by(running.spot, running.kind)
-        self._recorder.last = private.next_sequence_nr()
+        self._recorder.skip_nodes()
         if running.inside is None:
             self.between.over()
         hooked, inside, times = len(watch.order), watch.watching, watch.times
@@ -498,7 +366,7 @@ class BackwardCalls:
         running.free()
         if not self._own.per_node and not self._state.running_calls:
             self._own.per_node = private.overhead_of_node()
-            self._recorder.last = private.next_sequence_nr()
+            self._recorder.skip_nodes()
         self._own.since(mark)
         self._own.ran(hooked, inside, times, stalled)
 

@@ -29,7 +29,8 @@ from ...torch_internals.uncompiled import dynamo_passthrough
 from ..events import Events
 from ..recording_state import RecordingState
 from ..schedule.budget import Budget
-from .calls import ActiveBackward, all_finite
+from .active_backward import ActiveBackward
+from .calls import all_finite
 from .fast_path import FastPath
 from .sentinel_calls import SentinelCalls
 
@@ -107,7 +108,7 @@ class EngineInterceptor:
             if begin is None and _getpid() == self._pid:
                 if quick:
                     given = roots, args, kwargs, sys._getframe(1)
-                    self._counted.calls.between.over_at = self._passed.base  # this call is not over
+                    self._counted.calls.between.reopen(self._passed.base)
                 self._safely(self._raised, call or call_of(*given), error)
             raise
         finally:
@@ -239,6 +240,10 @@ class EngineInterceptor:
             self._alarms[NONFINITE] += 1
             self._counted.gave_bad(*call)
         self._last = state
+
+    def repeat(self, on: bool) -> None:
+        """Record the backward of the next step, or not (Note [Steps that repeat])."""
+        self.repeating = on
 
     def take_repetition_result(self) -> bool | None:
         """Return and reset whether a call of the finished step was recorded as a repetition of an earlier one.

@@ -12,7 +12,7 @@ from ...torch_internals import private, storage_ids
 from ...torch_internals.walk import LiveGraph
 from ...torch_texts import WANTED
 from ..forward.naming import Naming
-from .calls import ActiveBackward
+from .active_backward import ActiveBackward
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 

@@ -17,14 +17,11 @@ from ...source.frames import CodeLocation, variables
 from ...source.tracebacks import of_handler
 from ...torch_internals import private
 from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE, OUT_OF_MEMORY
-from ..forward.naming import Naming
-from ..forward.regions import Regions
-from ..forward.torch_call_recorder import TorchCallRecorder
+from ..forward.observers import ForwardObservers
 from ..forward.write_inference import WrittenTensor, inferred_write
 from ..forward.writes import mutation, names_of_storage, parameter_with_gradient, variables_of
-from ..recording_state import RecordingState
-from ..schedule.new_line_scanner import NewLineScanner
-from .calls import ActiveBackward
+from ..schedule.step_schedule import StepSchedule
+from .active_backward import ActiveBackward
 from .failed_allocations import failed_allocation
 from .layouts import LiveLayout
 from .pending_call_record import Cause
@@ -53,16 +50,9 @@ class _FinishedCall(NamedTuple):
 class Failures:
     """Finds what the error of a backward call refers to."""
 
-    def __init__(
-        self,
-        names: Naming,
-        regions: Regions,
-        recorder: TorchCallRecorder,
-        state: RecordingState,
-        scanner: NewLineScanner,
-    ) -> None:
-        self._names, self._frames, self._regions = names, names.frames, regions
-        self._recorder, self._state, self._scanner = recorder, state, scanner
+    def __init__(self, forward: ForwardObservers, schedule: StepSchedule) -> None:
+        self._names, self._frames, self._regions = forward.names, forward.frames, forward.regions
+        self._recorder, self._state, self._scanner = forward.recorder, schedule.state, schedule.scanner
         self._past: deque[_FinishedCall] = deque(maxlen=1024)
 
     def remember(self, running: ActiveBackward) -> None:

@@ -15,9 +15,10 @@ from ...torch_internals import code_objects, private
 from ...torch_internals.entry_points import EntryPoint, entry_points
 from ...torch_internals.grad_scaler import UPDATE_SCALE
 from ...torch_internals.uncompiled import dynamo_passthrough
-from ..forward.naming import Naming
+from ..forward.observers import ForwardObservers
 from ..forward.torch_call_recorder import TorchCallRecorder
 from ..schedule.steps import StepWatch
+from .call_router import CallRouter
 from .calls import BackwardCalls
 from .pending_call_record import PendingCallRecord
 
@@ -66,9 +67,10 @@ class InterceptedFunctions:
     A handler calls the function and returns its result.
     """
 
-    def __init__(self, recorder: TorchCallRecorder, names: Naming, steps: StepWatch, calls: BackwardCalls) -> None:
-        self._recorder, self._names, self._steps, self._calls = recorder, names, steps, calls
-        self._events = recorder.events
+    def __init__(self, forward: ForwardObservers, steps: StepWatch, calls: BackwardCalls, router: CallRouter) -> None:
+        recorder = forward.recorder
+        self._recorder, self._names, self._steps, self._calls = recorder, forward.names, steps, calls
+        self._router, self._events = router, recorder.events
         #: Whether the handlers do more than call the function, and in which process.
         self.on = False
         self.pid = os.getpid()
@@ -90,6 +92,22 @@ class InterceptedFunctions:
         recorder.special[torch.Tensor.requires_grad.__set__] = self._set_requires_grad  # type: ignore[attr-defined]
         recorder.special[torch.Tensor.requires_grad_] = self._set_requires_grad
 
+    def start(self) -> None:
+        """Begin to observe the intercepted functions in this process."""
+        self.on, self.pid = True, os.getpid()
+
+    def stop(self) -> None:
+        """Only call the functions from now on."""
+        self.on = False
+
+    def leave(self) -> None:
+        """Only call the functions from now on, in a forked child."""
+        self.on, self.pid = False, os.getpid()
+
+    def debug_with(self, around: Callable[[DebuggedCall], Any]) -> None:
+        """Let a debugger run the backward calls: `around` makes each, and it is not recorded."""
+        self.around = around
+
     @dynamo_passthrough
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
         def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
@@ -101,7 +119,7 @@ class InterceptedFunctions:
                 return self._recorder.call(func, args, kwargs, frame)
             self._recorder.handling += 1
             try:
-                return self._calls.run(entry, func, args, kwargs, frame)
+                return self._router.run(entry, func, args, kwargs, frame)
             finally:
                 self._recorder.handling -= 1
 

@@ -26,6 +26,10 @@ class NodeCountHistory:
         self.over_at = private.next_sequence_nr()
         self._bound((self.over_at,))
 
+    def reopen(self, over_at: int) -> None:
+        """Withdraw the end of a call that raised: the last one that ended did so at `over_at`."""
+        self.over_at = over_at
+
     def have_been(self, ends: Iterable[int]) -> None:
         """Note the ends of several calls, given as node counters."""
         self._bound(ends)

@@ -15,7 +15,7 @@ from ..forward.node_places import line_and_op
 from ..forward.oplog import Entry, OpLog
 
 if TYPE_CHECKING:
-    from .calls import ActiveBackward
+    from .active_backward import ActiveBackward
 
 #: The most nodes that are remembered.
 MAX_REMEMBERED_NODES = 100_000

@@ -19,7 +19,8 @@ from ..forward.naming import Naming
 from ..schedule.budget import Budget
 from ..schedule.losses import NotedLoss
 from ..schedule.steps import StepWatch
-from .calls import ActiveBackward, BackwardCalls, all_finite, far_leaves, loss_value
+from .active_backward import ActiveBackward
+from .calls import BackwardCalls, all_finite, far_leaves, loss_value
 from .fast_path import SAMPLE_AT, TIMED_CALL_INTERVAL
 from .line_inference import first_bad_node
 from .pending_call_record import PendingCallRecord
@@ -105,7 +106,7 @@ class SentinelCalls:
             steps.noted.append((steps.index, calls.count, loss))
         if adds:
             self._events.fast_path_calls.emit(spot, 1)
-        calls.count += 1
+        calls.count_unobserved(1)
         return calls.between.as_many() or None
 
     def have_passed(self, count: int, latest: list[tuple[int, int, int, CodeLocation]]) -> None:
@@ -114,7 +115,7 @@ class SentinelCalls:
         `latest` holds, for the latest of them, the step, the node counters between which the graph was made, and the
         place.
         """
-        self.calls.count += count
+        self.calls.count_unobserved(count)
         places: dict[CodeLocation | None, int] = {}
         for before, (step, base, now, spot) in enumerate(reversed(latest), 1):
             known = spot if self._names.frames.is_user(spot[0]) else None

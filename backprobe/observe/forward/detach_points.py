@@ -113,10 +113,10 @@ class DetachPoints:
             code = getattr(variables(frame).get(code_objects.DECORATED), "__code__", None)
             if code is not None and frames.is_user(code):
                 self._library_off = False
-                modules.grad_off = site_at(code.co_filename, code.co_firstlineno, code.co_name)
+                modules.note_grad_off(site_at(code.co_filename, code.co_firstlineno, code.co_name))
                 return
         if not self._library_off:
-            modules.grad_off = frames.site(frames.spot(frame))
+            modules.note_grad_off(frames.site(frames.spot(frame)))
 
     def _note(self, func: Any, out: Any, args: Any, frame: Any) -> None:
         """Record an op that takes a tensor that requires a gradient and returns a result without a graph."""

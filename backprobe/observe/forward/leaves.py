@@ -96,6 +96,10 @@ class Leaves:
         #: Leaves that belong to no module, by their name in the user's code.
         self._plain: dict[str, LeafTensor] = {}
 
+    def note_coverage(self, whole: bool) -> None:
+        """Note whether every step was recorded that could have been."""
+        self.whole = whole
+
     def get(self, tensor: Any) -> LeafTensor:
         """Return the leaf record of `tensor`; create it if the tensor is new."""
         known = self.known(tensor)

@@ -101,6 +101,26 @@ class ModuleWatch:
         #: Note [Stand aside in a trace].
         self.traced = self._traced_calls = 0
 
+    def begin(self) -> None:
+        """Measure what torch spends on calling our hooks."""
+        self.overhead = private.overheads().module
+
+    def observe(self, keep_trail: bool, inspecting: bool) -> None:
+        """Keep the trail of calls from now on or not, and inspect each call or not."""
+        self.keep_trail, self.inspecting = keep_trail, inspecting
+
+    def enter_backward(self, running: bool) -> None:
+        """Note whether a backward call is running: modules called in it are recomputed."""
+        self.in_backward = running
+
+    def note_grad_off(self, site: Site | None) -> None:
+        """Remember the user's line that turned gradient mode off last."""
+        self.grad_off = site
+
+    def have_regions(self) -> None:
+        """Stop looking for the first checkpoint at each module call: there was one."""
+        self.no_regions = False
+
     def start(self) -> None:
         self.thread, self._idle = _ident(), False
         self._hooks.on()

@@ -40,6 +40,10 @@ class OpLog:
         self.entries: list[Entry] = []
         self.dropped = self.cut = 0
 
+    def begin_at(self, seq: int) -> None:
+        """Note that the log begins with the node `seq`."""
+        self.first = seq
+
     def trim(self) -> None:
         """Drop the older half if the log is full. Called between steps."""
         self._mend()

@@ -34,7 +34,7 @@ from .torch_call_recorder import Op
 from .writes import WriteLog
 
 if TYPE_CHECKING:
-    from ..backward.calls import ActiveBackward
+    from ..backward.active_backward import ActiveBackward
 
 _MAX_OPS = 20_000
 #: The number of regions per line whose values are compared in any step: a checkpoint may be rare.
@@ -155,7 +155,7 @@ class Regions:
         if mark is not None and mark[1] is None and not self.known:
             frame = sys._getframe()
             self._begin(mark[0], self._checkpoint(frame), False, frame).partial = True
-        self._modules.no_regions = False
+        self._modules.have_regions()
 
     def mode_query_begins(self) -> None:
         """Exclude the ops of a module that queries function modes, in a call that builds no graph.
@@ -306,6 +306,10 @@ class Regions:
         while frame is not None and frame.f_code.co_filename != code_objects.CHECKPOINT_FILE:
             frame = frame.f_back
         return self._frames.spot(frame)
+
+    def recomputing(self, seqs: list[int]) -> list[int]:
+        """Return those of the nodes `seqs` that may recompute a checkpoint's tensors."""
+        return self.within(seqs) if self.known else []
 
     def within(self, seqs: list[int]) -> list[int]:
         """Return the indices of the nodes that may trigger a recomputation: those made inside a checkpoint."""

@@ -126,6 +126,28 @@ class TorchCallRecorder(TorchFunctionMode):
         #: How often ``push`` put it on this thread's mode stack.
         self._pushed = 0
 
+    def begin(self) -> None:
+        """Measure what torch spends on calling us. Nodes that exist by now were made before the recording."""
+        self.overheads = private.overheads()
+        self.log.begin_at(_next())
+
+    def begin_at(self, seq: int) -> None:
+        """Note that the recording begins with the node `seq`."""
+        self.log.begin_at(seq)
+        self.last = seq
+
+    def observe(self, recording: bool, inspecting: bool) -> None:
+        """Record ops from now on or not, and inspect each or not."""
+        self.recording, self.inspecting = recording, inspecting
+
+    def be_idle(self, idle: bool) -> None:
+        """Stay on the stack without recording, or end that."""
+        self.idle = idle
+
+    def skip_nodes(self) -> None:
+        """Log no nodes that were made since the last observed op."""
+        self.last = _next()
+
     @dynamo_passthrough
     def call(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """Return a callable that calls a function as `frame` would: Note [Warnings have the script's place]."""

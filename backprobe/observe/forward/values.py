@@ -95,6 +95,10 @@ class ForwardValues:
         self._statistics: dict[Any, NonFiniteResult] = {}
         self._normed: list[tuple[Any, NonFiniteResult]] = []
 
+    def check(self, on: bool) -> None:
+        """Check results from now on or not."""
+        self.checking = on
+
     def graph_op(self, out: Any, before: int, after: int, entry: Entry) -> None:
         """Check or hold the result of an op that made nodes, in a step that is not closely inspected."""
         if not self.checking:

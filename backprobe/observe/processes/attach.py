@@ -161,11 +161,9 @@ class Child:
         main = getattr(sys.modules.get("__main__"), "__file__", None)
         of_parent = multiprocessing.parent_process() is not None  # the same script
         own = config.own if of_parent else (os.path.dirname(os.path.abspath(main)) if main else os.getcwd(),)
-        self.session = Session(self, config.settings, own)
-        self.session.context.whole = True
         self._part = Part(config.folder, me)
-        if config.settings.max_batch_mb:
-            self.session.context.record_to = self._part.folder
+        record_to = self._part.folder if config.settings.max_batch_mb else None
+        self.session = Session(self, config.settings, own, whole=True, record_to=record_to)
         self._alarmed = AlarmDispatcher(self._alarm, by_name(config.on_alarm) if config.on_alarm else None)
         self._alarmed.begin(self.session)
         self._forget_code: Callable[[], None] = lambda: None
@@ -184,7 +182,7 @@ class Child:
         self._terminated.start()
         self._terminated.listen()
         self._stay = left_by(self._exits_at_once)
-        begin_after_fork(self, self._forked, self.session.frames.is_user)
+        begin_after_fork(self, self._forked, self.session.forward.frames.is_user)
 
     def _forked(self) -> None:
         """Stop in a forked child, and observe that child on its own."""
@@ -271,11 +269,11 @@ class Child:
     def _exits_at_once(self, code: int, frame: Any, main: bool) -> None:
         """Finish just before ``os._exit``."""
         if not self._over:
-            self._part.left = self.session.frames.site(self.session.frames.spot(frame))
+            self._part.left = self.session.forward.frames.site(self.session.forward.frames.spot(frame))
             self._end(None, code, main)
 
     def _killed(self, main: bool) -> None:
-        self.session.context.signal = 15
+        self.session.context.receive_signal(15)
         self._end(None, None, main)
 
     def _end(self, error: BaseException | None, code: int | None, main: bool = True) -> None:
@@ -290,7 +288,7 @@ class Child:
 
     def _write(self, error: BaseException | None, code: int | None, main: bool) -> None:
         session = self.session
-        session.context.raised, session.context.code = error, code or int(error is not None)
+        session.context.end_script(error, code or int(error is not None))
         with contextlib.suppress(Exception):
             if main:
                 if session.context.signal is None:

@@ -26,7 +26,7 @@ class Children(Tracker):
         self._session: Session | None = session
         self._launch = launch
         self._pid = os.getpid()
-        begin_after_fork(self, self._forked, session.frames.is_user)
+        begin_after_fork(self, self._forked, session.forward.frames.is_user)
 
     def _forked(self) -> None:
         """Stop the parent's session in a forked child, and observe the child as a process of its own."""

@@ -52,13 +52,14 @@ class Part:
     def begin(self, session: Session, collector: Collector) -> None:
         """Begin reporting the state of `session` as this process's."""
         self._session, self._collector = session, collector
-        self.waiting = session.context.waiting = CollectiveWaitWatcher(
-            session.frames,
+        self.waiting = CollectiveWaitWatcher(
+            session.forward.frames,
             self.save,
             not session.settings.quiet,
             lambda: read_parts(self.folder.parent.parent).values(),
             self.me.rank is not None or multiprocessing.parent_process() is not None,
         )
+        session.context.watch_waits(self.waiting)
         self.waiting.start()
         self.save()  # for one that is killed
         _note_crash(self.folder / CRASH)
@@ -109,7 +110,7 @@ class Part:
     def _seen(self, over: bool, failed: bool, **more: Any) -> RankSeen:
         session, waiting, me = self._session, self.waiting, self.me
         assert session is not None and waiting is not None and self._collector is not None
-        error = session.context.raised
+        error, (step, between) = session.context.raised, session.schedule.steps.position
         waits, collectives = ended_waits(waiting, session.context, failed), waiting.collectives()
         ways = waiting.ways([*(one.site for one in collectives), *(one.site for one in waits)])
         return RankSeen(
@@ -127,17 +128,17 @@ class Part:
             restart=me.restart,
             machine=platform.node(),
             part=self.folder.name,
-            raised=self.left if error is None else session.frames.site_of_traceback(error.__traceback__),
+            raised=self.left if error is None else session.forward.frames.site_of_traceback(error.__traceback__),
             collectives=collectives,
             busy=waiting.busy,
             said=wall_clock.now(),
-            took=session.took.info(),
+            took=session.cost.took.info(),
             branches=waiting.branches(),
             ways=ways,
             conditions=waiting.conditions(ways),
             start_ticks=start_ticks(os.getpid()),
-            between=session.ended_between if session.ended_in is not None else session.context.steps.stepped,
-            step=session.context.steps.index if session.ended_in is None else session.ended_in,
+            between=between,
+            step=step,
             **more,
         )
 
@@ -173,7 +174,7 @@ def ending(session: Session, collector: Collector, began: float, error: BaseExce
         "backwards": session.calls,
         "seconds": wall_clock.now() - began,
         "code": session.context.code if session.context.signal is None else None,
-        **session.took.info(),
+        **session.cost.took.info(),
         "error": None if error is None else raised(error)[:2000],
         **({} if session.context.signal is None else {"signal": session.context.signal}),
     }

@@ -162,6 +162,10 @@ class Cost:
         """Return the seconds of our work since the last step was over."""
         return self._own_seconds - self._before
 
+    def explain(self) -> None:
+        """Charge the running step to the explanation of a failure."""
+        self.explains = True
+
     def started(self, startup: Startup | None) -> None:
         """End the start phase: the script is about to begin.
 

@@ -95,6 +95,7 @@ class StepWatch:
         #: Graphs of earlier steps that are alive, if they are counted.
         self.graphs = 0
         self.stepped = self.stepping = False
+        self._ended_at: tuple[int, bool] | None = None
         self.ever_stepped = False
         self.losses = Losses(lambda: loss_scale(names.frames))
         self.backwards: list[int] = []
@@ -155,6 +156,18 @@ class StepWatch:
             optim.register_optimizer_step_post_hook(self._after),
         ]
 
+    def note_stepped(self) -> None:
+        """Note that an optimizer stepped in compiled code, which calls none of its hooks."""
+        self.stepped = True
+
+    def count_graphs(self, alive: int) -> None:
+        """Note how many graphs of earlier steps are alive."""
+        self.graphs = alive
+
+    def sample_accelerators(self, on: bool) -> None:
+        """Take norms of tensors on an accelerator from now on or not."""
+        self.samples_away = on
+
     def pause(self) -> None:
         """Observe nothing until ``start``. The hooks stay, because this may be called from one of them."""
         if not self.paused:
@@ -169,6 +182,15 @@ class StepWatch:
         gradient_clipping.unlisten(self._noted_clip)
         while self._handles:
             self._handles.pop().remove()
+
+    @property
+    def position(self) -> tuple[int, bool]:
+        """Return the step, and whether its optimizer has stepped: now, or when observing ended."""
+        return self._ended_at or (self.index, self.stepped)
+
+    def mark_end(self) -> None:
+        """Remember the position in which observing ended."""
+        self._ended_at = self._ended_at or (self.index, self.stepped)
 
     def stop(self) -> None:
         self.remove()

@@ -63,7 +63,7 @@ class DiskSink:
         self.writer.commit()  # the next steps may have no record, and a reader of the live run expects these
 
     def step(self, step: Step, session: Session) -> None:
-        modules = session.modules
+        modules = session.forward.modules
         trail, details = modules.trail, modules.details
         numbers = tuple([where.number if where is not None else 0 for where in trail[:MAX_COMPARED_CALLS]])
         key = self._trail_of(hash(numbers) if len(trail) < MAX_COMPARED_CALLS else hash(len(trail)), step, details)
@@ -79,13 +79,13 @@ class DiskSink:
         now = time.monotonic()
         if early or now - self._updated > MIN_UPDATE_INTERVAL_S:
             self._updated = now
-            self.writer.put(session.took.info())
+            self.writer.put(session.cost.took.info())
         if early or now - self._written > 30:  # in case the run is killed
             self._written = now
             self.writer.check_there()
             facts = session.facts()
             self.writer.facts(facts)
-            self.writer.put({"sources": session.sources((facts.parameters, facts.seen))})
+            self.writer.put({"sources": session.run_facts.sources((facts.parameters, facts.seen))})
 
     def _trail_of(self, same: int, step: Step, details: Any) -> Any:
         """Return the key of a step's module calls, for the run folder.
@@ -106,13 +106,13 @@ class DiskSink:
         from ..backward.layouts import LiveLayout
 
         self.writer.check_there()
-        naming = session.modules.naming
+        naming = session.forward.modules.naming
         late = {
-            number: live.layout(session.names)
+            number: live.layout(session.forward.names)
             for live, number in self.writer.layouts
             if isinstance(live, LiveLayout) and self._naming.get(live.index) != naming
         }
         self.writer.rename(late)
         named = trace.facts.parameters, trace.facts.seen, findings
-        self.writer.put({**info, "skipped": self.skipped, "sources": session.sources(named)})
+        self.writer.put({**info, "skipped": self.skipped, "sources": session.run_facts.sources(named)})
         self.writer.close(trace.facts, findings)

@@ -113,7 +113,7 @@ class Collector:
     def step(self, step: Step, session: Session) -> None:
         stored, self._open = self._open, _StoredStep()
         stored.step = step
-        stored.trail, stored.details = session.modules.trail, session.modules.details
+        stored.trail, stored.details = session.forward.modules.trail, session.forward.modules.details
         self.steps += 1
         self._count_zeros(stored)
         if len(self._early) < self._first:
@@ -131,7 +131,11 @@ class Collector:
         self.steps += len(steps)
         for step in steps.last(self._bare.maxlen or 0):
             stored = _StoredStep()
-            stored.step, stored.trail, stored.details = step, session.modules.trail, session.modules.details
+            stored.step, stored.trail, stored.details = (
+                step,
+                session.forward.modules.trail,
+                session.forward.modules.details,
+            )
             self._bare.append(stored)
 
     def _count_zeros(self, stored: _StoredStep) -> None:
@@ -150,7 +154,7 @@ class Collector:
         if stored.backwards:
             indices = tuple(recorded.index for recorded in stored.backwards)
             stored.step = Step(stored.backwards[-1].step, 0.0, None, indices)
-            stored.trail, stored.details = session.modules.trail, session.modules.details
+            stored.trail, stored.details = session.forward.modules.trail, session.forward.modules.details
             self.steps += 1
             self._late.append(stored)
 
@@ -170,13 +174,13 @@ class Collector:
             steps.append(TracedStep(one.step, _LazyCalls(one.backwards), _module_calls(session, one)))
         shown = Steps(steps)
         shown.measured = list(self._measured)
-        return Trace(shown, session.facts(), info, sources=session.sources)
+        return Trace(shown, session.facts(), info, sources=session.run_facts.sources)
 
     def at(self, session: Session, recorded: PendingCallRecord) -> Trace:
         """Return a ``Trace`` in the middle of a step, during the backward call `recorded`."""
         step = Step(recorded.step, 0.0, None, (recorded.index,))
         stored = _StoredStep()
-        stored.trail, stored.details = session.modules.trail, session.modules.details
+        stored.trail, stored.details = session.forward.modules.trail, session.forward.modules.details
         known = self.trace(session)
         steps = [*known.steps, TracedStep(step, _LazyCalls([recorded]), _module_calls(session, stored))]
         return Trace(steps, session.facts())
@@ -184,7 +188,7 @@ class Collector:
 
 def _module_calls(session: Session, stored: _StoredStep) -> Any:
     def calls() -> tuple[ModuleCall, ...]:
-        return session.modules.calls_of(
+        return session.forward.modules.calls_of(
             stored.trail, stored.details, stored.step.index if stored.step is not None else 0
         )
 

@@ -45,7 +45,7 @@ class Recording:
         if model is not None:
             self.modules.add_root(model, "model")
         self.recorder = TorchCallRecorder(self.frames, self.modules, events, OpLog(limit), owner=self)
-        self.recorder.inspecting = False
+        self.recorder.observe(True, False)
         self._faults = events.faults
         self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
         events.attach(self.recorder)
@@ -70,7 +70,8 @@ class Recording:
     def __enter__(self) -> Recording:
         if self.first >= 0:
             raise BackprobeError("this recording has been entered already; make a new one for each block")
-        self.first = self.log.first = self.calls_from = self.recorder.last = private.next_sequence_nr()
+        self.first = self.calls_from = private.next_sequence_nr()
+        self.recorder.begin_at(self.first)
         disable_dynamo()
         self._dynamo.attach()
         self.modules.start()
@@ -119,7 +120,7 @@ class Recording:
 
     def _broke(self, error: BaseException) -> None:
         """Stop recording after too many internal errors, so that the user's code goes on undisturbed."""
-        self.recorder.recording = False
+        self.recorder.observe(False, False)
         self.last = private.next_sequence_nr()
         self.modules.stop()
 

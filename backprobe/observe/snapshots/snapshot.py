@@ -21,6 +21,7 @@ from ...graphs.order import borders
 from ...torch_internals import deep_graph_free, private
 from ...torch_internals.measure import dtype_name, shape_of
 from ..forward.node_places import NodePlaces
+from ..forward.observers import ForwardObservers
 from ..live import LiveTrace
 from ..session import Session
 from .nodes import NodeReader
@@ -189,19 +190,21 @@ def _meta(value: Any) -> TensorMeta:
     return TensorMeta(shape_of(value), dtype_name(value.dtype), str(value.device))
 
 
-def _owner(recording: Recording | LiveTrace | None) -> Recording | Session | None:
+def _owner(recording: Recording | LiveTrace | None) -> Recording | ForwardObservers | None:
     """Return what knows the origins of nodes: the given recording, or the innermost recording or trace that is on."""
     if recording is None:
         owners = (getattr(mode, "owner", None) for mode in reversed(private.function_modes()))
-        return next((owner for owner in owners if owner is not None), None)
+        owner = next((owner for owner in owners if owner is not None), None)
+        return owner.forward if isinstance(owner, Session) else owner
+    known: Recording | ForwardObservers | None
     if isinstance(recording, LiveTrace):
-        recording = recording.session  # type: ignore[assignment]
-    elif not isinstance(recording, Recording):
+        known = recording.session.forward if recording.session is not None else None
+    elif isinstance(recording, Recording):
+        known = recording if recording.first >= 0 else None
+    else:
         raise BackprobeError(
             f"recording is a {type(recording).__name__}: give what backprobe.graph.recording() or trace() gave"
         )
-    elif recording.first < 0:
-        recording = None
-    if recording is None:
+    if known is None:
         raise BackprobeError("the recording has not been entered: with backprobe.graph.recording(model) as recording:")
-    return recording  # type: ignore[return-value]
+    return known

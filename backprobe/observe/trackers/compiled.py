@@ -17,7 +17,7 @@ from ...ops import POLE, info
 from ...records import Cut, GivenToCompiled, Inside, RefusedToCompile, Reuse, Site, Step, Unseen
 from ...source.frames import Frames
 from ...torch_internals import private
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -141,7 +141,7 @@ class CompiledRegionTracker(Tracker):
     def _updated(self) -> None:
         """Record that an optimizer stepped in compiled code, which calls none of its hooks."""
         self._updates += 1
-        self._context.steps.stepped = True
+        self._context.steps.note_stepped()
 
     def _site(self, node: Any) -> Site | None:
         """Return the user's line of a node in a region's graph; ``None`` if it is unknown."""

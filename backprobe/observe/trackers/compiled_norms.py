@@ -12,7 +12,7 @@ from typing import Any
 
 from ...records import GradStat, Node, NodeRun, RegionRun, Site
 from ...torch_internals import private
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 
 #: Number of first and last backward calls that are kept, and maximum number of nodes inside the regions of one call.

@@ -23,7 +23,7 @@ from ...source.frames import CodeLocation
 from ...torch_internals import code_objects, private
 from ...torch_internals.measure import Norms
 from ...torch_texts import HOOKED_VIEW
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.oplog import op_name, spot_of

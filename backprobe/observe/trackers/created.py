@@ -6,7 +6,7 @@ from typing import Any
 
 from ...records import GradientCycle
 from ...torch_internals import private
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..forward.leaves import LeafTensor
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext

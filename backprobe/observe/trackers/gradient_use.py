@@ -16,7 +16,7 @@ from ...source.definitions import calls_of_method
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker

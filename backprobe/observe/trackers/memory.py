@@ -8,7 +8,7 @@ from ...records import SavedBytes, SavedMemory
 from ...saved_memory.holders import Holders
 from ...saved_memory.reading import Reading, read
 from ...torch_internals import private
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..schedule.settings import Settings
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext

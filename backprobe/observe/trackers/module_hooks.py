@@ -21,7 +21,7 @@ from ...torch_internals import compiled_regions
 from ...torch_internals.references import IdentityMap
 from ...torch_internals.structure import tensors_in
 from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 

@@ -12,7 +12,7 @@ from ...source.definitions import use_of
 from ...source.frames import variables
 from ...torch_internals import code_objects
 from ...torch_texts import INFERENCE, NO_GRAPH
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.values import tensor_names
 from ..tracker import Tracker

@@ -17,7 +17,7 @@ from ...records.places import at_line, lasting
 from ...terminal import say
 from ...text import without_controls
 from ...torch_internals.measure import shape_of
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..schedule.settings import Settings
 from ..tracker import Tracker

@@ -31,7 +31,7 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 if TYPE_CHECKING:
-    from ..backward.calls import ActiveBackward
+    from ..backward.active_backward import ActiveBackward
 
 #: Default number of recorded steps.
 DEFAULT_RECORDED_STEPS = 3

@@ -12,7 +12,7 @@ from ...source.dataflow import is_singular, singular_before
 from ...source.frames import variables
 from ...torch_internals import private
 from ...torch_internals.entry_points import root_record
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..backward.line_inference import first_bad_node, is_able
 from ..backward.nonfinite_origin import NonFiniteOrigin, bad_storages, nonfinite_origin
 from ..backward.pending_call_record import PendingCallRecord

@@ -28,8 +28,9 @@ class Ranks(Tracker):
         context = self._context
         if context.waiting is None:
             if context.whole and in_use():
-                context.waiting = CollectiveWaitWatcher(context.frames, say=not context.settings.quiet)
-                context.waiting.start()
+                waiting = CollectiveWaitWatcher(context.frames, say=not context.settings.quiet)
+                context.watch_waits(waiting)
+                waiting.start()
         elif context.waiting.rank is None:  # a short run may end before the thread's first inspection
             context.waiting.rank = rank()
 

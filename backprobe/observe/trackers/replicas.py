@@ -25,7 +25,7 @@ from ...source.frames import CodeLocation
 from ...source.rng_calls import draws_inside
 from ...torch_internals import private, replicas
 from ...torch_internals.references import IdentityMap
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.oplog import op_name
 from ..tracker import Tracker

@@ -27,7 +27,7 @@ from ...source.frames import CodeLocation, variables
 from ...source.sites import site_at
 from ...torch_internals import private
 from ...torch_internals.structure import tensors_in
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..forward.oplog import op_name, spot_of
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
@@ -176,7 +176,7 @@ class RetainedGraphs(Tracker):
         self._kept = 0
         enough = self._asked * optimizers - forward_only
         alive = self._earlier_alive()
-        self._context.steps.graphs = len(alive)
+        self._context.steps.count_graphs(len(alive))
         if self._found is not None and len(alive) > self._found.graphs and not self._found.within:
             self._found = replace(self._found, graphs=len(alive), grew=True, **self._oldest_alive(alive))
         while self._marks and self._marks[0]() is None:

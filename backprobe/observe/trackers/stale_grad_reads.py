@@ -13,7 +13,7 @@ from typing import Any
 
 from ...records import Site, StaleRead
 from ...torch_internals import code_objects, private
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .module_hooks import GRADIENT_HOOK_METHODS, registered_at

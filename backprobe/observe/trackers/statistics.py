@@ -132,7 +132,7 @@ class StatisticsTracker(Tracker):
         #: an early measurement was requested.
         self._again = self._looking = False
         self._hastened = 0
-        context.look_again = self._look_again
+        context.measure_with(self._look_again)
 
     # Attach and detach
 
@@ -304,7 +304,7 @@ class StatisticsTracker(Tracker):
             for one in self._known.values():
                 one.pace.hasten()
         self._soon = min((self._next_measurement(by, one.pace) for by, one in self._known.items()), default=0) - 1
-        self._context.next_look = self._soon + 1
+        self._context.measure_at(self._soon + 1)
 
     def _next_measurement(self, by: int, pace: MeasurementSchedule) -> int:
         """Return the step of an optimizer's next measurement.

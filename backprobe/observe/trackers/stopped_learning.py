@@ -27,7 +27,7 @@ from ...source.roots import clean_path
 from ...torch_internals import code_objects, private
 from ...torch_internals.structure import is_a
 from ...torch_texts import UNREDUCED
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.leaves import LeafTensor

@@ -16,7 +16,7 @@ from ...records import ACCUMULATE_SEQ, Node, SilentWrite, Site
 from ...source.assignments import changes_of
 from ...source.shared_memory import written_through
 from ...torch_internals import private
-from ..backward.calls import ActiveBackward
+from ..backward.active_backward import ActiveBackward
 from ..forward.fingerprints import Fingerprints, arrays_over
 from ..forward.torch_call_recorder import Op
 from ..forward.writes import Write, kind_of, names_of_storage, variable_of

@@ -1,0 +1,97 @@
+"""Routes each backward call that the recorder sees: it is recorded, only counted, or compiled as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ...torch_internals import code_objects, private
+from ...torch_internals.entry_points import EntryPoint, as_list, node_of
+from ...torch_internals.uncompiled import dynamo_passthrough
+from ...torch_internals.walk import Plans, walk
+from ..forward.observers import ForwardObservers
+from ..schedule.step_schedule import StepSchedule
+from .calls import BackwardCalls, far_leaves
+from .engine_interceptor import EngineInterceptor
+
+
+class CallRouter:
+    """Passes a backward call to ``BackwardCalls`` or ``EngineInterceptor``, as the running step requires."""
+
+    def __init__(
+        self,
+        forward: ForwardObservers,
+        schedule: StepSchedule,
+        calls: BackwardCalls,
+        interceptor: EngineInterceptor,
+    ) -> None:
+        self._recorder, self._values = forward.recorder, forward.values
+        self._steps, self._state = schedule.steps, schedule.state
+        self._calls, self._interceptor = calls, interceptor
+        self._events, self._own = forward.recorder.events, forward.recorder.events.own
+
+    @dynamo_passthrough
+    def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """Call `func`, which `frame` called, and observe it."""
+        call = partial(self._recorder.call, func, args, kwargs, frame)
+        mark, way = self._own.begin(), None
+        try:
+            arguments = None
+            if not self._rehearses(frame):
+                self._events.backward_begins.emit()
+                arguments = entry.bind(args, kwargs)
+            if arguments is not None:
+                way = self._route(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame)
+        except Exception as error:
+            self._events.fault(self, error)
+        self._own.since(mark)
+        return call() if way is None else way(call)
+
+    @dynamo_passthrough
+    def run_engine(
+        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, call: Callable[[], Any]
+    ) -> Any:
+        """Observe a call of the engine that no function mode saw."""
+        mark, way = self._own.begin(), None
+        try:
+            with private.unseen():
+                if not self._rehearses(frame):
+                    self._events.backward_begins.emit()
+                    way = self._route(kind, roots, arguments, frame)
+        except Exception as error:
+            self._events.fault(self, error)
+        self._own.since(mark)
+        return call() if way is None else way(call)
+
+    def _rehearses(self, frame: Any) -> bool:
+        """Return whether a pipeline makes the call only to learn shapes.
+
+        Such a call is not the script's, and the records of the forward before it are discarded.
+        """
+        if not code_objects.in_rehearsal(frame):
+            return False
+        self._values.flush()
+        self._values.take_bad()
+        return True
+
+    def _route(
+        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any
+    ) -> Callable[[Callable[[], Any]], Any] | None:
+        """Prepare a call from `roots`. Returns the function that runs it; ``None`` if the call is only counted."""
+        nested = bool(self._state.running_calls)
+        if self._steps.stepped and not nested:
+            self._steps.finish()
+        compiles = private.compiles_backward()
+        if self._state.calls_to_engine and not (compiles or nested or self._recorder.recording):
+            return None
+        if compiles or not self._recorder.recording:
+            self._calls.compiled += compiles
+            adds = kind != "autograd.grad"
+            self._calls.count_only(roots, nested, self._steps.some_held() if adds else None)
+            if adds and not nested and not compiles:
+                self._steps.losses.gives(far_leaves(walk([node_of(root) for root in roots], Plans())))
+            if not compiles or nested:
+                return None
+            return partial(self._interceptor.in_one, kind, roots, arguments, frame)
+        return partial(self._calls.watched, partial(self._calls.begin, kind, roots, arguments, frame))
