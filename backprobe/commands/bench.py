@@ -66,11 +66,12 @@ class _Comparing:
         from ..observe.overhead import ToolAlternation
         from ..observe.session import Session
 
-        self.alternate = ToolAlternation(list(_TOOLS))
-        session = Session(self.alternate, Settings(), own)
-        session.context.whole = True
-        self.alternate.begin(session)
-        session.start()
+        self.alternate = alternate = ToolAlternation(list(_TOOLS))
+        sessions = {level: Session(alternate, Settings(level), own, whole=True) for level in ("minimal", "nodes")}
+        alternate.begin(sessions)
+        for session in sessions.values():
+            session.start()
+            session.pause()
         return session
 
     def forked(self) -> None: ...

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.optim import optimizer as optim
 
 from ..torch_internals.references import IdentityMap
-from .session import Session, Settings
+from .session import Session
 
 #: Steps at the start that are not timed: warm-up, and backprobe's thorough inspection of the first steps.
 UNTIMED_STEPS = 12
@@ -29,14 +30,18 @@ class ToolAlternation:
         #: Tool -> number of an optimizer -> seconds.
         self.times: dict[str, dict[int, list[float]]] = {t: {} for t in tools}
         self.steps = self._count = 0
-        self._session: Session | None = None
+        self._sessions: Mapping[str, Session] = {}
         self._tool = "plain"
         self._state = 12345
         self._last = 0.0
         self._handle: Any = None
 
-    def begin(self, session: Session) -> None:
-        self._session = session
+    def begin(self, sessions: Mapping[str, Session]) -> None:
+        """Begin with the plain script.
+
+        :param sessions: by tool, the session that is attached while its steps are timed.
+        """
+        self._sessions = sessions
         self._handle = optim.register_optimizer_step_post_hook(self._stepped)
 
     def backward(self, recorded: object) -> None: ...
@@ -46,6 +51,8 @@ class ToolAlternation:
     def end(self) -> None:
         if self._handle is not None:
             self._handle.remove()
+        for session in self._sessions.values():
+            session.stop()
         torch.autograd.set_detect_anomaly(False)
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -63,16 +70,14 @@ class ToolAlternation:
         self._last = time.perf_counter()
 
     def _switch(self, tool: str) -> None:
-        session = self._session
-        assert session is not None
         if tool == self._tool:
             return
-        session.pause()
+        for session in self._sessions.values():
+            session.pause()
         torch.autograd.set_detect_anomaly(False)
         self._tool = tool
-        if tool in ("nodes", "minimal"):
-            session.settings = Settings(tool)
-            session.resume()
+        if tool in self._sessions:
+            self._sessions[tool].resume()
         elif tool == "detect_anomaly":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
