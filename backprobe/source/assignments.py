@@ -3,65 +3,69 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterator
 from typing import Any
 
 from ..records import Site
-from .definitions import CHANGERS, last_name, syntax_nodes
+from .candidates import Candidate, Reason, best, likeliest
 from .frames import Frames
-from .sites import site_at
-
-#: Methods that write into an array, and functions that write into their first argument.
-WRITERS = frozenset({"fill", "sort", "partition", "itemset", "setfield", "byteswap"})
-WRITE_FIRST = frozenset({"copyto", "shuffle", "put", "place", "putmask", "fill_diagonal", "put_along_axis"})
+from .index import Reference, Scope, SourceIndex, container, index_of, indexes, last_name, spans
+from .writes import CHANGERS, Write
 
 
 def key_given(frames: Frames, key: str) -> Site | None:
     """Return the first line of the user's code that assigns to the constant subscript `key`: ``group["lr"] *= 0.5``."""
-    for file in frames.users_files():
-        for node, function in syntax_nodes(file):
-            if not isinstance(node, (ast.Assign, ast.AugAssign)):
-                continue
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in (one for top in targets for one in ast.walk(top)):
-                if isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) == key:
-                    return site_at(file, node.lineno, function)
-    return None
+    sites = (
+        index.site(write.node)
+        for index in indexes(frames.users_files(), key)
+        for write in index.writes
+        if write.how in ("assign", "augment") and key in _keys(write.target)
+    )
+    return next(sites, None)
 
 
 def scheduler_stepped(frames: Frames) -> Site | None:
     """Return the first line of the user's code that calls ``step`` of a learning rate scheduler."""
-    for file in frames.users_files():
-        nodes = syntax_nodes(file)
-        made = {
-            last_name(target)
-            for node, _ in nodes
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _schedules(node.value.func)
-            for target in node.targets
-        }
-        for node, function in nodes:
-            called = node.func if isinstance(node, ast.Call) else None
-            if isinstance(called, ast.Attribute) and called.attr == "step" and last_name(called.value) in made:
-                return site_at(file, called.lineno, function)
-    return None
+    read = list(indexes(frames.users_files(), "step", "LR", "Scheduler", "OnPlateau", "WarmRestarts", "lr_scheduler"))
+    made = {
+        index.reference(write.target)
+        for index in read
+        for write in index.writes
+        if write.how == "assign" and isinstance(write.value, ast.Call) and _schedules(index, write.value.func)
+    }
+    names = {one.name for one in made if one is not None}
+    found = []
+    for index in read:
+        for call in index.of(ast.Call):
+            if not isinstance(call.func, ast.Attribute) or call.func.attr != "step":
+                continue
+            stepped = index.reference(call.func.value)
+            if stepped is None or stepped.name not in names:
+                continue
+            if stepped in made:
+                found.append(Candidate(index.site(call), Reason.VARIABLE))
+            elif stepped.is_attribute or _is_parameter(stepped):
+                found.append(Candidate(index.site(call), Reason.PARAMETER))
+    return best(found)
 
 
-def _schedules(func: ast.AST) -> bool:
-    name = last_name(func)
-    return name.endswith(("LR", "Scheduler", "OnPlateau", "WarmRestarts")) or "lr_scheduler" in ast.dump(func)
+def _schedules(index: SourceIndex, func: ast.AST) -> bool:
+    names = (last_name(one) for one in index.walk(func))
+    return last_name(func).endswith(("LR", "Scheduler", "OnPlateau", "WarmRestarts")) or "lr_scheduler" in names
 
 
 def used_before(site: Site, name: str) -> Site | None:
     """Return the last line before `site`, in its function, that reads the variable `name`."""
-    lines = [
-        node.lineno
-        for node, function in syntax_nodes(site.file)
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-        if function == site.function and node.lineno < site.line
+    index = index_of(site.file)
+    function = index.function_at(site.line, site.function)
+    variable = function.holder(name)
+    nodes = [
+        node
+        for node in index.inside(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.lineno < site.line
+        if node.id == name and index.holder(node) is variable
     ]
-    line = max(lines, default=0)
-    return site_at(site.file, line, site.function) if line else None
+    return index.site(max(nodes, key=lambda one: one.lineno)) if nodes else None
 
 
 def container_fill_near(site: Site) -> Site | None:
@@ -70,60 +74,105 @@ def container_fill_near(site: Site) -> Site | None:
     The line is in the same function. A condition around the statement may read the container too: ``cache[i] = k``
     beside ``if i in cache: k = torch.cat([cache[i], k])``.
     """
-    looked: set[str] = set()
-    filled: list[tuple[int, str]] = []
-    for node, function in syntax_nodes(site.file):
-        if function != site.function:
+    index = index_of(site.file)
+    function = index.function_at(site.line, site.function)
+    read: set[Reference | None] = set()
+    for node in index.inside(function):
+        if not spans(node, site.line):
             continue
-        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
-        if isinstance(node, (ast.If, ast.IfExp, ast.While)) and first <= site.line <= last:
-            looked |= _containers(node.test)
-        elif isinstance(node, ast.stmt) and not hasattr(node, "body") and first <= site.line <= last:
-            looked |= _containers(getattr(node, "value", None) or node)
-        if isinstance(node, ast.Assign):
-            flat = [t for target in node.targets for t in (target.elts if isinstance(target, ast.Tuple) else [target])]
-            filled += [(first, last_name(t.value)) for t in flat if isinstance(t, ast.Subscript)]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGERS:
-            filled.append((first, last_name(node.func.value)))
-    puts = sorted(line for line, name in filled if name and name in looked)
-    if not puts:
-        return None
-    return site_at(site.file, puts[0], site.function)
+        if isinstance(node, (ast.If, ast.IfExp, ast.While)):
+            read |= _containers(index, node.test)
+        elif isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            read |= _containers(index, getattr(node, "value", None) or node)
+    fills = (
+        write
+        for write in index.writes
+        if write.how == "add" or (write.how == "assign" and isinstance(write.target, ast.Subscript))
+        if index.scopes[write.node].function is function and index.reference(write.target) in read - {None}
+    )
+    first = min(fills, key=lambda one: one.line, default=None)
+    return index.site(first.node) if first is not None else None
 
 
-def _containers(node: ast.AST) -> set[str]:
-    """Return the names of containers that `node` reads: ``name[...]``, ``... in name``, ``len(name)``,
-    ``name.get(...)``.
-    """
-    found = set()
-    for one in ast.walk(node):
+def _containers(index: SourceIndex, node: ast.AST) -> set[Reference | None]:
+    """Return the containers that `node` reads: ``x[...]``, ``... in x``, ``len(x)``, ``x.get(...)``."""
+    found: list[ast.AST] = []
+    for one in index.walk(node):
         if isinstance(one, ast.Subscript):
-            found.add(last_name(one.value))
+            if getattr(index.parents[one], "attr", "") not in CHANGERS:
+                found.append(one.value)
         elif isinstance(one, ast.Compare) and any(isinstance(o, (ast.In, ast.NotIn)) for o in one.ops):
-            found |= {last_name(c) for c in one.comparators}
+            found += one.comparators
         elif isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr in ("get", "pop"):
-            found.add(last_name(one.func.value))
-        elif isinstance(one, ast.Call) and getattr(one.func, "id", "") == "len" and one.args:
-            found.add(last_name(one.args[0]))
-    return found
+            found.append(one.func.value)
+        elif isinstance(one, ast.Call) and getattr(one.func, "id", "") == "len":
+            found += one.args[:1]
+    return {index.reference(one) for one in found}
 
 
-def changes_of(frames: Frames, name: str, key: str = "", graphs: bool = False) -> Site | None:
-    """Return the first line of the user's code that writes into a container called `name`, a variable or an attribute.
+def changes_of(frames: Frames, name: str, key: str = "", graphs: bool = False, code: Any = None) -> Site | None:
+    """Return the likeliest line of the user's code that writes into a container called `name`.
 
     :param key: prefer a line that writes to the container under this key.
     :param graphs: prefer a line that adds more than numbers.
+    :param code: the code of the function of which `name` is a variable; it may be an attribute if this is omitted.
     """
-    found: list[tuple[tuple[bool, ...], str, int, str]] = []
-    for file in frames.users_files():
-        changes = _changes(file)
-        keyed = {line for line, changed, _, _ in changes if changed == key}
-        found += [
-            ((bool(key) and line not in keyed, bare and graphs), file, line, function)
-            for line, changed, function, bare in changes
-            if changed == name
-        ]
-    return _first(found)
+    found = []
+    for index in indexes(frames.users_files(), name):
+        changes = [write for write in index.writes if _is_change(write)]
+        keyed = {w.line for w in changes if key in (*_keys(w.target), last_name(container(w.target)))}
+        holder = _holder(index, name, code)
+        for write in changes:
+            reason = _reason(index, index.reference(write.target), name, holder)
+            if reason is None and name in _keys(write.target):  # the list under "loss" holds it
+                reason = Reason.NAME
+            if reason is not None:
+                wishes = 2 * (bool(key) and write.line in keyed) + (graphs and not _is_bare(write.value))
+                found.append(Candidate(index.site(write.node), reason, wishes))
+    return best(found)
+
+
+def _is_change(write: Write) -> bool:
+    """Return whether a write changes an object: ``x.append(...)``, ``x[...] = ...``, ``x += ...``, ``out=x``."""
+    return write.how in ("add", "array", "out", "augment") or (
+        write.how == "assign" and isinstance(write.target, ast.Subscript)
+    )
+
+
+def _keys(target: ast.AST) -> Iterator[str]:
+    """Yield the constant keys of an element: ``"a"`` and ``"b"`` for ``x["a"]["b"]``."""
+    while isinstance(target, ast.Subscript):
+        if isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str):
+            yield target.slice.value
+        target = target.value
+
+
+def _holder(index: SourceIndex, name: str, code: Any) -> Scope | None:
+    """Return the scope that holds the variable `name` of the function with this code, if the file has it."""
+    function = index.function_of(code) if code is not None and code.co_filename == index.file else None
+    return function.holder(name) if function is not None else None
+
+
+def _reason(index: SourceIndex, found: Reference | None, name: str, holder: Scope | None) -> Reason | None:
+    """Return why `found` may be the variable `name` of `holder`; if there is no holder, an attribute of this name."""
+    if found is None or found.name != name:
+        return None
+    if found.is_attribute:
+        return Reason.ATTRIBUTE
+    if found.owner is holder:
+        return Reason.VARIABLE
+    if _is_parameter(found):
+        return Reason.PARAMETER
+    if holder is None or found.owner is None:
+        return Reason.NAME
+    # A variable of another function is another one, unless its value is returned.
+    inside = index.inside(found.owner.function)
+    returned = (one for node in inside if isinstance(node, (ast.Return, ast.Yield)) for one in index.walk(node))
+    return Reason.NAME if any(isinstance(one, ast.Name) and one.id == name for one in returned) else None
+
+
+def _is_parameter(found: Reference) -> bool:
+    return found.owner is not None and any(isinstance(one, ast.arg) for one in found.owner.bound.get(found.name, ()))
 
 
 def writes_to(frames: Frames, path: str) -> list[Site]:
@@ -131,37 +180,23 @@ def writes_to(frames: Frames, path: str) -> list[Site]:
 
     Lines that name its owner too (``x.codebook.weight[i] = ...``) are preferred to those with the last name alone.
     """
-    last = path.rpartition(".")[2]
-    lines = [
-        (owner, site_at(file, line, function))
-        for file in frames.users_files()
-        for line, name, owner, function in _attribute_writes(file)
-        if name == last and function != "__init__"
-    ]
-    owned = [site for owner, site in lines if owner and f".{path}".endswith(f".{owner}.{last}")]
-    return list(dict.fromkeys(owned or [site for _, site in lines]))
-
-
-@lru_cache(256)
-def _attribute_writes(file: str) -> tuple[tuple[int, str, str, str], ...]:
-    """Return (line, name, owner, function) of every write to an attribute, or to a part of it.
-
-    A write is an assignment to a part, a call of a mutating method, or ``+=``.
-    """
-    found = []
-    for node, function in syntax_nodes(file):
-        target: ast.AST | None = None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
-            target = node.func.value if not node.func.attr.startswith("_") else None
-        elif isinstance(node, ast.AugAssign):
-            target = node.target
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            target = node.targets[0]
-        while isinstance(target, ast.Subscript) or (isinstance(target, ast.Attribute) and target.attr == "data"):
-            target = target.value
-        if isinstance(target, ast.Attribute) and target.attr != "grad":
-            found.append((node.lineno, target.attr, last_name(target.value), function))  # type: ignore[attr-defined]
-    return tuple(sorted(found))
+    last, found = path.rpartition(".")[2], []
+    for index in indexes(frames.users_files(), last):
+        for write in index.writes:
+            target: ast.AST | None = write.target
+            if write.how not in ("in-place", "augment") and not (
+                write.how == "assign" and isinstance(target, ast.Subscript)
+            ):
+                continue
+            while isinstance(target, ast.Subscript) or (isinstance(target, ast.Attribute) and target.attr == "data"):
+                target = target.value
+            if not isinstance(target, ast.Attribute) or target.attr != last:
+                continue
+            site, owner = index.site(write.node), last_name(target.value)
+            if site.function != "__init__":
+                named = owner and f".{path}".endswith(f".{owner}.{last}")
+                found.append(Candidate(site, Reason.OWNER_NAMED if named else Reason.ATTRIBUTE))
+    return likeliest(found)
 
 
 def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
@@ -169,42 +204,49 @@ def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
 
     If `code` is given, the line assigns to a variable of its function.
     """
-    found: list[tuple[tuple[bool, ...], str, int, str]] = []
-    for file in frames.users_files() if code is None else (code.co_filename,):
-        for line, _, target, function, bare in _assignments(file):
-            inside = code is None or (function == code.co_name and code.co_firstlineno <= line)
-            wanted = name if code is not None else f".{name}"
-            if inside and target == wanted and not bare and (code is not None or function != "__init__"):
-                found.append(((), file, line, function))
-    return _first(found)
+    for index in indexes(frames.users_files() if code is None else (code.co_filename,), name):
+        holder = _holder(index, name, code)
+        for write, target in _assigned(index):
+            if target.name == name and target.is_attribute is (code is None) and not _is_bare(write.value):
+                site = index.site(write.node)
+                if target.owner is holder if code is not None else site.function != "__init__":
+                    return site
+    return None
+
+
+def _assigned(index: SourceIndex) -> Iterator[tuple[Write, Reference]]:
+    """Yield assignments to variables and attributes, and to their elements, with the variable or attribute."""
+    for write in index.writes:
+        target = index.reference(write.target) if write.how in ("assign", "augment") else None
+        if target is not None:
+            yield write, target
 
 
 def freezes(frames: Frames) -> list[Site]:
     """Return the lines of the user's code that turn ``requires_grad`` off."""
     found = []
-    for file in frames.users_files():
-        for node, function in syntax_nodes(file):
-            value: ast.AST | None = None
-            if isinstance(node, ast.Call) and last_name(node.func) == "requires_grad_":
-                value = node.args[0] if node.args else next((k.value for k in node.keywords), None)
-            elif isinstance(node, ast.Assign) and last_name(node.targets[0]) == "requires_grad":
-                value = node.value
-            if isinstance(node, ast.Call | ast.Assign) and isinstance(value, ast.Constant) and value.value is False:
-                found.append(site_at(file, node.lineno, function))
+    for index in indexes(frames.users_files(), "requires_grad"):
+        frozen: list[tuple[ast.AST, ast.AST | None]] = [
+            (call, next(iter((*call.args, *(k.value for k in call.keywords))), None))
+            for call in index.of(ast.Call)
+            if last_name(call.func) == "requires_grad_"
+        ]
+        for write in index.writes:
+            if isinstance(write.target, ast.Attribute) and write.target.attr == "requires_grad":
+                frozen.append((write.node, write.value))
+        nodes = [node for node, value in frozen if isinstance(value, ast.Constant) and value.value is False]
+        found += [index.site(node) for node in sorted(nodes, key=lambda one: one.lineno)]  # type: ignore[attr-defined]
     return found
 
 
 def gives(site: Site, name: str, variable: bool = False) -> bool:
     """Return whether the statement at `site` assigns to an attribute `name`, or to a variable of that name."""
-    wanted = name if variable else f".{name}"
-    return any(line <= site.line <= last and target == wanted for line, last, target, _, _ in _assignments(site.file))
-
-
-def _first(found: list[tuple[tuple[bool, ...], str, int, str]]) -> Site | None:
-    if not found:
-        return None
-    _, file, line, function = min(found, key=lambda one: one[0])
-    return site_at(file, line, function)
+    index = index_of(site.file)
+    return any(
+        target.name == name and target.is_attribute is not variable
+        for write, target in _assigned(index)
+        if spans(write.node, site.line)
+    )
 
 
 #: Calls that return numbers, or tensors without a graph.
@@ -224,70 +266,3 @@ def _is_bare(value: ast.AST | None) -> bool:
     if isinstance(value, ast.Call):
         return last_name(value.func) in _BARE
     return value is None or isinstance(value, (ast.Constant, ast.Dict, ast.UnaryOp))
-
-
-def pairs_of(node: ast.Assign) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Yield each target of an assignment with its value; tuples element by element."""
-    for target in node.targets:
-        if not isinstance(target, (ast.Tuple, ast.List)):
-            yield target, node.value
-        elif isinstance(node.value, (ast.Tuple, ast.List)) and len(node.value.elts) == len(target.elts):
-            yield from zip(target.elts, node.value.elts, strict=True)
-        else:
-            yield from ((one, node.value) for one in target.elts)
-
-
-@lru_cache(256)
-def _assignments(file: str) -> tuple[tuple[int, int, str, str, bool], ...]:
-    """Return (line, last line, target, function, whether the value has no graph) of the assignments in `file`.
-
-    A target ``.name`` is an attribute.
-    """
-    found = []
-    for node, function in syntax_nodes(file):
-        pairs: Iterable[tuple[ast.AST, ast.AST | None]] = ()
-        if isinstance(node, ast.Assign):
-            pairs = pairs_of(node)
-        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
-            pairs = [(node.target, node.value)]
-        for target, value in pairs:
-            inner: ast.AST = target
-            while isinstance(inner, ast.Subscript):
-                inner = inner.value
-            name = f".{inner.attr}" if isinstance(inner, ast.Attribute) else last_name(inner)
-            line, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-            if name:
-                found.append((line, last, name, function, _is_bare(value)))
-    return tuple(sorted(found))
-
-
-@lru_cache(256)
-def _changes(file: str) -> tuple[tuple[int, str, str, bool], ...]:
-    """Return (line, name, function, whether only numbers are added) of every mutation in `file`.
-
-    A mutation is ``name.append(...)``, ``name[...] = ...`` or ``name += ...``.
-    """
-    found = []
-    for node, function in syntax_nodes(file):
-        pairs: list[tuple[ast.AST, ast.AST | None]] = []
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            out = next((k.value for k in node.keywords if k.arg == "out"), None)
-            if node.func.attr in CHANGERS | WRITERS:
-                pairs = [(node.func.value, node.args[-1] if node.args else node)]
-            elif out is not None:
-                pairs = [(out, node)]
-            elif node.func.attr in WRITE_FIRST and node.args:
-                pairs = [(node.args[0], node)]
-        elif isinstance(node, ast.AugAssign):
-            pairs = [(node.target, node.value)]
-        elif isinstance(node, ast.Assign):
-            pairs = [(t.value, value) for t, value in pairs_of(node) if isinstance(t, ast.Subscript)]
-        line = getattr(node, "lineno", 0)
-        for start, value in pairs:
-            bare, target = _is_bare(value), start
-            while isinstance(target, ast.Subscript):
-                if isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str):
-                    found.append((line, target.slice.value, function, bare))  # the list under "loss" holds it
-                target = target.value
-            found.append((line, last_name(target), function, bare))
-    return tuple(sorted(found))

@@ -9,22 +9,20 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from ..records import Site
-from .definitions import last_name, syntax_nodes
+from .calls import calls_of
 from .frames import Frames
-from .sites import site_at
+from .index import LOOPS, MAX_INDEXED_FILES, Scope, SourceIndex, index_of, last_name, spans, text_of
 
 _CONDITIONS = (ast.If, ast.ExceptHandler, ast.match_case)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _JUMPS = (ast.Continue, ast.Break, ast.Return)
 #: Calls in the head of a loop that give the same order in every process with the same model.
-_ALIKE = frozenset(
+_SAME_ORDER = frozenset(
     {"range", "enumerate", "zip", "tqdm", "trange", "parameters", "named_parameters", "modules", "named_modules"}
 )
-_GIVES = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)
 #: Maximum number of call levels that are followed from a line up, and of steps from a name to the names it depends on.
 DEPTH = 3
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+_Jump = ast.Continue | ast.Break | ast.Return
 
 
 def branches_around(places: Iterable[tuple[str, int]]) -> tuple[Site, ...]:
@@ -36,193 +34,134 @@ def branches_around(places: Iterable[tuple[str, int]]) -> tuple[Site, ...]:
     for file, line in places:
         lines.setdefault(file, set()).add(line)
     found = {
-        (file, line): function
-        for file, some in lines.items()
-        for first, last, line, function, _ in _jumps(file)
-        if any(first <= one <= last for one in some)
+        index.site(jump)
+        for index, some in ((index_of(file), some) for file, some in lines.items())
+        for loop, jump in _jumps(index)
+        if any(spans(loop, line) for line in some)
     }
-    return tuple(site_at(file, line, function) for (file, line), function in sorted(found.items()))
+    return _in_order(found)
 
 
-@lru_cache(256)
-def _jumps(file: str) -> tuple[tuple[int, int, int, str, bool], ...]:
-    """Return the data of each such statement: the loop, its own line, its function, and whether it ends the loop.
+def _in_order(sites: Iterable[Site]) -> tuple[Site, ...]:
+    return tuple(sorted(sites, key=lambda one: (one.file, one.line)))
 
-    The loop is given by its first and last line.
-    """
-    found = []
-    for node, function in syntax_nodes(file):
-        if isinstance(node, _LOOPS):
-            last = node.end_lineno or node.lineno
-            goes_on = {one.lineno for one in ast.walk(node) if isinstance(one, ast.Continue)}
-            found += [(node.lineno, last, line, function, line not in goes_on) for line in _leave(node.body, False)]
+
+@lru_cache(MAX_INDEXED_FILES)
+def _jumps(index: SourceIndex) -> tuple[tuple[ast.AST, _Jump], ...]:
+    """Return each loop with the statements in its body that leave it, or skip the rest, under a condition."""
+    found: list[tuple[ast.AST, _Jump]] = []
+    for jump in index.of(*_JUMPS):
+        is_conditional, inner = False, jump
+        for node in index.around(jump):
+            is_conditional = is_conditional or isinstance(node, _CONDITIONS)
+            if isinstance(node, LOOPS) and inner in node.body:
+                if is_conditional:
+                    found.append((node, jump))
+                if not isinstance(jump, ast.Return):
+                    break
+            inner = node  # type: ignore[assignment]
     return tuple(found)
-
-
-def _leave(body: Iterable[ast.AST], under: bool, inner: bool = False) -> Iterator[int]:
-    """Yield the lines of statements that leave a loop or its body under a condition.
-
-    :param under: whether `body` is under a condition.
-    :param inner: whether `body` is in an inner loop, to which `continue` and `break` then refer.
-    """
-    for node in body:
-        if isinstance(node, _SCOPES):
-            continue
-        if under and (isinstance(node, ast.Return) or (isinstance(node, (ast.Continue, ast.Break)) and not inner)):
-            yield node.lineno  # type: ignore[attr-defined]
-        loop = inner or isinstance(node, _LOOPS)
-        yield from _leave(ast.iter_child_nodes(node), under or isinstance(node, _CONDITIONS), loop)
 
 
 def branch_conditions(frames: Frames, site: Site) -> tuple[Site, ...]:
     """Return the lines that decide whether the line `site` executes.
 
     These are an `if` around it, conditions under which variables that it reads are assigned, and statements before it
-    that leave its function or loop under a condition. If there are none, the lines that call its function (by name) are
-    examined in the same way. If nothing decides whether the line executes, returns the lines that decide in which
-    order: the loop that computes the arguments of the line, or of a call of its function.
+    that leave its function or loop under a condition. If there are none, the lines that call its function are examined
+    in the same way. If nothing decides whether the line executes, returns the lines that decide in which order: the
+    loop that computes the arguments of the line, or of a call of its function.
     """
-    lines, loops = [(site.file, site.line)], set[tuple[str, int, str]]()
+    index = index_of(site.file)
+    lines = [(index, index.function_at(site.line, site.function), site.line)]
+    loops = set[Site]()
     for _ in range(DEPTH):
-        found = {way for file, line in lines for way in _ways(file, line)}
+        found = {way for place in lines for way in _ways(*place)}
         if found:
-            return tuple(site_at(*way) for way in sorted(found | loops))
-        loops = loops or {loop for file, line in lines for loop in _ordered(file, line)}
-        lines = [at for file, line in lines for at in _calls_of(frames, file, line)]
-    return tuple(site_at(*loop) for loop in sorted(loops))
+            return _in_order(found | loops)
+        loops = loops or {place[0].site(loop) for place in lines for loop in _ordered(*place)}
+        lines = [at for index, function, _ in lines for at in _calling_lines(frames, index, function)]
+    return _in_order(loops)
 
 
 def condition_of(site: Site) -> Site | None:
     """Return the line of the condition of a `continue`, `break` or `return` at `site`, if it is on another line."""
-    line, function = _conditions(site.file).get(site.line, (site.line, ""))
-    return site_at(site.file, line, function) if line != site.line else None
-
-
-@lru_cache(256)
-def _conditions(file: str) -> dict[int, tuple[int, str]]:
-    """Return for each line of such a statement the line of the innermost condition around it, and the function."""
-    found = dict[int, tuple[int, str]]()
-    for node, function in syntax_nodes(file):  # outer ones come first
-        if isinstance(node, _CONDITIONS):
-            head = (node.pattern if isinstance(node, ast.match_case) else node).lineno
-            found |= {one.lineno: (head, function) for one in _inside(node) if isinstance(one, _JUMPS)}
-    return found
-
-
-@lru_cache(256)
-def _function_at(file: str, line: int) -> tuple[ast.AST, ast.AST | None] | None:
-    """Return the innermost function around a line, and the class of which it is a method."""
-    found: tuple[ast.AST, ast.AST | None] | None = None
-    for node, _ in syntax_nodes(file):  # outer ones come first
-        if isinstance(node, _FUNCTIONS) and node.lineno <= line <= (node.end_lineno or 0):
-            found = node, None
-    for node, _ in syntax_nodes(file) if found is not None else ():
-        if isinstance(node, ast.ClassDef) and found is not None and any(one is found[0] for one in node.body):
-            return found[0], node
-    return found
-
-
-def _ways(file: str, line: int) -> list[tuple[str, int, str]]:
-    around = _function_at(file, line)
-    if around is None:
-        return []
-    function = around[0]
-    assert isinstance(function, _FUNCTIONS)
-    found = []
-    for node in _inside(function):
-        if isinstance(node, (ast.If, ast.IfExp)) and _spans(node, line):
-            found += [*_deciding(function, node.test, line), node.lineno]
-    found += [at for at in _leave(function.body, False, True) if at < line]  # these return
-    # A statement that ends a loop prevents later iterations of all of its lines, including those before it.
-    found += [
-        at
-        for first, last, at, name, ends in _jumps(file)
-        if name == function.name and first <= line <= last and (at < line or (ends and at > line))
-    ]
-    return [(file, at, function.name) for at in dict.fromkeys(found)]
-
-
-def _spans(node: ast.AST, line: int) -> bool:
-    return getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", None) or 0)
+    index = index_of(site.file)
+    for jump in reversed([node for node in index.by_line.get(site.line, ()) if isinstance(node, _JUMPS)]):
+        condition = next((node for node in index.around(jump) if isinstance(node, _CONDITIONS)), None)
+        head = condition.pattern if isinstance(condition, ast.match_case) else condition
+        if head is not None:
+            return index.site(head) if head.lineno != site.line else None
+    return None
 
 
 def loop_of(site: Site) -> Site | None:
     """Return the innermost `for` around a line that assigns variables which the line reads."""
-    found = _feeding(site.file, site.line)
-    return site_at(site.file, found[-1][0].lineno, found[-1][1]) if found else None
+    index = index_of(site.file)
+    found = _feeding(index, index.function_at(site.line, site.function), site.line)
+    return index.site(found[-1]) if found else None
 
 
-def _feeding(file: str, line: int) -> list[tuple[ast.For | ast.AsyncFor, str]]:
-    """Return the loops around a line whose variables it reads, outer ones first, and their function."""
-    around = _function_at(file, line)
-    if around is None:
+def _ways(index: SourceIndex, function: Scope, line: int) -> Iterator[Site]:
+    """Yield the lines in a function that decide whether one of its lines executes."""
+    if function is index.module:
+        return
+    for node in index.inside(function):
+        if isinstance(node, (ast.If, ast.IfExp)) and spans(node, line):
+            yield index.site(node)
+            yield from map(index.site, _deciding(index, function, node.test, line))
+        elif isinstance(node, ast.Return) and node.lineno < line and _is_conditional(index, node):
+            yield index.site(node)
+    # A statement that ends a loop prevents later iterations of all of its lines, including those before it.
+    for loop, jump in _jumps(index):
+        decides = jump.lineno < line or (jump.lineno > line and not isinstance(jump, ast.Continue))
+        if decides and index.scopes[jump].function is function and spans(loop, line):
+            yield index.site(jump)
+
+
+def _is_conditional(index: SourceIndex, node: ast.AST) -> bool:
+    return any(isinstance(one, _CONDITIONS) for one in index.around(node))
+
+
+def _feeding(index: SourceIndex, function: Scope, line: int) -> list[ast.For | ast.AsyncFor]:
+    """Return the loops around a line whose variables it reads, outer ones first."""
+    if function is index.module:
         return []
-    function = around[0]
-    assert isinstance(function, _FUNCTIONS)
-    reads = {name for node in _inside(function) if getattr(node, "lineno", 0) == line for name in _read(node)}
-    return [
-        (node, function.name)
-        for node in _inside(function)
-        if isinstance(node, (ast.For, ast.AsyncFor)) and node.lineno < line <= (node.end_lineno or 0)
-        if _stored(node.target) & reads
-    ]
+    inside = index.inside(function)
+    nodes = [node for node in inside if getattr(node, "lineno", 0) == line]
+    read = index.variables(nodes, ast.Load)
+    loops = [node for node in inside if isinstance(node, (ast.For, ast.AsyncFor)) and node.lineno < line]
+    return [loop for loop in loops if spans(loop, line) and index.variables([loop.target], ast.Store) & read]
 
 
-def _ordered(file: str, line: int) -> list[tuple[str, int, str]]:
-    """Return the loops around a line, whose variables it reads, that iterate over the result of a sort or selection."""
-    found = []
-    for loop, function in _feeding(file, line):
-        calls = [one for one in ast.walk(loop.iter) if isinstance(one, ast.Call)]
-        if any(last_name(one.func) not in _ALIKE for one in calls):
-            found.append((file, loop.lineno, function))
-    return found
+def _ordered(index: SourceIndex, function: Scope, line: int) -> Iterator[ast.AST]:
+    """Yield the loops around a line, whose variables it reads, that iterate over the result of a sort or selection."""
+    for loop in _feeding(index, function, line):
+        calls = [one for one in index.walk(loop.iter) if isinstance(one, ast.Call)]
+        if any(last_name(one.func) not in _SAME_ORDER for one in calls):
+            yield loop
 
 
-def _deciding(function: ast.AST, test: ast.AST, line: int) -> list[int]:
-    """Return the conditions, other than those around `line`, under which names that `test` reads were assigned."""
-    names, found = _read(test), list[int]()
+def _deciding(index: SourceIndex, function: Scope, test: ast.AST, line: int) -> Iterator[ast.AST]:
+    """Yield the conditions, other than those around `line`, under which variables that `test` reads were assigned."""
+    names = index.variables([test], ast.Load)
     for _ in range(DEPTH):
-        more: set[str] = set()
-        for node in _inside(function):
-            if isinstance(node, _LOOPS) and not isinstance(node, ast.While) and _stored(node.target) & names:
-                more |= _read(node.iter)
-            if isinstance(node, ast.If) and not _spans(node, line):
-                given = (one for part in (*node.body, *node.orelse) for one in ast.walk(part))
-                if any(isinstance(one, _GIVES) and _stored(one) & names for one in given):
-                    found.append(node.lineno)
+        more = set[tuple[Scope, str]]()
+        for node in index.inside(function) if names else ():
+            if isinstance(node, (ast.For, ast.AsyncFor)) and index.variables([node.target], ast.Store) & names:
+                more |= index.variables([node.iter], ast.Load)
+            body = [*node.body, *node.orelse] if isinstance(node, ast.If) and not spans(node, line) else []
+            if index.variables(body, ast.Store) & names:
+                yield node
         names = more - names
-    return found
 
 
-def _stored(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-
-
-def _read(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
-
-
-def _inside(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, without those of nested functions."""
-    for node in ast.iter_child_nodes(function):
-        if not isinstance(node, _SCOPES):
-            yield node
-            yield from _inside(node)
-
-
-def _calls_of(frames: Frames, file: str, line: int) -> list[tuple[str, int]]:
-    around = _function_at(file, line)
-    if around is None:
+def _calling_lines(frames: Frames, index: SourceIndex, function: Scope) -> list[tuple[SourceIndex, Scope, int]]:
+    if function is index.module:
         return []
-    function, owner = around
-    assert isinstance(function, _FUNCTIONS)
-    if isinstance(owner, ast.ClassDef) and any("Function" in ast.unparse(base) for base in owner.bases):
+    owner = function.owner
+    if owner is not None and any("Function" in text_of(base) for base in owner.node.bases):  # type: ignore[attr-defined]
         wanted = f"{owner.name}.apply"  # of autograd
-        own = [n for n, _ in syntax_nodes(file) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(wanted)]
-        return [(file, node.lineno) for node in own]
-    return [
-        (one, node.lineno)
-        for one in frames.users_files()
-        for node, _ in syntax_nodes(one)
-        if isinstance(node, ast.Call) and last_name(node.func) == function.name
-    ]
+        found = [(index, one) for one in index.of(ast.Call) if f".{text_of(one.func)}".endswith(f".{wanted}")]
+    else:
+        found = calls_of(index, function, frames.users_files())
+    return [(where, where.scopes[call].function, call.lineno) for where, call in found]

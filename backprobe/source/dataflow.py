@@ -6,15 +6,16 @@ Goes back through assignments to the inputs of a statement, and into the user's 
 from __future__ import annotations
 
 import ast
-import linecache
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
-from functools import lru_cache
+from itertools import chain
 
 from ..records import Site
-from .assignments import pairs_of
+from .calls import calls_of, functions_called
 from .frames import Frames
-from .sites import site_at
+from .index import FUNCTIONS, Reference, Scope, SourceIndex, index_of, spans
+from .writes import Write
 
 #: Calls that are non-finite for some finite input: immediately, or if a value is large or a set is empty.
 _WORDS = (
@@ -27,7 +28,10 @@ _SINGULAR = tuple(frozenset(words.split()) for words in _WORDS)
 #: Maximum depth of functions that are followed from one statement, and of statements in all.
 MAX_DEPTH, MAX_STATEMENTS = 3, 200
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+#: Writes that give a variable a value.
+_VALUED = frozenset(("assign", "augment", "loop", "with", "case"))
+#: Expressions of a function that are followed: the file, the function, the expressions, their line, the call depth.
+_Step = tuple[SourceIndex, Scope, list[ast.AST], int, int]
 
 
 def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | None:
@@ -37,51 +41,48 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
     :param variable: the variable of the function of `site` that is known to be non-finite.
     """
     files = [site.file, *(file for file in frames.users_files() if file != site.file)]
-    function = function_around(site)
-    if function is None:
-        return None
+    index = index_of(site.file)
+    function = index.function_at(site.line, site.function)
     found: list[tuple[int, int, Site]] = []
-    queue: deque[tuple[str, Function, list[ast.AST], int, int]] = deque()
+    queue: deque[_Step] = deque()
     if variable:
-        assigned = _last_assigned(function, variable, site.line + 1)
-        queue += [(site.file, function, [one], line, 0) for one, line in assigned]
+        assigned = _last_assigned(index, function, Reference(variable, False, function.holder(variable)), site.line + 1)
+        queue += [(index, function, [value], line, 0) for value, line in assigned]
     else:
-        queue.append((site.file, function, _at(function, site.line), site.line, 0))
+        queue.append((index, function, _statements_at(index, function, site.line), site.line, 0))
     seen: set[ast.AST] = set()
     while queue and len(seen) < MAX_STATEMENTS:
-        file, function, nodes, line, depth = queue.popleft()
-        for node in (one for start in nodes for one in ast.walk(start)):
+        index, function, nodes, line, depth = queue.popleft()
+        for node in (one for start in nodes for one in ast.walk(start) if one in index.scopes):
             if node in seen:
                 continue
             seen.add(node)
             level = _level(node)
             if level is not None:
-                name = getattr(function, "name", "<module>")
-                at = getattr(node, "lineno", line)
-                level += 2 * (file == site.file and at == site.line)  # inputs of that line are computed before it
-                found.append((level, len(found), site_at(file, at, name)))
+                place = index.site(node)
+                # The inputs of the line are computed before it.
+                level += 2 * ((place.file, place.line) == (site.file, site.line))
+                found.append((level, len(found), place))
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                assigned = _last_assigned(function, node.id, line)
-                assigned = assigned or _last_assigned(tree_of(file) or function, node.id, line)
-                queue += [(file, function, [value], at, depth) for value, at in assigned]
+                holder = index.holder(node)
+                assigned = _last_assigned(index, function, Reference(node.id, False, holder), line)
+                queue += [(index, holder.function, [value], at, depth) for value, at in assigned]
                 if not assigned and depth < MAX_DEPTH:
-                    queue += [(*one, depth + 1) for one in _arguments(function, node.id, file, files)]
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-                queue += [
-                    (file, method, [one], at, depth) for method, one, at in _attribute_writes(file, function, node.attr)
-                ]
-            if isinstance(node, ast.Call) and depth < MAX_DEPTH:
-                for where, called in called_by(node, file, function, files):
-                    returned = [one for one in ast.walk(called) if isinstance(one, ast.Return) and one.value]
-                    queue += [(where, called, [one], one.lineno, depth + 1) for one in returned]
+                    queue += _arguments(index, holder, node.id, files, depth + 1)
+            elif isinstance(node, ast.Attribute) and (cls := index.class_of(node.value)) is not None:
+                queue += _attribute_values(index, Reference(node.attr, True, cls), depth)
+            elif isinstance(node, ast.Call) and depth < MAX_DEPTH:
+                for where, called in functions_called(index, node, files):
+                    results = (_result(one) for one in where.exits(called))
+                    queue += [(where, called, [one], one.lineno, depth + 1) for one in results if one is not None]
     return min(found, key=lambda one: one[:2])[2] if found else None
 
 
 def is_singular(site: Site) -> bool:
     """Return whether a line computes a value that is non-finite, or has no finite derivative, for some finite input."""
-    function = function_around(site)
-    below = (node for one in (_at(function, site.line) if function is not None else ()) for node in ast.walk(one))
-    return any(_level(node) == 0 for node in below)
+    index = index_of(site.file)
+    statements = _statements_at(index, index.function_at(site.line, site.function), site.line)
+    return any(_level(node) == 0 for one in statements for node in index.walk(one))
 
 
 def _level(node: ast.AST) -> int | None:
@@ -106,158 +107,53 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-@lru_cache(64)
-def tree_of(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return None
+def _result(node: ast.AST) -> ast.expr | None:
+    """Return the expression that a function returns or yields at a node."""
+    return node.body if isinstance(node, ast.Lambda) else node.value  # type: ignore[attr-defined, no-any-return]
 
 
-def function_around(site: Site) -> Function | None:
-    """Return the innermost function around a line; the whole file for a line outside of functions."""
-    tree = tree_of(site.file)
-    found: Function | None = tree
-    for node in ast.walk(tree) if tree is not None else ():
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        if node.lineno <= site.line <= (node.end_lineno or 0):
-            found = node  # nested functions come later
-    return found
+def _statements_at(index: SourceIndex, function: Scope, line: int) -> list[ast.AST]:
+    """Return the simple statements of a function that include a line."""
+    simple = (one for one in index.inside(function) if isinstance(one, ast.stmt) and not hasattr(one, "body"))
+    return [one for one in simple if spans(one, line)]
 
 
-def _statements(function: Function, loops: bool = False) -> Iterator[ast.stmt]:
-    """Yield the simple statements of a function, without those of nested functions; with ``loops``, also `for`
-    statements.
-    """
-    stack: list[ast.AST] = list(reversed(function.body))
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            continue
-        if isinstance(node, ast.stmt) and (not hasattr(node, "body") or (loops and isinstance(node, ast.For))):
-            yield node
-        if hasattr(node, "body") and isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
-            stack += reversed([one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.expr)])
-
-
-def _at(function: Function, line: int) -> list[ast.AST]:
-    return [one for one in _statements(function) if one.lineno <= line <= (one.end_lineno or 0)]
-
-
-def _last_assigned(function: Function, name: str, before: int) -> list[tuple[ast.AST, int]]:
-    """Return the last value assigned to `name` before a line.
+def _last_assigned(index: SourceIndex, function: Scope, variable: Reference, before: int) -> list[tuple[ast.AST, int]]:
+    """Return the last value assigned to a variable before a line, in the function or else around it.
 
     If there is none, return the last of all, from the previous loop iteration.
     """
-    found: list[tuple[ast.AST, int]] = []
-    for one in _statements(function, loops=True):
-        targets = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
-        flat = [t for target in targets if target is not None for t in getattr(target, "elts", [target])]
-        value = getattr(one, "value", getattr(one, "iter", None))
-        if value is not None and any(isinstance(t, (ast.Name, ast.Subscript)) and _name(t) == name for t in flat):
-            found.append((one if isinstance(one, ast.AugAssign) else value, one.lineno))
-    earlier = [one for one in found if one[1] < before]
-    return (earlier or found)[-1:]
+    writes = index.writes_by_reference.get(variable, [])
+    at = bisect_left(writes, before, key=lambda write: write.line)
+    for is_inside in (True, False):
+        for write in map(writes.__getitem__, chain(range(at - 1, -1, -1), range(len(writes) - 1, at - 1, -1))):
+            if write.how in _VALUED and (not is_inside or index.scopes[write.node].function is function):
+                return [(_given(write), write.line)]
+    return []
 
 
-def _attribute_writes(file: str, function: Function, name: str) -> Iterator[tuple[Function, ast.AST, int]]:
-    """Yield the values that methods of the class assign or add to ``self.name``: the method, the value, its line."""
-    cls = _class_of(file, function)
-    for method in cls.body if cls is not None else ():
-        if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) or method.name == "__init__":
-            continue
-        for one in _statements(method):
-            call = getattr(one, "value", None)
-            if isinstance(one, ast.Assign):
-                values = [
-                    v for t, v in pairs_of(one) if isinstance(t, (ast.Attribute, ast.Subscript)) and _name(t) == name
-                ]
-            elif isinstance(one, ast.AugAssign):
-                values = [one.value] if _name(one.target) == name else []
-            elif isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):
-                values = list(call.args) if _name(call.func.value) == name else []
-            else:
-                continue
-            yield from ((method, value, one.lineno) for value in values)
+def _given(write: Write) -> ast.AST:
+    return write.node if write.how == "augment" or write.value is None else write.value
 
 
-def called_by(node: ast.Call, file: str, function: Function, files: list[str]) -> Iterator[tuple[str, Function]]:
-    """Yield the function, method or forward of a module, in the user's code, that `node` calls."""
-    target = node.func
-    owner = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
-    name = _name(target) if isinstance(target, (ast.Name, ast.Attribute)) else ""
-    around = _class_of(file, function) if owner else None
-    if around is not None:
-        method = _method(around, name)
-        if method is not None:
-            yield file, method
-            return
-        for makes in ast.walk(around):
-            for place, made in pairs_of(makes) if isinstance(makes, ast.Assign) else ():
-                if isinstance(place, ast.Attribute) and place.attr == name and isinstance(made, ast.Call):
-                    yield from _forward(_name(made.func), files)
+def _attribute_values(index: SourceIndex, attribute: Reference, depth: int) -> Iterator[_Step]:
+    """Yield the values that methods of a class, other than ``__init__``, assign or add to an attribute of ``self``."""
+    for write in index.writes_by_reference.get(attribute, ()):
+        method = index.scopes[write.node].function
+        if method.name != "__init__":
+            if write.how in ("assign", "augment") and write.value is not None:
+                yield index, method, [write.value], write.line, depth
+            elif write.how == "in-place" and isinstance(write.node, ast.Call):
+                yield index, method, list(write.node.args), write.line, depth
+
+
+def _arguments(index: SourceIndex, function: Scope, name: str, files: list[str], depth: int) -> Iterator[_Step]:
+    """Yield the arguments for the parameter `name` at the calls of `function`."""
+    parameters, bound = function.parameters, function.bound.get(name, ())
+    if not isinstance(function.node, FUNCTIONS) or not any(isinstance(one, ast.arg) for one in bound):
         return
-    for where in files:
-        for one in ast.walk(tree_of(where) or ast.Module([], [])):
-            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one.name == name:
-                yield where, one
-                return
-            if isinstance(one, ast.ClassDef) and one.name == name:  # a set of data
-                gives = _method(one, "__getitem__") or _method(one, "__iter__")
-                if gives is not None:
-                    yield where, gives
-                return
-
-
-def _arguments(
-    function: Function, name: str, file: str, files: list[str]
-) -> Iterator[tuple[str, Function, list[ast.AST], int]]:
-    """Yield the arguments for the parameter `name` at the calls of `function`.
-
-    A call of a module is found by the variable that holds an instance of its class.
-    """
-    if isinstance(function, ast.Module):
-        return
-    parameters = [one.arg for one in function.args.args]
-    if name not in parameters:
-        return
-    at, owner = parameters.index(name) - (parameters[:1] == ["self"]), _class_of(file, function)
-    called = {function.name}
-    if owner is not None and function.name in ("forward", "__call__"):
-        made = (one for where in files for one in ast.walk(tree_of(where) or ast.Module([], [])))
-        called = {
-            _name(place)
-            for one in made
-            if isinstance(one, ast.Assign)
-            for place, value in pairs_of(one)
-            if isinstance(value, ast.Call) and _name(value.func) == owner.name
-        }
-    for where in files:
-        for one in ast.walk(tree_of(where) or ast.Module([], [])):
-            if not isinstance(one, ast.Call) or _name(one.func) not in called:
-                continue
-            around = function_around(Site(where, one.lineno, "", ""))
-            given = [k.value for k in one.keywords if k.arg == name] or one.args[at : at + 1]
-            if given and around is not None:
-                yield where, around, list(given), one.lineno
-
-
-def _class_of(file: str, function: Function) -> ast.ClassDef | None:
-    tree = tree_of(file)
-    classes = (one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)) if tree is not None else ()
-    return next((one for one in classes if function in one.body), None)
-
-
-def _method(cls: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    return next((one for one in cls.body if isinstance(one, ast.FunctionDef) and one.name == name), None)
-
-
-def _forward(cls: str, files: list[str]) -> Iterator[tuple[str, Function]]:
-    for where in files:
-        for one in ast.walk(tree_of(where) or ast.Module([], [])):
-            if isinstance(one, ast.ClassDef) and one.name == cls:
-                forward = _method(one, "forward")
-                if forward is not None:
-                    yield where, forward
-                return
+    at = parameters.index(name) if name in parameters else len(parameters)
+    for where, call in calls_of(index, function, files):
+        given = [k.value for k in call.keywords if k.arg == name] or call.args[at : at + 1]
+        if given:
+            yield where, where.scopes[call].function, list(given), call.lineno, depth

@@ -1,23 +1,25 @@
-"""Finds the line ``self.name = ...`` that assigned a parameter or module, in the class that owns it."""
+"""Finds the lines of a class or function that answer a question: ``self.name = ...`` in the class that owns it."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import linecache
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from ..records import Site
+from .candidates import Candidate, Reason, best
 from .frames import Frames
-from .sites import site_at
+from .index import FUNCTIONS, Scope, SourceIndex, index_of, indexes, last_name
+from .writes import Write
 
 #: A class, and the name of its instance in the parent module.
 Owner = tuple[type, str]
-#: Methods that add to a container.
-CHANGERS = frozenset({"append", "extend", "add", "appendleft", "insert", "update", "setdefault", "put", "push"})
+#: Maximum number of lines that ``choices`` returns before the first use.
+MAX_CONDITIONS = 3
+_EMPTY = frozenset({"list", "dict", "tuple", "set", "OrderedDict"})
 
 
 def defined_at(owners: list[Owner], name: str) -> Site | None:
@@ -34,94 +36,92 @@ def defined_at(owners: list[Owner], name: str) -> Site | None:
     return None
 
 
-_HOLDERS = frozenset({"list", "dict", "tuple", "set", "OrderedDict"})
-
-
 @lru_cache(4096)
 def assigned(cls: type, name: str) -> Site | None:
-    """Return the line ``self.name = ...`` in a method of `cls`.
-
-    It is read from the method's own code, since the source module may no longer exist.
-    """
-    site = next((site for site, _ in _assignment_lines(cls, name)), None)
-    return site if site is not None else _bypassing_assignment(cls, name)
+    """Return the line ``self.name = ...`` in a method of `cls`, or ``name = ...`` in the class itself."""
+    return best(_assignments(cls, name))
 
 
 @lru_cache(4096)
 def given(cls: type, name: str) -> Site | None:
     """Return the same line as ``assigned``, but prefer one that assigns more than a placeholder (``()``, ``None``)."""
-    sites = [site for site, value in _assignment_lines(cls, name) if not _is_empty(value)]
-    return sites[0] if sites else assigned(cls, name)
+    return best(_assignments(cls, name, no_placeholder=True))
 
 
-def _assignment_lines(cls: type, name: str) -> Iterator[tuple[Site, ast.expr | None]]:
-    """Yield lines ``self.name = ...`` with the assigned value, if it can be determined."""
-    for method, lines, first, tree in _methods(cls):
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Assign, ast.AnnAssign)) and _names(node, name):
-                file, at = method.__code__.co_filename, node.lineno - 1
-                yield Site(file, first + at, method.__name__, lines[at].strip()), _value_for(node, name)
+def _assignments(cls: type, name: str, no_placeholder: bool = False) -> list[Candidate[Site]]:
+    found, computed = list[Candidate[Site]](), list[Candidate[Site]]()
+    for index, method in _methods(cls):
+        for write in index.writes:
+            if index.contains(method.node, write.node):
+                reason = _assigns(index, write, name)
+                if reason is not None:
+                    wished = no_placeholder and reason is not Reason.UNKNOWN_NAME and not _is_empty(write.value)
+                    kept = computed if reason is Reason.UNKNOWN_NAME else found
+                    kept.append(Candidate(index.site(write.node), reason, int(wished)))
+        own = method.owner
+        for node in own.bound.get(name, ()) if own is not None else ():
+            statement = index.parents[node]
+            if isinstance(statement, ast.Assign) or getattr(statement, "value", None) is not None:
+                found.append(Candidate(index.site(node), Reason.NAME))
+    return found or (computed if len(computed) == 1 else [])
 
 
-def _value_for(node: ast.Assign | ast.AnnAssign, name: str) -> ast.expr | None:
-    """Return the value that a statement assigns to ``self.name``; for a multiple assignment, the matching element."""
-    for target in node.targets if isinstance(node, ast.Assign) else ():
-        several = target.elts if isinstance(target, ast.Tuple) else ()
-        if several and isinstance(node.value, ast.Tuple) and len(several) == len(node.value.elts):
-            pairs = zip(several, node.value.elts, strict=True)
-            return next((v for t, v in pairs if isinstance(t, ast.Attribute) and t.attr == name), None)
-    return node.value
+def _assigns(index: SourceIndex, write: Write, name: str) -> Reason | None:
+    """Return why a write in a method may set ``self.name``; ``None`` if it does not.
+
+    Some go around the module's ``__setattr__``: ``object.__setattr__(self, name, value)``,
+    ``self.__dict__[name] = value``.
+    """
+    target = write.target
+    if isinstance(target, ast.Subscript) and write.how == "assign":
+        held, key = target.value, target.slice
+        if isinstance(held, ast.Call) and last_name(held.func) == "vars" and held.args:
+            held = held.args[0]
+        elif isinstance(held, ast.Attribute) and held.attr == "__dict__":
+            held = held.value
+        else:
+            return None
+        attribute = key.value if isinstance(key, ast.Constant) else ""
+    elif isinstance(target, ast.Attribute) and write.how in ("assign", "setattr", "loop", "with"):
+        held, attribute = target.value, target.attr
+    else:
+        return None
+    is_own = index.class_of(held) is not None
+    if not attribute and is_own:
+        return Reason.UNKNOWN_NAME
+    return (Reason.CLASS_ATTRIBUTE if is_own else Reason.ATTRIBUTE) if attribute == name else None
 
 
-def _is_empty(value: ast.expr | None) -> bool:
+def _is_empty(value: ast.AST | None) -> bool:
     """Return whether an expression is ``None`` or an empty container."""
     if isinstance(value, ast.Call):
-        return isinstance(value.func, ast.Name) and value.func.id in _HOLDERS and not (value.args or value.keywords)
+        return isinstance(value.func, ast.Name) and value.func.id in _EMPTY and not (value.args or value.keywords)
     if isinstance(value, ast.Constant):
         return value.value is None
-    return (isinstance(value, (ast.Tuple, ast.List)) and not value.elts) or (
-        isinstance(value, ast.Dict) and not value.keys
-    )
+    return not getattr(value, "elts", getattr(value, "keys", True))
 
 
-def _bypassing_assignment(cls: type, name: str) -> Site | None:
-    """Return the line in a method of `cls` that sets an attribute without the module's ``__setattr__``.
-
-    Examples are ``object.__setattr__(self, name, value)`` and ``self.__dict__[name] = value``. A line with a variable
-    as the name counts only if there is no other.
-    """
-    found: list[tuple[bool, Site]] = []
-    for method, lines, first, tree in _methods(cls):
-        for node in ast.walk(tree):
-            key: ast.AST | None = None
-            if not isinstance(node, (ast.Call, ast.Assign)):
-                continue
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__setattr__" and len(node.args) == 3:
-                key = node.args[1]
-            elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Subscript):
-                key = target.slice if ast.unparse(target.value) in ("self.__dict__", "vars(self)") else None
-            if key is None or (isinstance(key, ast.Constant) and key.value != name):
-                continue
-            at = node.lineno - 1
-            site = Site(method.__code__.co_filename, first + at, method.__name__, lines[at].strip())
-            found.append((isinstance(key, ast.Constant), site))
-    exact = [site for constant, site in found if constant]
-    return exact[0] if exact else found[0][1] if len(found) == 1 else None
-
-
-def _methods(cls: type) -> Iterator[tuple[Any, list[str], int, ast.Module]]:
-    """Yield (method, its lines, number of the first line, its syntax tree) of the readable methods of `cls`."""
+def _methods(cls: type) -> Iterator[tuple[SourceIndex, Scope]]:
+    """Yield the readable methods of `cls`, those of its own class first; also properties and decorated methods."""
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] in ("torch", "builtins"):
             continue
-        for method in base.__dict__.values():
-            if not inspect.isfunction(method):
-                continue
-            try:
-                lines, first = inspect.getsourcelines(method)
-                yield method, lines, first, ast.parse(textwrap.dedent("".join(lines)))
-            except (OSError, TypeError, SyntaxError):
-                continue
+        for value in base.__dict__.values():
+            method = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            found = _read(method) if inspect.isfunction(method) else None
+            if found is not None:
+                yield found
+
+
+def _read(function: Any) -> tuple[SourceIndex, Scope] | None:
+    """Return the source of a function, its decorators removed, or of code; ``None`` if there is none."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    code = getattr(function, "__code__", function)
+    if not isinstance(code, CodeType):
+        return None
+    index = index_of(code.co_filename, getattr(function, "__globals__", None))
+    scope = index.function_of(code)
+    return (index, scope) if scope is not None else None
 
 
 @lru_cache(4096)
@@ -132,9 +132,9 @@ def _constructing_methods(cls: type) -> frozenset[str]:
     calls too.
     """
     called: dict[str, set[str]] = {}
-    for method, _, _, tree in _methods(cls):
-        reads = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, node.attr)}
-        called.setdefault(method.__name__, set()).update(reads)
+    for index, method in _methods(cls):
+        reads = {last_name(node) for node in index.walk(method.node) if _reads(index, node)}
+        called.setdefault(method.name, set()).update(reads)
 
     def reached(name: str) -> set[str]:
         found, left = {name}, [name]
@@ -147,32 +147,36 @@ def _constructing_methods(cls: type) -> frozenset[str]:
     return frozenset(reached("__init__") - (reached("forward") - {"__init__"}))
 
 
+def _reads(index: SourceIndex, node: ast.AST, name: str = "") -> bool:
+    """Return whether `node` reads an attribute of ``self``, of this name if one is given."""
+    if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or (name and node.attr != name):
+        return False
+    return index.class_of(node.value) is not None
+
+
+def _uses(cls: type, name: str) -> Iterator[tuple[SourceIndex, Scope, list[ast.AST]]]:
+    """Yield the methods of `cls` that read ``self.name``, with the nodes that do; not its constructing methods."""
+    for index, method in _methods(cls):
+        uses = [node for node in index.walk(method.node) if _reads(index, node, name)]
+        if uses and method.name not in _constructing_methods(cls):
+            yield index, method, uses
+
+
 @lru_cache(4096)
 def used(cls: type, name: str) -> Site | None:
     """Return the first line that reads ``self.name`` in a method of `cls`, other than its constructing methods."""
-    for method, lines, first, tree in _methods(cls):
-        if method.__name__ in _constructing_methods(cls):
-            continue
-        at = [node.lineno - 1 for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
-        if at:
-            return Site(method.__code__.co_filename, first + min(at), method.__name__, lines[min(at)].strip())
-    return None
+    return next((index.site(min(uses, key=_line)) for index, _, uses in _uses(cls, name)), None)
 
 
 @lru_cache(4096)
 def filled_at(cls: type, name: str) -> Site | None:
     """Return the first line of a method of `cls` that adds to the container ``self.name``."""
-    for method, lines, first, tree in _methods(cls):
-        holders: list[tuple[int, ast.AST]] = []
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                holders += [(node.lineno, t.value) for t in node.targets if isinstance(t, ast.Subscript)]
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGERS:
-                holders.append((node.lineno, node.func.value))
-        at = [line for line, held in holders if isinstance(held, ast.Attribute) and _is_own(held, name)]
-        if at:
-            line = min(at)
-            return Site(method.__code__.co_filename, first + line - 1, method.__name__, lines[line - 1].strip())
+    for index, method in _methods(cls):
+        for write in index.writes:
+            held = write.target.value if isinstance(write.target, ast.Subscript) else write.target
+            adds = write.how == "add" or (write.how == "assign" and held is not write.target)
+            if adds and index.contains(method.node, write.node) and _reads(index, held, name):
+                return index.site(write.node)
     return None
 
 
@@ -182,129 +186,64 @@ def choices(cls: type, name: str) -> list[Site]:
 
     Constructing methods do not count. The lines are conditions around the use, or statements before it that leave the
     function or loop.
-
-    The lines are conditions around the use, or statements before it that leave the function or loop.
     """
-    for method, lines, first, tree in _methods(cls):
-        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
-        if method.__name__ in _constructing_methods(cls) or not uses:
-            continue
-        found: set[int] = set()
-        for node in ast.walk(tree):
+    for index, method, uses in _uses(cls, name):
+        last, found = max(map(_line, uses)), dict[int, ast.AST]()
+        for node in index.walk(method.node):
             if isinstance(node, (ast.If, ast.IfExp)):
-                leaves = any(isinstance(one, (ast.Continue, ast.Break, ast.Return)) for one in ast.walk(node))
-                inside = any(one in uses for part in ast.iter_child_nodes(node) for one in ast.walk(part))
-                before = leaves and node.lineno <= max(use.lineno for use in uses)
-                if inside or before:
-                    found.add(node.lineno)
-            if isinstance(node, (ast.For, ast.comprehension)) and any(one in uses for one in ast.walk(node.iter)):
-                inner: Iterable[Any] = ast.walk(node) if isinstance(node, ast.For) else node.ifs
-                conditional = isinstance(node, ast.comprehension)
-                found.update(one.lineno for one in inner if conditional or isinstance(one, (ast.If, ast.IfExp)))
-        at = sorted(found)[:3] + sorted({use.lineno for use in uses} - found)[:1]
-        return [Site(method.__code__.co_filename, first + n - 1, method.__name__, lines[n - 1].strip()) for n in at]
+                leaves = any(isinstance(one, (ast.Continue, ast.Break, ast.Return)) for one in index.walk(node))
+                if any(index.contains(node, use) for use in uses) or (leaves and node.lineno <= last):
+                    found[node.lineno] = node
+            elif isinstance(node, ast.comprehension) and any(index.contains(node.iter, use) for use in uses):
+                found |= {one.lineno: one for one in node.ifs}
+            elif isinstance(node, ast.For) and any(index.contains(node.iter, use) for use in uses):
+                found |= {_line(one): one for one in index.walk(node) if isinstance(one, (ast.If, ast.IfExp))}
+        first = next((use for use in sorted(uses, key=_line) if _line(use) not in found), None)
+        nodes = [found[line] for line in sorted(found)[:MAX_CONDITIONS]]
+        return [index.site(node) for node in (*nodes, first) if node is not None]
     return []
 
 
-def _is_own(node: ast.AST, name: str) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr == name
-        and isinstance(node.ctx, ast.Load)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-    )
+def _line(node: ast.AST) -> int:
+    return int(node.lineno)  # type: ignore[attr-defined]
 
 
-def _names(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    flat = [one for t in targets for one in (t.elts if isinstance(t, ast.Tuple) else [t])]
-    return any(isinstance(one, ast.Attribute) and one.attr == name for one in flat)
+def replaced_at(frames: Frames, attribute: str, owner: type | None = None) -> Site | None:
+    """Return the line of the user's code that assigns to an attribute of this name from outside: ``model.fc = ...``.
 
-
-@lru_cache(64)
-def syntax_nodes(file: str) -> tuple[tuple[ast.AST, str], ...]:
-    """Return every node of the syntax tree of `file`, with the name of the function around it."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ()
-    nodes: list[tuple[ast.AST, str]] = [(tree, "<module>")]
-    for node, function in nodes:  # grows as we go
-        inner = node.name if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else function
-        nodes += [(child, inner) for child in ast.iter_child_nodes(node)]
-    return tuple(nodes)
-
-
-def replaced_at(frames: Frames, attribute: str) -> Site | None:
-    """Return the line of the user's code that assigns to an attribute of this name from outside: ``model.fc = ...``."""
-    for file in frames.users_files():
-        for line, owner, name, function in _assignments(file):
-            if name == attribute and (owner != "self" or function != "__init__"):
-                return site_at(file, line, function)
+    :param owner: the class whose attribute it is: assignments to that of another class do not count.
+    """
+    names = {one.__name__ for one in owner.__mro__} if owner is not None else set()
+    for index in indexes(frames.users_files(), attribute):
+        for write in index.writes:
+            target = write.target
+            if write.how not in ("assign", "setattr") or not isinstance(target, ast.Attribute):
+                continue
+            if target.attr == attribute:
+                site, cls = index.site(write.node), index.class_of(target.value)
+                own = site.function == "__init__" and last_name(_root(target)) == "self"
+                if not own and (cls is None or not names or cls.name in names):
+                    return site
     return None
 
 
-@lru_cache(256)
-def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
-    """Return (line, variable, attribute, function) of every ``variable.attribute = ...`` in `file`."""
-    found = []
-    for node, function in syntax_nodes(file):
-        called = node.func if isinstance(node, ast.Call) else None
-        if isinstance(called, ast.Name) and called.id == "setattr" and isinstance(node, ast.Call):
-            name = node.args[1] if len(node.args) == 3 else None
-            if isinstance(name, ast.Constant):
-                found.append((node.lineno, "setattr", str(name.value), function))
-        if isinstance(node, ast.Assign):
-            for t in node.targets:
-                if isinstance(t, ast.Attribute):
-                    base = t.value
-                    while isinstance(base, (ast.Attribute, ast.Subscript)):
-                        base = base.value
-                    found.append((node.lineno, base.id if isinstance(base, ast.Name) else "", t.attr, function))
-    return tuple(sorted(found))
-
-
-def calls_of_method(frames: Frames, method: str) -> list[tuple[Site, int, int, str]]:
-    """Return (line, first and last line, name of the first argument) of calls ``x.method(...)`` in the user's code."""
-    found = []
-    for file in frames.users_files():
-        for line, last, name, argument, function in _calls(file):
-            if name == method:
-                site = site_at(file, line, function)
-                found.append((site, line, last, argument))
-    return found
-
-
-@lru_cache(256)
-def _calls(file: str) -> tuple[tuple[int, int, str, str, str], ...]:
-    """Return (line, last line, method, name of the first argument, function around it) of every method call in
-    `file`.
-    """
-    found = []
-    for node, function in syntax_nodes(file):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            first = node.args[0] if node.args else None
-            argument = (
-                first.id if isinstance(first, ast.Name) else first.attr if isinstance(first, ast.Attribute) else ""
-            )
-            found.append((node.lineno, node.end_lineno or node.lineno, node.func.attr, argument, function))
-    return tuple(sorted(found))
+def _root(node: ast.AST) -> ast.AST:
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node
 
 
 def returns_at(function: Any) -> Site | None:
-    """Return the line of the first ``return`` in a custom function's backward."""
-    code = getattr(getattr(function, "backward", None), "__code__", None)
+    """Return the line of the first ``return`` in a custom function's backward; of its outermost block."""
+    backward = getattr(function, "backward", None)
+    code = getattr(inspect.unwrap(backward), "__code__", None) if backward is not None else None
     if code is None:
         return None
-    try:
-        lines, first = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError):
+    read = _read(backward)
+    if read is None:
         return Site(code.co_filename, code.co_firstlineno, code.co_name)
-    found = next((n for n in ast.walk(tree) if isinstance(n, ast.Return)), None)
-    at = found.lineno - 1 if found is not None else 0
-    return Site(code.co_filename, first + at, code.co_name, lines[at].strip())
+    index, scope = read
+    return index.site(next(iter(index.exits(scope)), scope.node))
 
 
 def result_of(function: Any) -> Site | None:
@@ -313,83 +252,57 @@ def result_of(function: Any) -> Site | None:
     :param function: the function, or its code. A function that is not written in Python has no lines.
     """
     code = getattr(getattr(function, "__func__", function), "__code__", function)
-    if not inspect.iscode(code):
-        return None
-    first = code.co_firstlineno
-    last = max((at for _, _, at in code.co_lines() if at), default=first)
-    found: list[tuple[int, int]] = []
-    for node, name in syntax_nodes(code.co_filename):
-        line = getattr(node, "lineno", 0)
-        if not first <= line <= last or name != code.co_name:
-            continue
-        called = node.func if isinstance(node, ast.Call) else None
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(t, ast.Attribute) and t.attr == "grad" for t in targets) or (
-            isinstance(called, ast.Attribute) and called.attr.endswith("_") and not called.attr.startswith("__")
-        ):
-            found.append((0, line))
-        elif isinstance(node, ast.Return):
-            found.append((1, line))
-    at = min(found)[1] if found else first
-    return site_at(code.co_filename, at, code.co_name)
+    read = _read(function)
+    if read is None:
+        return Site(code.co_filename, code.co_firstlineno, code.co_name) if inspect.iscode(code) else None
+    index, scope = read
+    own = {node for node in index.walk(scope.node) if index.scopes[node].function is scope.function}
+    found: list[tuple[int, ast.AST]] = [(1, node) for node in own if isinstance(node, ast.Return)]
+    for write in index.writes:
+        if write.node in own and (write.how == "in-place" or getattr(write.target, "attr", "") == "grad"):
+            found.append((0, write.node))
+    return index.site(min(found, key=lambda one: (one[0], _line(one[1])))[1] if found else scope.node)
 
 
 def written_in_loop(function: Any) -> Site | None:
     """Return the last line of `function` that writes in place to a loop variable: ``for p in ...: p.add_(...)``."""
-    function = inspect.unwrap(function)
-    try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):
+    read = _read(function)
+    if read is None:
         return None
-    over = {
-        name.id
-        for loop in ast.walk(tree)
-        if isinstance(loop, ast.For)
-        for name in ast.walk(loop.target)
-        if isinstance(name, ast.Name)
-    }
-    at = -1
-    for node in ast.walk(tree):
-        target: ast.AST | None = None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
-            target = node.func.value
-        elif isinstance(node, ast.AugAssign):
-            target = node.target
+    index, scope = read
+    inside = [write for write in index.writes if index.contains(scope.node, write.node)]
+    over = {index.reference(write.target) for write in inside if write.how == "loop"} - {None}
+    found = []
+    for write in inside:
+        target: ast.AST | None = write.target
         if isinstance(target, ast.Attribute) and target.attr == "data":
             target = target.value
-        if isinstance(target, ast.Name) and target.id in over:
-            at = max(at, target.lineno - 1)
-    return Site(function.__code__.co_filename, first + at, function.__name__, lines[at].strip()) if at >= 0 else None
+        if write.how in ("in-place", "augment") and isinstance(target, ast.Name) and index.reference(target) in over:
+            found.append(target)
+    return index.site(max(found, key=_line)) if found else None
 
 
 def function_called(frames: Frames, name: str) -> Site | None:
     """Return the line ``def name(...)`` in the user's code, if there is exactly one."""
     found = [
-        site_at(file, node.lineno, name)
-        for file in frames.users_files()
-        for node, _ in syntax_nodes(file)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
+        index.site_at(node.lineno, index.opened[node])
+        for index in indexes(frames.users_files(), name)
+        for node in index.of(*FUNCTIONS)
+        if node.name == name
     ]
     return found[0] if len(found) == 1 else None
 
 
 def use_of(frames: Frames, name: str, near: str) -> Site | None:
-    """Return the first line of the user's code that uses `name`, a variable or an attribute; the file `near` is
-    searched first.
+    """Return the first line of the user's code that uses `name`, a variable or an attribute.
+
+    The file `near` is searched first. A use as an attribute or an imported name is preferred to a variable.
     """
-    for file in sorted(frames.users_files(), key=lambda f: (f != near, f)):
-        used = [
-            (node.lineno, function)
-            for node, function in syntax_nodes(file)
-            if (isinstance(node, ast.Name) and node.id == name)
-            or (isinstance(node, ast.Attribute) and node.attr == name)
-        ]
-        if used:
-            line, function = min(used)
-            return site_at(file, line, function)
-    return None
-
-
-def last_name(node: ast.AST | None) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    found = []
+    for index in indexes(sorted(frames.users_files(), key=lambda file: (file != near, file)), name):
+        for node in index.of(ast.Attribute, ast.Name):
+            if last_name(node) == name:
+                known = isinstance(node, ast.Attribute) or index.is_imported(node)
+                rank = _line(node) if index.file == near else 0
+                found.append(Candidate(index.site(node), Reason.ATTRIBUTE if known else Reason.NAME, 0, rank))
+    return best(found)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
-from .definitions import syntax_nodes
+from .index import MAX_INDEXED_FILES, Reference, SourceIndex, index_of, last_name, text_of
+from .writes import Write
 
 _OPERATORS: dict[type, str] = {
     ast.Add: "add",
@@ -28,25 +28,14 @@ _SIGNS: dict[type, str] = {
 }
 
 
-@lru_cache(64)
-def _by_line(file: str) -> dict[int, list[ast.AST]]:
-    """Return for each line of `file` the nodes of its syntax tree that begin there, outer ones first."""
-    found: dict[int, list[ast.AST]] = {}
-    for node, _ in syntax_nodes(file):
-        line = getattr(node, "lineno", None)
-        if line is not None:
-            found.setdefault(line, []).append(node)
-    return found
-
-
 def _parts(file: str, line: int) -> list[ast.AST]:
-    return _by_line(file).get(line, [])
+    """Return the nodes of the syntax tree that begin on a line, outer ones first."""
+    return index_of(file).by_line.get(line, [])
 
 
 def calls_on(file: str, line: int) -> list[str]:
     """Return the names of the functions that are called on a line."""
-    called = [node.func for node in _parts(file, line) if isinstance(node, ast.Call)]
-    return [f.id if isinstance(f, ast.Name) else f.attr for f in called if isinstance(f, (ast.Name, ast.Attribute))]
+    return [name for node in _parts(file, line) if isinstance(node, ast.Call) and (name := last_name(node.func))]
 
 
 def operations_on(file: str, line: int) -> list[str]:
@@ -84,20 +73,18 @@ def operations_in_order(file: str, line: int) -> list[str]:
     return found
 
 
-@lru_cache(64)
 def lines_with_operations(file: str) -> dict[str, list[int]]:
     """Return for each operation name, as given by ``operations_on``, the lines of `file` that contain it."""
+    return _lines_with_operations(index_of(file))
+
+
+@lru_cache(MAX_INDEXED_FILES)
+def _lines_with_operations(index: SourceIndex) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for line in sorted(_by_line(file)):
-        for name in dict.fromkeys(operations_on(file, line)):
+    for line in sorted(index.by_line):
+        for name in dict.fromkeys(operations_on(index.file, line)):
             found.setdefault(name, []).append(line)
     return found
-
-
-#: Methods whose names end in an underscore although they do not write to data.
-_WRITE_NO_DATA = frozenset({"requires_grad_", "detach_", "share_memory_", "resolve_conj_", "rename_"})
-#: Methods of modules, and functions, that write to weights.
-_WRITE_WEIGHTS = frozenset({"load_state_dict", "reset_parameters", "update_parameters", "vector_to_parameters"})
 
 
 @dataclass(frozen=True)
@@ -105,80 +92,77 @@ class LineWrite:
     """An in-place write on a line.
 
     :ivar target: the expression that it writes to.
+    :ivar variable: the variable at the head of `target`; for an attribute of ``self``, the attribute.
+    :ivar names: the variables and attributes in `target`.
     :ivar of: ``"gradients"`` or ``"weights"`` if it writes to those of `target`, ``""`` if to `target` itself.
+    :ivar likelihood: how likely it writes to a tensor: 3 for an op, 2 for an element, 1 for ``+=``, 0 for a counter.
     """
 
+    line: int
     op: str
     target: str
-    of: str = ""
+    variable: str
+    names: frozenset[str]
+    of: str
+    likelihood: int
 
 
-@lru_cache(64)
-def _imported(file: str) -> frozenset[str]:
-    """Return the names that `file` imports."""
-    return frozenset(
-        alias.asname or alias.name.partition(".")[0]
-        for node, _ in syntax_nodes(file)
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for alias in node.names
-    )
-
-
-def all_writes_on(file: str, line: int) -> list[LineWrite]:
+def writes_on(file: str, line: int) -> list[LineWrite]:
     """Return each in-place write that begins on a line."""
-    found = []
-    for node in _parts(file, line):
-        if isinstance(node, ast.AugAssign):
-            found.append(LineWrite(f"__i{_OPERATORS.get(type(node.op), 'op')}__", ast.unparse(node.target)))
-        elif isinstance(node, ast.Assign):
-            parts = [target.value for target in node.targets if isinstance(target, ast.Subscript)]
-            found += [LineWrite("__setitem__", ast.unparse(part)) for part in parts]
-        elif isinstance(node, ast.Call) and (write := _write_of_call(node, _imported(file))) is not None:
-            found.append(write)
-    return [replace(w, of="gradients") if "grad" in w.target.split(".") and not w.of else w for w in found]
+    return [write for write in writes_in(file) if write.line == line]
 
 
-def _write_of_call(node: ast.Call, imported: frozenset[str]) -> LineWrite | None:
-    name = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
-    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-    given = {k.arg: k.value for k in node.keywords}
-    is_function = owner is None or base_of(ast.unparse(owner)) in imported or ast.unparse(owner).endswith("init")
-    first = node.args[0] if node.args else None
-    target = first if is_function else owner
-    if "out" in given:
-        return LineWrite(name or ast.unparse(node.func), ast.unparse(given["out"]))
-    if target is None:
+def writes_in(file: str) -> tuple[LineWrite, ...]:
+    """Return each in-place write in `file`, by line."""
+    return _writes_in(index_of(file))
+
+
+@lru_cache(MAX_INDEXED_FILES)
+def _writes_in(index: SourceIndex) -> tuple[LineWrite, ...]:
+    found = [line_write for write in index.writes if (line_write := _line_write(index, write)) is not None]
+    return tuple(sorted(found, key=lambda one: one.line))
+
+
+def _line_write(index: SourceIndex, write: Write) -> LineWrite | None:
+    target, op, likelihood = write.target, write.op, 3
+    if write.how == "augment":
+        assert isinstance(write.node, ast.AugAssign)
+        op, likelihood = f"__i{_OPERATORS.get(type(write.node.op), 'op')}__", int(not _is_counter(index, target))
+    elif write.how == "assign" and isinstance(target, ast.Subscript):
+        target, op, likelihood = target.value, "__setitem__", 2
+    elif write.how not in ("in-place", "weights", "out"):
         return None
-    if name.endswith("_") and not name.endswith("__") and name not in _WRITE_NO_DATA:
-        of = "gradients" if name.startswith("clip_grad") and is_function else ""
-        return LineWrite(name, ast.unparse(target), of)
-    if name in _WRITE_WEIGHTS:
-        return LineWrite(name, ast.unparse(target), "weights")
-    if "inplace" in given and getattr(given["inplace"], "value", True):
-        return LineWrite(name, ast.unparse(target))
-    return None
+    text, names = text_of(target), frozenset(last_name(one) for one in index.walk(target)) - {""}
+    of = "weights" if write.how == "weights" else ""
+    if not of and ("grad" in text.split(".") or op.startswith("clip_grad")):
+        of = "gradients"
+    return LineWrite(write.line, op, text, _variable(index, target), names, of, likelihood)
 
 
-def writes_on(file: str, line: int) -> tuple[str, str] | None:
-    """Return the in-place write of a line, if it has one: the operation and the expression that it writes to."""
-    found = all_writes_on(file, line)
-    return (found[0].op, found[0].target) if found else None
+def _variable(index: SourceIndex, target: ast.AST) -> str:
+    name = ""
+    while isinstance(target, (ast.Attribute, ast.Subscript, ast.Call)):
+        name = target.attr if isinstance(target, ast.Attribute) else name if isinstance(target, ast.Call) else ""
+        target = target.func if isinstance(target, ast.Call) else target.value
+    return name or "self" if last_name(target) == "self" else last_name(target)
 
 
-def names_in(expression: str) -> frozenset[str]:
-    """Return the variables and attributes in an expression such as ``net.scale[i].data``."""
-    return frozenset(re.findall(r"[^\W\d]\w*", expression))
+def _is_counter(index: SourceIndex, target: ast.AST) -> bool:
+    """Return whether the file sets a variable or attribute to a literal number: a counter or a sum."""
+    found, counters = index.reference(target), _counters(index)
+    if found is None or found.owner is not None:
+        return found in counters
+    return any(one is not None and one.is_attribute and one.name == found.name for one in counters)
 
 
-def writes_to(file: str, name: str) -> list[int]:
-    """Return the lines of `file` that write in place to a variable of this name."""
-    return list(dict.fromkeys(line for line, write in writes_in(file) if base_of(write.target) == name))
-
-
-@lru_cache(64)
-def writes_in(file: str) -> tuple[tuple[int, LineWrite], ...]:
-    """Return each in-place write in `file`, with its line."""
-    return tuple((line, write) for line in sorted(_by_line(file)) for write in all_writes_on(file, line))
+@lru_cache(MAX_INDEXED_FILES)
+def _counters(index: SourceIndex) -> frozenset[Reference | None]:
+    return frozenset(
+        index.reference(target)
+        for target, value in index.values.items()
+        if isinstance(value, ast.Constant) and isinstance(value.value, (int, float))
+        if isinstance(target, (ast.Name, ast.Attribute))
+    ) - {None}
 
 
 def step_calls_like(file: str, line: int) -> list[int]:
@@ -186,48 +170,10 @@ def step_calls_like(file: str, line: int) -> list[int]:
 
     It has the same object or the same argument: ``optimizer.step()``, ``scaler.step(optimizer)``.
     """
-    meant = {name for at, names in _step_calls(file) if at == line for name in names}
-    return [at for at, names in _step_calls(file) if meant & names]
-
-
-@lru_cache(64)
-def _step_calls(file: str) -> tuple[tuple[int, frozenset[str]], ...]:
-    calls = [node for node, _ in syntax_nodes(file) if isinstance(node, ast.Call)]
-    return tuple(
-        (node.lineno, frozenset(ast.unparse(part) for part in (node.func.value, *node.args[:1])))
-        for node in calls
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "step"
-    )
-
-
-def base_of(expression: str) -> str:
-    """Return the variable at the head of an expression such as ``x[0].data``; for an attribute of ``self``, the
-    attribute.
-    """
-    head = expression.removeprefix("self.")
-    return head[: next((i for i, c in enumerate(head) if not (c.isalnum() or c == "_")), len(head))]
-
-
-@lru_cache(64)
-def _numbers(file: str) -> frozenset[str]:
-    """Return the variables and attributes that `file` sets to a literal number, such as counters and sums."""
-    found: set[str] = set()
-    for node, _ in syntax_nodes(file):
-        value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
-        if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-            found.update(base_of(ast.unparse(t)) for t in targets if isinstance(t, (ast.Name, ast.Attribute)))
-    return frozenset(found)
-
-
-def likely_write(file: str, op: str, expression: str) -> int:
-    """Return how likely it is that a write is one to a tensor, from 0 to 3.
-
-    `op` and `expression` are from ``writes_on``. 3: an in-place method of torch; 2: a subscript assignment; 1: ``+=``
-    and similar; 0: ``+=`` on a counter.
-    """
-    if not op.startswith("__"):
-        return 3
-    if op == "__setitem__":
-        return 2
-    return 0 if base_of(expression) in _numbers(file) else 1
+    calls = [
+        (call.lineno, {text_of(part) for part in (call.func.value, *call.args[:1])})
+        for call in index_of(file).of(ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+    ]
+    meant = {name for at, names in calls if at == line for name in names}
+    return [at for at, names in calls if meant & names]

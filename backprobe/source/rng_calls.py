@@ -6,10 +6,11 @@ import ast
 import re
 
 from ..records import Site
-from .definitions import last_name, syntax_nodes
-from .sites import site_at
+from .calls import functions_called
+from .index import FUNCTIONS, SourceIndex, first_line, index_of, last_name
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+#: Maximum number of calls from a function to the one that draws, itself included.
+MAX_CALL_DEPTH = 3
 _HOMES = frozenset({"random", "numpy.random", "np.random"})
 
 
@@ -19,29 +20,19 @@ def drawn_before(site: Site) -> Site | None:
     Such a generator is Python's, NumPy's, or a separate one (``generator=``). The line may be in a function of the same
     file that is called there.
     """
-    draws: dict[str, int] = {}
-    calls: list[tuple[int, str]] = []
-    nodes = syntax_nodes(site.file)
-    imported = {
-        name.asname or name.name
-        for node, _ in nodes
-        if isinstance(node, ast.ImportFrom) and node.module in _HOMES
-        for name in node.names
-    }
-    for node, function in nodes:
-        if not isinstance(node, ast.Call):
-            continue
-        if _draws(node, imported):
-            if function != site.function or node.lineno <= site.line:
-                draws[function] = max(draws.get(function, 0), node.lineno)
-        elif function == site.function and node.lineno <= site.line:
-            calls.append((node.lineno, last_name(node.func)))
-    called = max(((line, name) for line, name in calls if name in draws), default=(0, ""))[1]
-    function = site.function if site.function in draws else called
-    if function not in draws:
-        return None
-    line = draws[function]
-    return site_at(site.file, line, function)
+    index = index_of(site.file)
+    function = index.function_at(site.line, site.function)
+    before = [one for one in index.inside(function) if isinstance(one, ast.Call) and one.lineno <= site.line]
+    level, seen = [(index, call) for call in sorted(before, key=lambda one: one.lineno)], {function}
+    for _ in range(MAX_CALL_DEPTH):
+        draws = [(where, call) for where, call in level if _draws(where, call)]
+        if draws:
+            return draws[-1][0].site(draws[-1][1])
+        called = dict.fromkeys(one for where, call in level for one in functions_called(where, call, [site.file]))
+        calls = [(where, one) for where, inside in called if inside not in seen for one in where.inside(inside)]
+        level = [(where, one) for where, one in calls if isinstance(one, ast.Call)]
+        seen |= {inside for _, inside in called}
+    return None
 
 
 #: Names of calls that draw random numbers.
@@ -50,31 +41,39 @@ _DRAWS = re.compile(r"rand\w*|dropout\w*|bernoulli_?|multinomial|normal_?|unifor
 
 def draws_inside(file: str, first: int) -> tuple[Site, ...]:
     """Return the line of the function that begins at line `first` of `file`, and its lines that draw random numbers."""
-    nodes = syntax_nodes(file)
-    around = next((n for n, _ in nodes if isinstance(n, _FUNCTIONS) and _begins(n) == first), None)
+    index = index_of(file)
+    around = next((node for node in index.of(*FUNCTIONS) if first_line(node) == first), None)
     if around is None:
         return ()
-    lines = {
-        (node.lineno, function)
-        for node, function in nodes
-        if isinstance(node, ast.Call)
-        and around.lineno <= node.lineno <= (around.end_lineno or 0)
-        and (_DRAWS.fullmatch(last_name(node.func)) or _draws(node, set()))
-    }
-    return tuple(site_at(file, line, name) for line, name in ((around.lineno, around.name), *sorted(lines)))
+    calls = (node for node in index.walk(around) if isinstance(node, ast.Call))
+    draws = (call for call in calls if _DRAWS.fullmatch(last_name(call.func)) or _draws(index, call))
+    lines = sorted({index.site(call) for call in draws}, key=lambda site: site.line)
+    return (index.site_at(around.lineno, index.opened[around]), *lines)
 
 
-def _begins(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    return min([function.lineno, *(one.lineno for one in function.decorator_list)])
-
-
-def _draws(call: ast.Call, imported: set[str]) -> bool:
+def _draws(index: SourceIndex, call: ast.Call) -> bool:
     if any(k.arg == "generator" and not isinstance(k.value, ast.Constant) for k in call.keywords):
         return True
-    func = call.func
-    if isinstance(func, ast.Name):
-        return func.id in imported
-    if not isinstance(func, ast.Attribute) or func.attr in ("seed", "getstate", "get_state"):
+    if last_name(call.func) in ("seed", "getstate", "get_state"):
         return False
-    home = ast.unparse(func.value)
-    return home in _HOMES or home.rpartition(".")[2] in ("rng", "_rng", *imported)
+    if isinstance(call.func, ast.Name):
+        return _imported_name(index, call.func).rpartition(".")[0] in _HOMES
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return last_name(owner) in ("rng", "_rng") or (owner is not None and _imported_name(index, owner) in _HOMES)
+
+
+def _imported_name(index: SourceIndex, node: ast.AST) -> str:
+    """Return the full name of a module or of one of its attributes: ``numpy.random`` for ``np.random``."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    bound = index.holder(node).bound.get(node.id, [])
+    alias = next((one for one in bound if isinstance(one, ast.alias)), None)
+    if alias is None:
+        return "" if bound else ".".join((node.id, *reversed(names)))
+    module = getattr(index.parents[alias], "module", None)
+    root = f"{module}.{alias.name}" if module else alias.name if alias.asname else node.id
+    return ".".join((root, *reversed(names)))

@@ -10,146 +10,108 @@ import ast
 from collections.abc import Iterator
 
 from ..records import Site
-from .assignments import WRITE_FIRST, WRITERS, pairs_of
-from .dataflow import Function, called_by, function_around, tree_of
-from .definitions import last_name
+from .calls import Function, calls_of, functions_called
 from .frames import Frames
-from .sites import site_at
-
-
-def _names(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
+from .index import Reference, Scope, SourceIndex, index_of, last_name, spans
+from .writes import Write
 
 #: Calls and attributes whose result shares memory with their argument.
-_VIEWS = _names(
-    "numpy asarray asanyarray ascontiguousarray reshape ravel squeeze transpose swapaxes moveaxis expand_dims view T "
-    "atleast_1d atleast_2d atleast_3d broadcast_to flat real imag diagonal detach data cpu from_dlpack enumerate zip "
-    "reversed iter list tuple"
+_VIEWS = frozenset(
+    (
+        *("numpy", "asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "squeeze", "transpose"),
+        *("swapaxes", "moveaxis", "expand_dims", "view", "T", "atleast_1d", "atleast_2d", "atleast_3d"),
+        *("broadcast_to", "flat", "real", "imag", "diagonal", "detach", "data", "cpu", "from_dlpack", "enumerate"),
+        *("zip", "reversed", "iter", "list", "tuple"),
+    )
 )
-_TAKES_OUT = _names("numpy asarray __array__ from_dlpack asanyarray")
+_TAKES_OUT = frozenset(("numpy", "asarray", "__array__", "from_dlpack", "asanyarray"))
 #: Maximum depth of functions into which an array is followed.
 DEPTH = 4
 
 
 def written_through(site: Site, frames: Frames) -> Site | None:
     """Return the first line that writes into an array that the statement at `site` took from a tensor."""
-    function = function_around(site)
-    if function is None:
-        return None
-    return _Search(frames.users_files(), site).inside(site.file, function, set(), 0)
+    index = index_of(site.file)
+    function = index.function_at(site.line, site.function)
+    return _Search(frames.users_files(), site).inside(index, function, set(), 0)
 
 
 class _Search:
     def __init__(self, files: list[str], start: Site) -> None:
         self._files, self._start = files, start
-        self._seen: set[tuple[ast.AST, frozenset[str]]] = set()
+        self._seen: set[tuple[Scope, frozenset[Reference]]] = set()
 
-    def inside(self, file: str, function: Function, names: set[str], depth: int) -> Site | None:
+    def inside(self, index: SourceIndex, function: Scope, names: set[Reference], depth: int) -> Site | None:
         """Search `function`, in which `names` refer to the array at the start."""
         key = (function, frozenset(names))
         if key in self._seen or depth > DEPTH:
             return None
         self._seen.add(key)
-        names, given = set(names), list[tuple[str, Function, set[str]]]()
-        for node in _in_order(function):
-            written = next((one for one in _written(node) if self._shares(one, names, file)), None)
-            if written is not None:
-                name = getattr(function, "name", "<module>")
-                line = getattr(node, "lineno", 0)
-                return site_at(file, line, name)
-            for target, value in _assigned(node):
-                if self._shares(value, names, file):
-                    names |= {one.id for one in ast.walk(target) if isinstance(one, ast.Name)}
+        names, given = set(names), list[tuple[Function, set[Reference]]]()
+        writes: dict[ast.AST, list[Write]] = {}
+        for write in index.writes:
+            writes.setdefault(write.node, []).append(write)
+        for node in sorted(index.inside(function), key=lambda one: _line(index, one)):
+            for write in writes.get(node, ()):
+                if _is_written(write) and self._shares(index, write.target, names):
+                    return index.site(node)
+                if write.how in ("assign", "loop", "with") and self._shares(index, write.value, names):
+                    target = index.reference(write.target) if not isinstance(write.target, ast.Subscript) else None
+                    names |= {target} if target is not None else set()
             if isinstance(node, ast.Call):
-                given += self._given(node, file, function, names)
-            elif isinstance(node, ast.Return) and node.value is not None and self._shares(node.value, names, file):
-                given += self._returned(getattr(function, "name", ""))
-        found = (self.inside(where, one, more, depth + 1) for where, one, more in given)
+                given += self._given(index, node, names)
+            elif isinstance(node, ast.Return) and self._shares(index, node.value, names):
+                given += self._returned(index, function)
+        found = (self.inside(*called, more, depth + 1) for called, more in given)
         return next((one for one in found if one is not None), None)
 
-    def _shares(self, node: ast.AST, names: set[str], file: str) -> bool:
+    def _shares(self, index: SourceIndex, node: ast.AST | None, names: set[Reference]) -> bool:
         """Return whether the value of `node` may share the array's memory."""
-        if isinstance(node, ast.Name):
-            return node.id in names
-        if isinstance(node, (ast.Subscript, ast.Starred)):
-            return self._shares(node.value, names, file)
-        if isinstance(node, ast.Attribute):
-            return node.attr in _VIEWS and self._shares(node.value, names, file)
-        if isinstance(node, ast.IfExp):
-            return self._shares(node.body, names, file) or self._shares(node.orelse, names, file)
-        if not isinstance(node, ast.Call):
-            return False
-        at, line = self._start.file == file, self._start.line
-        if at and node.lineno <= line <= (node.end_lineno or line) and last_name(node.func) in _TAKES_OUT:
-            return True
-        value = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        return last_name(node.func) in _VIEWS and any(self._shares(one, names, file) for one in (*value, *node.args))
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, (ast.Subscript, ast.Starred, ast.NamedExpr)):
+                stack.append(node.value)
+            elif isinstance(node, ast.IfExp):
+                stack += [node.body, node.orelse]
+            elif isinstance(node, (ast.Name, ast.Attribute)) and index.reference(node) in names:
+                return True
+            elif isinstance(node, ast.Attribute) and node.attr in _VIEWS:
+                stack.append(node.value)
+            elif isinstance(node, ast.Call):
+                name = last_name(node.func)
+                if name in _TAKES_OUT and index.file == self._start.file and spans(node, self._start.line):
+                    return True
+                if name in _VIEWS:
+                    stack += [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else ())]
+        return False
 
     def _given(
-        self, node: ast.Call, file: str, function: Function, names: set[str]
-    ) -> Iterator[tuple[str, Function, set[str]]]:
+        self, index: SourceIndex, call: ast.Call, names: set[Reference]
+    ) -> Iterator[tuple[Function, set[Reference]]]:
         """Yield the user's functions that are called with the array, and their parameters that receive it."""
-        for where, one in called_by(node, file, function, self._files):
-            if isinstance(one, ast.Module):
-                continue
-            parameters = [a.arg for a in one.args.args]
-            parameters = parameters[1:] if parameters[:1] == ["self"] else parameters
-            mine = {p for p, value in zip(parameters, node.args, strict=False) if self._shares(value, names, file)}
-            mine |= {k.arg for k in node.keywords if k.arg and self._shares(k.value, names, file)}
-            if mine:
-                yield where, one, mine
+        shared = [self._shares(index, one, names) for one in call.args]
+        keywords = [k.arg for k in call.keywords if k.arg and self._shares(index, k.value, names)]
+        for where, one in functions_called(index, call, self._files) if any(shared) or keywords else ():
+            parameters = [p for p, is_shared in zip(one.parameters, shared, strict=False) if is_shared]
+            yield (where, one), {Reference(name, False, one) for name in (*parameters, *keywords)}
 
-    def _returned(self, name: str) -> Iterator[tuple[str, Function, set[str]]]:
-        """Yield the functions that assign the result of the function `name`, and the variables that they assign it
-        to.
-        """
-        for file in self._files:
-            for node in ast.walk(tree_of(file) or ast.Module([], [])):
-                value = node.value if isinstance(node, ast.Assign) else None
-                if isinstance(node, ast.Assign) and isinstance(value, ast.Call) and last_name(value.func) == name:
-                    function = function_around(Site(file, node.lineno, "", ""))
-                    names = {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-                    if function is not None:
-                        yield file, function, names
+    def _returned(self, index: SourceIndex, function: Scope) -> Iterator[tuple[Function, set[Reference]]]:
+        """Yield the functions that assign the result of `function`, and the variables that they assign it to."""
+        for where, call in calls_of(index, function, self._files):
+            names = {where.reference(write.target) for write in where.writes if write.value is call}
+            if names - {None}:
+                yield (where, where.scopes[call].function), {one for one in names if one is not None}
 
 
-def _in_order(function: Function) -> list[ast.AST]:
-    """Return the nodes of a function in line order, without those of nested functions."""
-    found: list[ast.AST] = []
-    stack: list[ast.AST] = [*function.body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        if hasattr(node, "lineno") or isinstance(node, ast.comprehension):
-            found.append(node)
-        stack += ast.iter_child_nodes(node)
-    return sorted(found, key=lambda one: getattr(one, "lineno", None) or one.target.lineno)  # type: ignore[attr-defined]
+def _line(index: SourceIndex, node: ast.AST) -> int:
+    while not hasattr(node, "lineno") and node is not index.tree:
+        node = index.parents[node]
+    return int(getattr(node, "lineno", 0))
 
 
-def _assigned(node: ast.AST) -> list[tuple[ast.AST, ast.AST]]:
-    """Return the targets and the value of an assignment."""
-    if isinstance(node, ast.Assign):
-        return [(target, value) for target, value in pairs_of(node) if not isinstance(target, ast.Subscript)]
-    if isinstance(node, (ast.For, ast.comprehension)):
-        return [(node.target, node.iter)]
-    if isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-        return [(node.target, node.value)]
-    return []
-
-
-def _written(node: ast.AST) -> list[ast.AST]:
-    """Return the expressions that a statement or a call writes into."""
-    if isinstance(node, ast.AugAssign):
-        return [node.target]
-    if isinstance(node, ast.Assign):
-        return [t.value for t, _ in pairs_of(node) if isinstance(t, ast.Subscript)]
-    if not isinstance(node, ast.Call):
-        return []
-    out: list[ast.AST] = [k.value for k in node.keywords if k.arg == "out"]
-    if isinstance(node.func, ast.Attribute) and node.func.attr in WRITERS:
-        out.append(node.func.value)
-    if last_name(node.func) in WRITE_FIRST:
-        out += node.args[:1]
-    return out
+def _is_written(write: Write) -> bool:
+    """Return whether a write changes the elements of its target."""
+    return write.how in ("augment", "out", "array") or (
+        write.how == "assign" and isinstance(write.target, ast.Subscript)
+    )

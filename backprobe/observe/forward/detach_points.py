@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...records import COLLECTIVES, Cut
-from ...source.definitions import calls_of_method
+from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation, variables
 from ...source.roots import ModuleCallRef
 from ...source.sites import site_at

@@ -8,6 +8,7 @@ is computed again when the backward begins. Data is fingerprinted only in closel
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
@@ -123,13 +124,13 @@ def _number(value: Any) -> float:
     return 0.5 if number != number else number
 
 
-def arrays_over(storage: Any, frame: Any, frames: Frames) -> list[str]:
-    """Return the names of NumPy arrays inside `storage` in the user's frames.
+def arrays_over(storage: Any, frame: Any, frames: Frames) -> dict[str, CodeType | None]:
+    """Return the names of NumPy arrays inside `storage` in the user's frames, with the code of the function.
 
-    Searched are variables, and the attributes of objects in variables.
+    Searched are variables, and the attributes of objects in variables, which belong to no function.
     """
     first, last = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-    found: list[str] = []
+    found: dict[str, CodeType | None] = {}
     while frame is not None:
         if frames.is_user(frame.f_code):
             local = variables(frame)
@@ -140,6 +141,6 @@ def arrays_over(storage: Any, frame: Any, frames: Frames) -> list[str]:
             for name, value in held:
                 interface = getattr(type(value), "__array_interface__", None) and value.__array_interface__
                 if isinstance(interface, dict) and first <= interface["data"][0] < last and name not in found:
-                    found.append(name)
+                    found[name] = frame.f_code if name in local and local[name] is value else None
         frame = frame.f_back
     return found

@@ -67,6 +67,12 @@ class LeafTensor:
         self.thawed: CodeLocation | None = None
         self.since = -1, 0
 
+    @property
+    def holders(self) -> list[tuple[type, str]]:
+        """The classes on the path to the parameter, outermost first, each with the attribute that leads on."""
+        names = [*(name for _, name in self.owners[1:]), self.path.rpartition(".")[2]]
+        return [(cls, name) for (cls, _), name in zip(self.owners, names, strict=False)]
+
     def stands_for(self, tensor: Any) -> bool:
         """Return whether this record is of `tensor`: Note [Ids and weak references]."""
         return self.ref() is tensor or (self.other is not None and self.other() is tensor)
@@ -171,8 +177,7 @@ class Leaves:
         They are searched in the classes of the modules that hold the parameter, innermost first, and come from the
         first class that has any.
         """
-        names = [*(name for _, name in leaf.owners[1:]), leaf.path.rpartition(".")[2]]
-        for (cls, _), name in reversed([*zip(leaf.owners, names, strict=False)]):
+        for cls, name in reversed(leaf.holders):
             found = choices(cls, name)
             if found:
                 return found
@@ -269,7 +274,7 @@ class Leaves:
 
     def _replaced_at(self, leaf: LeafTensor) -> Site | None:
         """Return the user's line that assigned a new object to this parameter, or to a module around it."""
-        sites = (replaced_at(self._frames, attribute) for attribute in reversed(leaf.path.split(".")))
+        sites = (replaced_at(self._frames, name, cls) for cls, name in reversed(leaf.holders))
         return next((site for site in sites if site is not None), None)
 
     def name(self, leaf: LeafTensor) -> str:
@@ -340,8 +345,7 @@ class Leaves:
     def _not_used(self, leaf: LeafTensor) -> Site | None:
         """Return the line that reads the parameter, or that calls the outermost module around it that never ran."""
         module: Any = leaf.root.ref() if leaf.root is not None else None
-        names = [*(name for _, name in leaf.owners[1:]), leaf.path.rpartition(".")[2]]
-        for (cls, _), name in zip(leaf.owners, names, strict=True):
+        for cls, name in leaf.holders:
             module = module._modules.get(name) if module is not None else None
             if module is None:
                 return used(cls, name)

@@ -20,7 +20,7 @@ import torch.utils.checkpoint
 
 from ...records import Cut, RegionDiffers, Site
 from ...source.assignments import container_fill_near
-from ...source.definitions import calls_of_method
+from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation, variables
 from ...source.rng_calls import drawn_before
 from ...source.roots import ModuleCallRef

@@ -16,19 +16,16 @@ from ...records import Site
 from ...source.frames import CodeLocation, Frames
 from ...source.line_ops import (
     LineWrite,
-    all_writes_on,
-    base_of,
     calls_on,
-    likely_write,
-    names_in,
     step_calls_like,
     writes_in,
+    writes_on,
 )
 from .writes import ObservedMutation, OptimizerStep, Write, WriteLog
 
-#: Scores of candidates, by reason; lines that only may write score ``likely_write``, 0 to 3.
+#: Scores of candidates, by reason; lines that only may write score ``LineWrite.likelihood``, 0 to 3.
 SCORE_NAMED, SCORE_WROTE_BEFORE, SCORE_STEPPED = 4.0, 3.75, 3.5
-#: The bonus of a line that ran for the first time; ``likely_write`` of a torch method that certainly writes.
+#: The bonus of a line that ran for the first time; ``LineWrite.likelihood`` of a torch method that certainly writes.
 NEW_LINE_BONUS, CERTAIN_WRITE = 0.125, 3.0
 #: Recorded writes that are searched for writes to gradients, and the most candidates reported.
 MAX_SEARCHED_WRITES, MAX_CANDIDATES = 2000, 5
@@ -105,22 +102,22 @@ def _is_before(site: Site | None, other: Site | None) -> bool:
 
 def _on_new_line(spot: CodeLocation, tensor: WrittenTensor, frames: Frames) -> list[_Candidate]:
     site = frames.site(spot)
-    writes = all_writes_on(site.file, site.line) if site is not None else []
-    return [_Candidate(_score(site.file, one, tensor), one.op, spot) for one in writes] if site is not None else []
+    writes = writes_on(site.file, site.line) if site is not None else []
+    return [_Candidate(_score(one, tensor), one.op, spot) for one in writes] if site is not None else []
 
 
-def _score(file: str, write: LineWrite, tensor: WrittenTensor) -> float:
+def _score(write: LineWrite, tensor: WrittenTensor) -> float:
     if (write.of == "gradients") != (tensor.kind == "gradient") or (write.of == "weights" and tensor.kind != "weight"):
         return 0.0
     if tensor.kind == "gradient":
         return SCORE_NAMED
     if tensor.kind == "weight":
         path = "".join(tensor.names)
-        if write.target.endswith(path) or path.rpartition(".")[2] in names_in(write.target) - {"weight", "bias"}:
+        if write.target.endswith(path) or path.rpartition(".")[2] in write.names - {"weight", "bias"}:
             return SCORE_NAMED
-    elif base_of(write.target) in tensor.names:
+    elif write.variable in tensor.names:
         return SCORE_NAMED
-    return float(likely_write(file, write.op, write.target))
+    return float(write.likelihood)
 
 
 def _wrote_before(lines: list[tuple[int, str, CodeLocation]], stepped: bool) -> list[_Candidate]:
@@ -144,7 +141,7 @@ def _wrote_gradients(log: WriteLog, frames: Frames) -> list[_Candidate]:
     found: dict[CodeLocation, str] = {}
     for (op, spot), _ in zip(log.lines(), range(MAX_SEARCHED_WRITES), strict=False):
         site = frames.site(spot) if spot not in found else None
-        if site is not None and any(one.of == "gradients" for one in all_writes_on(site.file, site.line)):
+        if site is not None and any(one.of == "gradients" for one in writes_on(site.file, site.line)):
             found[spot] = op
     return [_Candidate(SCORE_WROTE_BEFORE, op, spot) for spot, op in found.items()]
 
@@ -188,10 +185,10 @@ def _from_source(tensor: WrittenTensor, log: WriteLog, frames: Frames) -> list[_
     set_up = {(site.file, site.line) for spot in log.lines_before_training() if (site := frames.site(spot)) is not None}
     found = []
     for file in frames.users_files():
-        for line, write in writes_in(file):
-            score = _score(file, write, tensor)
+        for write in writes_in(file):
+            score = _score(write, tensor)
             if score == SCORE_NAMED or (score >= CERTAIN_WRITE and tensor.kind == "weight"):
-                spot = frames.spot_at(file, line)
+                spot = frames.spot_at(file, write.line)
                 if spot is not None:
-                    found.append(_Candidate(score - ((file, line) in set_up) / 2, write.op, spot))
+                    found.append(_Candidate(score - ((file, write.line) in set_up) / 2, write.op, spot))
     return found

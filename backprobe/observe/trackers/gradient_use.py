@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ...records import GradientUse, Site
-from ...source.definitions import calls_of_method
+from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ...records import HookSeen, Site
-from ...source.definitions import calls_of_method
+from ...source.calls import calls_of_method
 from ...source.frames import Frames
 from ...source.roots import ModuleCallRef, RootModule
 from ...torch_internals import compiled_regions

@@ -19,8 +19,8 @@ import torch.distributed
 from ...ops import info, writes_in_place
 from ...records import Replica, Replicas, ReplicaState, Site
 from ...source.assignments import key_given, scheduler_stepped, writes_to
+from ...source.calls import calls_of_method
 from ...source.control_flow import loop_of
-from ...source.definitions import calls_of_method
 from ...source.frames import CodeLocation
 from ...source.rng_calls import draws_inside
 from ...torch_internals import private, replicas

@@ -296,7 +296,7 @@ class RetainedGraphs(Tracker):
                     code.co_name, "a function whose results are cached", site, self._made_at(kept)[1], alive
                 )
             _, name = self._name_of([container])
-            held = changes_of(self._frames, name.name, name.key, graphs=True) if name is not None else None
+            held = changes_of(self._frames, name.name, name.key, True, name.code) if name is not None else None
             if found is None or held is not None:
                 module, how = self._made_at(kept)[1], f"a {type(container).__name__}"
                 found = Retained(str(name or ""), how, held, module, alive)
@@ -308,7 +308,7 @@ class RetainedGraphs(Tracker):
         """Return the line that stores the object called `name`."""
         if name.inside and not name.key:
             return None  # lines that add to a list differ from the line that assigns it
-        put = changes_of(self._frames, name.name, name.key, graphs=True) if name.inside else None
+        put = changes_of(self._frames, name.name, name.key, True, name.code) if name.inside else None
         return put or assigned_in(self._frames, name.name, name.code)
 
     def _made_at(self, tensor: Any) -> tuple[Site | None, str | None, str]:

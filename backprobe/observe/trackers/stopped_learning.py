@@ -21,7 +21,7 @@ import torch
 
 from ...records import Site, StoppedLearning, Unreduced
 from ...source.assignments import freezes
-from ...source.definitions import calls_of_method
+from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
 from ...source.roots import clean_path
 from ...torch_internals import code_objects, private

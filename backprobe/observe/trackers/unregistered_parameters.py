@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from ...records import Site, Stray
-from ...source.definitions import assigned, calls_of_method, filled_at, given, replaced_at
+from ...source.calls import calls_of_method
+from ...source.definitions import assigned, filled_at, given, replaced_at
 from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef, RootModule, clean_path
 from ...torch_internals import private
@@ -92,9 +93,8 @@ class UnregisteredParameters(Tracker):
             owner, cls, attribute, how, key = place
             site = assigned(cls, attribute)
             if made:
-                self._add_made(
-                    root, place, tensor, site or replaced_at(self._frames, attribute) or self._registered(attribute)
-                )
+                site = site or replaced_at(self._frames, attribute, cls) or self._registered(attribute)
+                self._add_made(root, place, tensor, site)
                 return
             if site is None or (not isinstance(tensor, nn.Parameter) and site.function != "__init__"):
                 return  # an input that is kept for some time

@@ -106,7 +106,8 @@ class UntrackedWriteTracker(Tracker):
                     if found is None or len(self._found) >= MAX_RECORDS:
                         continue
                     arrays = arrays_over(tensor.untyped_storage(), frame, self._frames)
-                    site = next((s for a in arrays if (s := changes_of(self._frames, a)) is not None), None)
+                    changes = (changes_of(self._frames, name, code=code) for name, code in arrays.items())
+                    site = next((change for change in changes if change is not None), None)
                     given = self._frames.site(found.given)
                     if site is None and given is not None:
                         site = written_through(given, self._frames)

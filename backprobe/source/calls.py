@@ -1,0 +1,207 @@
+"""Calls in the user's code, and the functions of the user's that they run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..records import Site
+from .candidates import Candidate, Reason, likeliest, ranked
+from .frames import Frames
+from .index import FUNCTIONS, Reference, Scope, SourceIndex, indexes, last_name
+
+#: Maximum number of expressions that are followed to the classes of a value.
+MAX_VALUES = 40
+#: A function or class of the user's, with the index of its file.
+Function = tuple[SourceIndex, Scope]
+
+
+class MethodCall(NamedTuple):
+    """A call ``x.method(...)``: its first and last line, and the name of the first argument."""
+
+    site: Site
+    first: int
+    last: int
+    argument: str
+
+
+def calls_of_method(frames: Frames, method: str) -> list[MethodCall]:
+    """Return the calls ``x.method(...)`` in the user's code."""
+    found = []
+    for index in indexes(frames.users_files(), method):
+        for call in index.of(ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == method:
+                argument = last_name(call.args[0]) if call.args else ""
+                found.append(MethodCall(index.site(call), call.lineno, call.end_lineno or call.lineno, argument))
+    return found
+
+
+def functions_called(index: SourceIndex, call: ast.Call, files: list[str]) -> list[Function]:
+    """Return the functions, methods, and forwards of modules, in the user's code, that `call` may run.
+
+    If only the name speaks for them, return the first.
+    """
+    found = ranked(_called(index, call, files))
+    if found and found[0].reason in (Reason.NAME, Reason.PARAMETER):
+        del found[1:]
+    return likeliest(found)
+
+
+def calls_of(index: SourceIndex, function: Scope, files: list[str]) -> list[tuple[SourceIndex, ast.Call]]:
+    """Return the calls in the user's code that may run `function`.
+
+    The forward of a module is called through the variables and attributes that hold an instance of its class.
+    """
+    names, owner = {function.name}, function.owner
+    if owner is not None and function.name == "__init__":
+        names = {owner.name}
+    elif owner is not None and function.name in ("forward", "__call__"):
+        names |= {
+            last_name(target)
+            for where in indexes(files, owner.name)
+            for target, value in where.values.items()
+            if isinstance(value, ast.Call) and last_name(value.func) == owner.name
+        }
+    found = []
+    for where in indexes(files, *names):
+        for call in where.of(ast.Call):
+            if last_name(call.func) in names:
+                called = likeliest(_called(where, call, files))
+                if (index, function) in called or not called:
+                    found.append((where, call))
+    return found
+
+
+def _called(index: SourceIndex, call: ast.Call, files: list[str]) -> Iterator[Candidate[Function]]:
+    func, name = call.func, last_name(call.func)
+    if isinstance(func, ast.Name):
+        bound = index.holder(func).bound.get(name, [])
+        for node in bound:
+            yield from (Candidate(one, Reason.VARIABLE) for one in _functions_bound(index, node, files))
+        imports = [node.name for node in bound if isinstance(node, ast.alias)]
+        if imports or not any(isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Name)) for node in bound):
+            reason = Reason.PARAMETER if bound and not imports else Reason.NAME
+            yield from (Candidate(one, reason) for one in _named((*imports, name)[0], files, is_method=False))
+    elif isinstance(func, ast.Attribute):
+        own, cls = index.class_of(func.value), index.scopes[func].function.owner
+        if own is not None:
+            yield from (Candidate(one, Reason.CLASS_ATTRIBUTE) for one in _members(index, own, name, files))
+        elif isinstance(func.value, ast.Call) and last_name(func.value.func) == "super" and cls is not None:
+            yield from (Candidate(one, Reason.CLASS_ATTRIBUTE) for one in _members(index, cls, name, files, True))
+        elif classes := [one for one in _bound(index, func.value) if isinstance(one, ast.ClassDef)]:
+            method = "forward" if name == "apply" else name  # of a function of autograd
+            for cls in map(index.opened.__getitem__, classes):
+                yield from (Candidate(one, Reason.VARIABLE) for one in _members(index, cls, method, files))
+        else:
+            for where, made in _classes_of(index, func.value, files):
+                yield from (Candidate(one, Reason.OWNER_NAMED) for one in _members(where, made, name, files))
+            is_method = not index.is_imported(func.value)
+            yield from (Candidate(one, Reason.NAME) for one in _named(name, files, is_method))
+    else:
+        yield from (Candidate(one, Reason.CLASS_ATTRIBUTE) for one in _forwards(index, func, files))
+
+
+def _functions_bound(index: SourceIndex, node: ast.AST, files: list[str]) -> Iterator[Function]:
+    """Yield the functions that a call of a variable runs, from one of the nodes that bind it."""
+    value = index.values.get(node)
+    if isinstance(node, FUNCTIONS):
+        yield index, index.opened[node]
+    elif isinstance(node, ast.ClassDef):
+        yield from _methods(index, index.opened[node], "__init__")
+        yield from _data_methods(index, index.opened[node])
+    elif isinstance(value, ast.Lambda):
+        yield index, index.opened[value]
+    elif value is not None:
+        yield from _forwards(index, value, files)
+
+
+def _classes_of(index: SourceIndex, value: ast.AST, files: list[str]) -> list[Function]:
+    """Return the classes of the instances that `value` is made of: ``Net()``, or the items of ``self.blocks``."""
+    found: list[Function] = []
+    stack, seen = [value], set[ast.AST]()
+    while stack and len(seen) < MAX_VALUES:
+        node = stack.pop()
+        seen.add(node)
+        func = node.func if isinstance(node, ast.Call) else None
+        own = [one for one in _bound(index, func) if isinstance(one, ast.ClassDef)]
+        classes = [(index, index.opened[one]) for one in own] or _classes(last_name(func), files)
+        found += classes
+        more = () if classes else (*_assigned(index, node), *ast.iter_child_nodes(node))
+        stack += [one for one in more if one in index.scopes and one not in seen]
+    return found
+
+
+def _bound(index: SourceIndex, node: ast.AST | None) -> list[ast.AST]:
+    """Return the nodes that bind a variable."""
+    return index.holder(node).bound.get(node.id, []) if isinstance(node, ast.Name) else []
+
+
+def _assigned(index: SourceIndex, node: ast.AST) -> list[ast.AST]:
+    """Return the values of a variable, or of an attribute of ``self``."""
+    if isinstance(node, ast.Attribute):
+        attribute = index.reference(node)
+        owned = attribute is not None and attribute.owner is not None
+        writes = index.writes_by_reference.get(attribute, ()) if owned else ()
+        return [write.value for write in writes if write.how in ("assign", "loop") and write.value is not None]
+    return [value for one in _bound(index, node) if (value := index.values.get(one)) is not None]
+
+
+def _classes(name: str, files: list[str]) -> list[Function]:
+    """Return the classes called `name`."""
+    return [
+        (index, index.opened[node])
+        for index in (indexes(files, name) if name else ())
+        for node in index.of(ast.ClassDef)
+        if node.name == name
+    ]
+
+
+def _members(
+    index: SourceIndex, cls: Scope, name: str, files: list[str], inherited: bool = False
+) -> Iterator[Function]:
+    """Yield the methods that ``object.name()`` runs for an object of `cls`, or the forward of its attribute."""
+    left, seen = [(index, cls)], set[Scope]()
+    while left:
+        where, owner = left.pop(0)
+        if owner in seen:
+            continue
+        seen.add(owner)
+        own = list(_methods(where, owner, name))
+        for write in where.writes_by_reference.get(Reference(name, True, owner), ()):
+            if write.how == "assign" and isinstance(write.target, ast.Attribute) and write.value is not None:
+                own += _forwards(where, write.value, files)
+        if own and not (inherited and owner is cls):
+            yield from own
+            return
+        for base in getattr(owner.node, "bases", ()):
+            left += _classes(last_name(base), files)
+
+
+def _methods(index: SourceIndex, cls: Scope, *names: str) -> Iterator[Function]:
+    nodes = (node for name in names for node in cls.bound.get(name, ()))
+    return ((index, index.opened[node]) for node in nodes if isinstance(node, FUNCTIONS))
+
+
+def _forwards(index: SourceIndex, value: ast.AST, files: list[str]) -> Iterator[Function]:
+    """Yield the forwards of the modules that `value` is made of."""
+    for where, cls in _classes_of(index, value, files):
+        yield from _methods(where, cls, "forward", "__call__")
+
+
+def _data_methods(index: SourceIndex, cls: Scope) -> list[Function]:
+    """Return the method that gives the data of a dataset."""
+    return [*_methods(index, cls, "__getitem__", "__iter__")][:1]
+
+
+def _named(name: str, files: list[str], is_method: bool) -> Iterator[Function]:
+    """Yield the functions and datasets called `name`."""
+    for index in indexes(files, name):
+        for node in index.of(*FUNCTIONS, ast.ClassDef):
+            if node.name != name:
+                continue
+            scope = index.opened[node]
+            if isinstance(node, ast.ClassDef):
+                yield from _data_methods(index, scope)
+            elif (scope.owner is not None) is is_method:
+                yield index, scope

@@ -1,0 +1,63 @@
+"""Answers of queries to the source index, with what speaks for each, and their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Reason(Enum):
+    """The evidence for a candidate: its score, and a description."""
+
+    VARIABLE = 9, "the same variable by Python's scoping rules"
+    CLASS_ATTRIBUTE = 8, "the same attribute of the same class"
+    OWNER_NAMED = 7, "an attribute of this name, of an owner of the right name"
+    ATTRIBUTE = 5, "an attribute of this name, of another object"
+    PARAMETER = 4, "a parameter of this name, to which the object may be passed"
+    NAME = 3, "the same name"
+    UNKNOWN_NAME = 1, "a name that is computed when the line runs"
+
+    @property
+    def score(self) -> int:
+        return self.value[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[T]):
+    """A possible answer of a query.
+
+    :ivar preference: orders candidates before their reason does: the number of wishes of the caller that it fulfils.
+    :ivar rank: orders candidates of the same reason, lowest first; those of the same rank stay in source order.
+    """
+
+    answer: T
+    reason: Reason
+    preference: int = 0
+    rank: int = 0
+
+    @property
+    def score(self) -> tuple[int, int, int]:
+        return self.preference, self.reason.score, -self.rank
+
+
+def ranked(candidates: Iterable[Candidate[T]]) -> list[Candidate[T]]:
+    """Return candidates of different answers, the likeliest first."""
+    best: dict[T, Candidate[T]] = {}
+    for one in sorted(candidates, key=lambda one: one.score, reverse=True):  # stable
+        best.setdefault(one.answer, one)
+    return list(best.values())
+
+
+def best(candidates: Iterable[Candidate[T]]) -> T | None:
+    """Return the likeliest answer, the first of equally likely ones; ``None`` if there are no candidates."""
+    return next((one.answer for one in ranked(candidates)), None)
+
+
+def likeliest(candidates: Iterable[Candidate[T]]) -> list[T]:
+    """Return the answers for which as much speaks as for the best one."""
+    found = ranked(candidates)
+    return [one.answer for one in found if one.score == found[0].score]
