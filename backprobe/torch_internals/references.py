@@ -28,6 +28,38 @@ def _holds() -> bool:
     return view is not None and sys.getrefcount(tensor) > before
 
 
+class _ReferenceTable:
+    """The references to tensors by the ids of the tensors, without keeping a reference alive.
+
+    Note [References without a list]: ``weakref.getweakrefs`` crashes CPython 3.11 if a collection that it starts itself
+    frees one of the references that it has just counted. So a reference is found in this table. Two threads that ask
+    for the first reference to a tensor at the same moment may get two.
+    """
+
+    __slots__ = ("_entries", "_limit")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, weakref.ref[TensorRef]] = {}
+        self._limit = MIN_PRUNED_ENTRIES
+
+    def find(self, tensor: Any) -> TensorRef | None:
+        """Return the reference to `tensor`; ``None`` if there is none."""
+        entry = self._entries.get(id(tensor))
+        known = entry() if entry is not None else None
+        return known if known is not None and weakref.ref.__call__(known) is tensor else None
+
+    def add(self, tensor: Any, made: TensorRef) -> None:
+        if len(self._entries) >= self._limit:
+            for number, entry in self._entries.copy().items():
+                if entry() is None and self._entries.get(number) is entry:
+                    self._entries.pop(number, None)
+            self._limit = max(MIN_PRUNED_ENTRIES, 2 * len(self._entries))
+        self._entries[id(tensor)] = weakref.ref(made)
+
+
+_references = _ReferenceTable()
+
+
 class TensorRef(weakref.ref):
     """A weak reference to a tensor; one object for each tensor.
 
@@ -37,14 +69,15 @@ class TensorRef(weakref.ref):
     others.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     def __new__(cls, tensor: Any) -> TensorRef:
         """Return the same reference for the same tensor, as ``weakref.ref`` does."""
-        for known in weakref.getweakrefs(tensor):
-            if type(known) is cls:
-                return known
-        return super().__new__(cls, tensor)
+        known = _references.find(tensor)
+        if known is None or type(known) is not cls:
+            known = super().__new__(cls, tensor)
+            _references.add(tensor, known)
+        return known
 
 
 class _Fixed(TensorRef):
@@ -68,7 +101,13 @@ class _OthersReferences:
     @staticmethod
     def getweakrefs(tensor: Any) -> list[weakref.ref[Any]]:
         """Return the weak references to `tensor` that are not backprobe's."""
-        return [one for one in weakref.getweakrefs(tensor) if not isinstance(one, TensorRef)]
+        collects = gc.isenabled()
+        gc.disable()  # Note [References without a list]
+        try:
+            return [one for one in weakref.getweakrefs(tensor) if not isinstance(one, TensorRef)]
+        finally:
+            if collects:
+                gc.enable()
 
 
 _REFERS = _holds()
