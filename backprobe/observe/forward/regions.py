@@ -25,11 +25,10 @@ from ...source.frames import CodeLocation, variables
 from ...source.rng_calls import drawn_before
 from ...source.roots import ModuleCallRef
 from ...torch_internals import code_objects, private
-from ...torch_internals.measure import dtype_name, is_float
-from ...torch_internals.norms import norm
 from ..events import Events
 from .detach_points import ObservedCut
 from .naming import Naming
+from .region_ops import RegionOp, difference, function_name, parameter_state, random_state_hash, sum_and_norm
 from .torch_call_recorder import Op
 from .writes import WriteLog
 
@@ -47,45 +46,13 @@ _RANDOM_OPS = re.compile(r"dropout|rrelu")
 _PLAIN_TYPES = frozenset({bool, int, float, str})
 
 
-@dataclass(frozen=True)
-class _Op:
-    """An op of a region: the user's location, the function, the module call, its inputs and its results."""
-
-    spot: CodeLocation | None
-    func: Any
-    where: ModuleCallRef | None
-    #: (position or keyword, value) of the plain numbers, flags and strings among the arguments.
-    plain: tuple[tuple[Any, Any], ...]
-    #: (storage, version, whether it requires a gradient) of the parameters among its arguments.
-    parameters: tuple[tuple[int, int, bool], ...]
-    #: (shape, dtype, whether it requires a gradient) of each tensor.
-    made: tuple[tuple[Any, Any, bool], ...]
-    #: Sum and norm of the first result, if values are compared.
-    value: tuple[float, float] | None
-    #: For an op that draws random numbers, a hash of the generators' states, if values are compared.
-    drew: int | None = None
-
-    def same_call(self, other: _Op) -> bool:
-        """Return whether both are the same op of the region.
-
-        The module call around the region is running only in the forward, so the modules are not compared if one op has
-        none.
-        """
-        mine, its = self.where, other.where
-        return (
-            self.spot == other.spot
-            and self.func == other.func
-            and (mine is its or mine is None or its is None or mine.path == its.path)
-        )
-
-
 @dataclass
 class _Region:
     """A call of a checkpoint: its line, and the ops of its forward and of its recomputation in the current backward."""
 
     spot: CodeLocation | None
     reentrant: bool
-    ops: list[_Op] = field(default_factory=list)
+    ops: list[RegionOp] = field(default_factory=list)
     first: int = 0
     last: int = 0
     #: Whether its values are compared.
@@ -94,7 +61,7 @@ class _Region:
     lost: dict[int, weakref.ref[Any]] | None = None
     where: ModuleCallRef | None = None
     run: Any = None
-    recomputed: list[_Op] = field(default_factory=list)
+    recomputed: list[RegionOp] = field(default_factory=list)
     #: Whether the first ops of the forward may not have been observed.
     partial: bool = False
     #: Paths of the modules whose forward ran without our function mode: only the recomputation of their ops was
@@ -102,7 +69,7 @@ class _Region:
     unobserved: set[str] = field(default_factory=set)
 
     @property
-    def comparable_ops(self) -> list[_Op]:
+    def comparable_ops(self) -> list[RegionOp]:
         """Return the ops of the recomputation that can be compared.
 
         They begin with the first op that was observed in the forward. Ops of modules whose forward was not observed are
@@ -116,7 +83,7 @@ class _Region:
         first = (i for i, op in enumerate(recomputed) if self.ops and op.same_call(self.ops[0]))
         return recomputed[next(first, len(recomputed)) :]
 
-    def _is_unobserved(self, op: _Op) -> bool:
+    def _is_unobserved(self, op: RegionOp) -> bool:
         path = op.where.path if op.where is not None else None
         return path is not None and any(path == one or path.startswith(f"{one}.") for one in self.unobserved)
 
@@ -254,15 +221,15 @@ class Regions:
             if tensors or out is _STOPPED_OP:
                 stack = self._modules.stack
                 made = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
-                value = _value(tensors[0]) if (op.inspecting or region.closely) and tensors else None
+                value = sum_and_norm(tensors[0]) if (op.inspecting or region.closely) and tensors else None
                 where = stack[-1] if stack else None
                 arguments = (*enumerate(op.args), *op.kwargs.items())
                 plain = tuple((k, v) for k, v in arguments if type(v) in _PLAIN_TYPES)
-                parameters = tuple(_of_parameter(v) for _, v in arguments if type(v) is torch.nn.Parameter)
-                drew = _drew(op) if region.closely and _RANDOM_OPS.search(_named(op)) else None
+                parameters = tuple(parameter_state(v) for _, v in arguments if type(v) is torch.nn.Parameter)
+                drew = random_state_hash(op) if region.closely and _RANDOM_OPS.search(function_name(op)) else None
                 if region.closely and inside is not None:
                     self._inner.add(inside)
-                ops.append(_Op(inside, op.func, where, plain, parameters, made, value, drew))
+                ops.append(RegionOp(inside, op.func, where, plain, parameters, made, value, drew))
         return is_recomputation and not region.reentrant
 
     def _begin(self, holder: Any, spot: CodeLocation | None, reentrant: bool, frame: Any) -> _Region:
@@ -411,7 +378,7 @@ class Regions:
             drawn_before(cause) if depends and cause is not None else None,
         )
 
-    def _writer(self, op: _Op, version: str) -> Site | None:
+    def _writer(self, op: RegionOp, version: str) -> Site | None:
         """Return the line that changed a parameter of `op` last."""
         for storage, now, _ in op.parameters:
             write = self.writes.first_after(storage, 0, now - 1) if version == f"version {now}" else None
@@ -426,102 +393,3 @@ class Regions:
             for spot, (where, leaves, step) in self._lost.items()
         )
         return (*cuts, *self._found.values())
-
-
-def difference(
-    ops: list[Any], recomputed: list[Any], reentrant: bool, raised: bool
-) -> tuple[str, Any, str, str] | None:
-    """Return the first difference of a region's recomputation: how it differs, the op, and the results of both runs.
-
-    A recomputation stops as soon as it has what it needs, so `recomputed` may be shorter than `ops`.
-    """
-    for i, op in enumerate(recomputed):
-        if i >= len(ops):
-            return ("extra", op, "", _made(op)) if raised or reentrant else None
-        was = ops[i]
-        if not op.same_call(was):
-            later = any(o.same_call(was) for o in recomputed[i:])
-            before = any(o.same_call(op) for o in ops[i:])
-            if later and not before:
-                return "extra", op, "", _made(op)
-            if before and not later:
-                return "missing", was, _made(was), ""
-            return "other", op, _named(was), _named(op)
-        changed = next((b for a, b in zip(was.parameters, op.parameters, strict=False) if a != b), None)
-        if changed is not None:
-            before_it = was.parameters[op.parameters.index(changed)]
-            if before_it[2] != changed[2]:
-                return "frozen", op, *_flags(before_it[2], changed[2])
-            if before_it[0] == changed[0]:
-                return "written", op, f"version {before_it[1]}", f"version {changed[1]}"
-        if was.plain != op.plain:
-            pairs = zip(was.plain, op.plain, strict=False)
-            one = next(((a, b) for a, b in pairs if a != b and not (a[1] != a[1] and b[1] != b[1])), None)
-            if one is not None:
-                return "arguments", op, *(_argument(a) for a in one)
-        for (shape, dtype, grad), (shape_now, dtype_now, grad_now) in zip(was.made, op.made, strict=False):
-            if shape != shape_now:
-                return "shape", op, str(tuple(shape)), str(tuple(shape_now))
-            if dtype is not dtype_now:
-                return "dtype", op, dtype_name(dtype), dtype_name(dtype_now)
-            if grad != grad_now and not reentrant:
-                return "grad", op, *_flags(grad, grad_now)
-        if was.value is not None and op.value is not None and not _close(was.value, op.value):
-            return "values", op, f"norm {was.value[1]:.4g}", f"norm {op.value[1]:.4g}"
-        if not op.made and was.drew is not None and op.drew is not None and was.drew != op.drew:
-            return "values", op, "a mask", "another mask"
-    if raised and len(recomputed) < len(ops) and recomputed:
-        was = ops[len(recomputed)]
-        return "missing", was, _made(was), ""
-    return None
-
-
-def _flags(was: bool, now: bool) -> tuple[str, str]:
-    words = ("requires none", "requires a gradient")
-    return words[was], words[now]
-
-
-def _argument(argument: tuple[Any, Any]) -> str:
-    key, value = argument
-    text = f"{value:.6g}" if type(value) is float else repr(value)
-    return f"{key}={text}" if isinstance(key, str) else text
-
-
-def _of_parameter(tensor: Any) -> tuple[int, int, bool]:
-    try:
-        return tensor.untyped_storage().data_ptr(), tensor._version, tensor.requires_grad
-    except (RuntimeError, NotImplementedError):  # sparse, or not on this machine
-        return 0, tensor._version, tensor.requires_grad
-
-
-def _value(tensor: Any) -> tuple[float, float] | None:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not is_float(tensor) or private.hands_off(tensor):
-        return None
-    if tensor.is_complex() or tensor.layout is not torch.strided or not tensor.numel() or private.is_freed(tensor):
-        return None
-    with torch.no_grad():
-        detached = tensor.detach()
-        return float(detached.sum(dtype=torch.float64)), norm(detached)
-
-
-def _drew(op: Op) -> int:
-    arguments = (*op.args, *op.kwargs.values())
-    cpu, others = private.random_state(tuple(a for a in arguments if isinstance(a, torch.Tensor)))
-    return hash((cpu.numpy().tobytes(), *(state.numpy().tobytes() for _, state in others)))
-
-
-def _close(a: tuple[float, float], b: tuple[float, float]) -> bool:
-    """Return whether two runs agree up to rounding: an accelerator may add in another order."""
-    (sum_a, norm_a), (sum_b, norm_b) = a, b
-    if norm_a - norm_a != 0.0 or norm_b - norm_b != 0.0:
-        return True
-    size = max(norm_a, norm_b)
-    return abs(norm_a - norm_b) <= 1e-3 * size and abs(sum_a - sum_b) <= 1e-2 * size
-
-
-def _made(op: Any) -> str:
-    return " and ".join(f"{dtype_name(d)}{list(s)}" for s, d, _ in op.made)
-
-
-def _named(op: Any) -> str:
-    return getattr(op.func, "__name__", str(op.func))
