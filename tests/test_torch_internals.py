@@ -29,7 +29,9 @@ from backprobe.torch_internals.private_allowlist import DIRECT
 
 ROOT = Path(backprobe.__file__).parent
 TORCH_INTERNALS = ROOT / "torch_internals"
-FILES = [path for path in ROOT.rglob("*.py") if not path.is_relative_to(ROOT / "examples")]
+FILES = [
+    path for path in ROOT.rglob("*.py") if not (path.is_relative_to(ROOT / "examples") or path.name.startswith("test_"))
+]
 TREES = {path: ast.parse(path.read_text()) for path in FILES}
 FACTS = {one.name: one for one in facts.all_facts()}
 DELETED = object()

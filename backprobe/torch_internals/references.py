@@ -102,7 +102,7 @@ class _OthersReferences:
     def getweakrefs(tensor: Any) -> list[weakref.ref[Any]]:
         """Return the weak references to `tensor` that are not backprobe's."""
         collects = gc.isenabled()
-        gc.disable()  # Note [References without a list]
+        gc.disable()  # because of Note [References without a list]
         try:
             return [one for one in weakref.getweakrefs(tensor) if not isinstance(one, TensorRef)]
         finally:
