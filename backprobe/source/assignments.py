@@ -86,7 +86,7 @@ def container_fill_near(site: Site) -> Site | None:
             read |= _containers(index, getattr(node, "value", None) or node)
     fills = (
         write
-        for write in index.writes
+        for write in index.writes_in(function.node)
         if write.how == "add" or (write.how == "assign" and isinstance(write.target, ast.Subscript))
         if index.scopes[write.node].function is function and index.reference(write.target) in read - {None}
     )

@@ -51,13 +51,13 @@ def given(cls: type, name: str) -> Site | None:
 def _assignments(cls: type, name: str, no_placeholder: bool = False) -> list[Candidate[Site]]:
     found, computed = list[Candidate[Site]](), list[Candidate[Site]]()
     for index, method in _methods(cls):
-        for write in index.writes:
-            if index.contains(method.node, write.node):
-                reason = _assigns(index, write, name)
-                if reason is not None:
-                    wished = no_placeholder and reason is not Reason.UNKNOWN_NAME and not _is_empty(write.value)
-                    kept = computed if reason is Reason.UNKNOWN_NAME else found
-                    kept.append(Candidate(index.site(write.node), reason, int(wished)))
+        for write in index.writes_in(method.node):
+            reason = _assigns(index, write, name)
+            if reason is Reason.UNKNOWN_NAME:
+                computed.append(Candidate(index.site(write.node), reason))
+            elif reason is not None:
+                wished = no_placeholder and not _is_empty(write.value)
+                found.append(Candidate(index.site(write.node), reason, int(wished)))
         own = method.owner
         for node in own.bound.get(name, ()) if own is not None else ():
             statement = index.parents[node]
@@ -172,10 +172,10 @@ def used(cls: type, name: str) -> Site | None:
 def filled_at(cls: type, name: str) -> Site | None:
     """Return the first line of a method of `cls` that adds to the container ``self.name``."""
     for index, method in _methods(cls):
-        for write in index.writes:
+        for write in index.writes_in(method.node):
             held = write.target.value if isinstance(write.target, ast.Subscript) else write.target
             adds = write.how == "add" or (write.how == "assign" and held is not write.target)
-            if adds and index.contains(method.node, write.node) and _reads(index, held, name):
+            if adds and _reads(index, held, name):
                 return index.site(write.node)
     return None
 
@@ -258,7 +258,7 @@ def result_of(function: Any) -> Site | None:
     index, scope = read
     own = {node for node in index.walk(scope.node) if index.scopes[node].function is scope.function}
     found: list[tuple[int, ast.AST]] = [(1, node) for node in own if isinstance(node, ast.Return)]
-    for write in index.writes:
+    for write in index.writes_in(scope.node):
         if write.node in own and (write.how == "in-place" or getattr(write.target, "attr", "") == "grad"):
             found.append((0, write.node))
     return index.site(min(found, key=lambda one: (one[0], _line(one[1])))[1] if found else scope.node)
@@ -270,7 +270,7 @@ def written_in_loop(function: Any) -> Site | None:
     if read is None:
         return None
     index, scope = read
-    inside = [write for write in index.writes if index.contains(scope.node, write.node)]
+    inside = index.writes_in(scope.node)
     over = {index.reference(write.target) for write in inside if write.how == "loop"} - {None}
     found = []
     for write in inside:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from types import CodeType
@@ -221,6 +221,16 @@ class SourceIndex:
     def writes(self) -> list[Write]:
         """All writes to variables, attributes and elements, in source order."""
         return [write for node in self.nodes for write in writes_of(node, self)]
+
+    @cached_property
+    def _write_positions(self) -> list[int]:
+        return [self._positions[write.node] for write in self.writes]
+
+    def writes_in(self, node: ast.AST) -> list[Write]:
+        """Return the writes in a function, or in any other part of the file, nested functions included."""
+        first = self._positions[node]
+        at = bisect_left(self._write_positions, first)
+        return self.writes[at : bisect_left(self._write_positions, first + self._sizes[first])]
 
     @cached_property
     def writes_by_reference(self) -> dict[Reference | None, list[Write]]:

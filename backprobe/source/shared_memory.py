@@ -49,7 +49,7 @@ class _Search:
         self._seen.add(key)
         names, given = set(names), list[tuple[Function, set[Reference]]]()
         writes: dict[ast.AST, list[Write]] = {}
-        for write in index.writes:
+        for write in index.writes_in(function.node):
             writes.setdefault(write.node, []).append(write)
         for node in sorted(index.inside(function), key=lambda one: _line(index, one)):
             for write in writes.get(node, ()):
