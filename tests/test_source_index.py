@@ -328,6 +328,19 @@ def test_the_functions_that_a_call_runs(script: Any) -> None:
     assert calls_of(made.index, scope, files) == []  # all calls of this name are those of others
 
 
+def test_a_module_of_a_library_is_not_one_of_the_users(script: Any) -> None:
+    made = script(
+        "from torch import nn\nfrom script0 import build\n"
+        "class Net(nn.Module):\n    def forward(self, x):\n        return x\ndef build(): return Net()\n"
+        "def use(net):\n    net(1)\ndef library():\n    net = nn.Sequential(nn.ReLU())\n    net(2)\n"
+        "def built():\n    net = build()\n    net(3)\ndef direct():\n    net = Net().cuda()\n    net(4)\n"
+        "def plain():\n    net = Net()\n    net(5)\n"
+    )
+    forward = next(scope for scope in made.index.opened.values() if scope.name == "forward")
+    calls = calls_of(made.index, forward, [made.file])
+    assert [call.args[0].value for _, call in calls] == [1, 3, 4, 5]
+
+
 def test_conditions_of_another_function_of_the_same_name(script: Any) -> None:
     made = script(
         "class A:\n    def forward(self, x):\n        if x: return 1\n        return 2\n"

@@ -68,9 +68,21 @@ def calls_of(index: SourceIndex, function: Scope, files: list[str]) -> list[tupl
         for call in where.of(ast.Call):
             if last_name(call.func) in names:
                 called = likeliest(_called(where, call, files))
-                if (index, function) in called or not called:
+                if (index, function) in called or not (called or _is_of_library(where, call.func, files)):
                     found.append((where, call))
     return found
+
+
+def _is_of_library(index: SourceIndex, func: ast.expr, files: list[str]) -> bool:
+    """Return whether a library alone made the object that is called: ``net = nn.Sequential(nn.ReLU())``."""
+    values = _assigned(index, func)
+    nodes = [one for value in values for one in index.walk(value)]
+    names = [one for one in nodes if isinstance(one, ast.Name)]
+    if not names or not all(map(index.is_imported, names)) or len(values) != len(_bound(index, func)):
+        return False
+    made = {last_name(one.func) for one in nodes if isinstance(one, ast.Call)}
+    defined = (one for where in indexes(files, *made) for one in where.of(*FUNCTIONS, ast.ClassDef))
+    return not any(one.name in made for one in defined)
 
 
 def _called(index: SourceIndex, call: ast.Call, files: list[str]) -> Iterator[Candidate[Function]]:
