@@ -14,7 +14,15 @@ from torch.autograd.function import once_differentiable
 
 from backprobe.records import Site
 from backprobe.source import index as indexing
-from backprobe.source.assignments import assigned_in, changes_of, container_fill_near, freezes, key_given, used_before
+from backprobe.source.assignments import (
+    assigned_in,
+    changes_of,
+    container_fill_near,
+    freezes,
+    key_given,
+    scheduler_stepped,
+    used_before,
+)
 from backprobe.source.calls import calls_of, functions_called
 from backprobe.source.candidates import Candidate, Reason, best, likeliest, ranked
 from backprobe.source.control_flow import branch_conditions, branches_around, condition_of, loop_of
@@ -190,6 +198,15 @@ def test_a_variable_that_was_used_before(script: Any) -> None:
 def test_only_an_attribute_turns_gradients_off(script: Any) -> None:
     made = script("requires_grad = False\np.requires_grad = False\nsetattr(q, 'requires_grad', False)\n")
     assert [site.line for site in freezes(made.frames)] == [2, 3]
+
+
+def test_a_scheduler_of_another_function(script: Any) -> None:
+    made = "def build(opt):\n    schedule = StepLR(opt)\n    return opt, schedule\n"
+    found = scheduler_stepped(script(made + "opt, schedule = build(1)\nschedule.step()\n").frames)
+    assert text(found) == "schedule.step()"
+    found = scheduler_stepped(script(made + "def train(schedule):\n    schedule.step()\n").frames)
+    assert text(found) == "schedule.step()"
+    assert scheduler_stepped(script(made + "def other():\n    schedule = Env()\n    schedule.step()\n").frames) is None
 
 
 def test_an_index_in_a_subscript_is_no_write(script: Any) -> None:

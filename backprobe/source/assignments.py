@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..records import Site
+from .calls import functions_called
 from .candidates import Candidate, Reason, best, likeliest
 from .frames import Frames
 from .index import Reference, Scope, SourceIndex, container, index_of, indexes, last_name, spans
@@ -26,7 +27,8 @@ def key_given(frames: Frames, key: str) -> Site | None:
 
 def scheduler_stepped(frames: Frames) -> Site | None:
     """Return the first line of the user's code that calls ``step`` of a learning rate scheduler."""
-    read = list(indexes(frames.users_files(), "step", "LR", "Scheduler", "OnPlateau", "WarmRestarts", "lr_scheduler"))
+    files = frames.users_files()
+    read = list(indexes(files, "step", "LR", "Scheduler", "OnPlateau", "WarmRestarts", "lr_scheduler"))
     made = {
         index.reference(write.target)
         for index in read
@@ -46,7 +48,14 @@ def scheduler_stepped(frames: Frames) -> Site | None:
                 found.append(Candidate(index.site(call), Reason.VARIABLE))
             elif stepped.is_attribute or _is_parameter(stepped):
                 found.append(Candidate(index.site(call), Reason.PARAMETER))
+            elif any(functions_called(index, one, files) for one in _calls_assigned(index, stepped)):
+                found.append(Candidate(index.site(call), Reason.NAME))  # a function of the user's made it
     return best(found)
+
+
+def _calls_assigned(index: SourceIndex, variable: Reference) -> list[ast.Call]:
+    writes = index.writes_by_reference.get(variable, ())
+    return [write.value for write in writes if write.how == "assign" and isinstance(write.value, ast.Call)]
 
 
 def _schedules(index: SourceIndex, func: ast.AST) -> bool:
