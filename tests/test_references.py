@@ -9,7 +9,8 @@ import weakref
 import pytest
 import torch
 
-from backprobe.torch_internals.references import MIN_PRUNED_ENTRIES, _references, tensor_ref
+from backprobe.torch_internals import references
+from backprobe.torch_internals.references import MIN_PRUNED_ENTRIES, tensor_ref
 
 
 def test_one_object_for_each_tensor_as_long_as_somebody_has_it() -> None:
@@ -30,13 +31,15 @@ def test_no_list_of_references_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tensor_ref(tensor) is kept and tensor_ref(torch.ones(1)) is not kept
 
 
-def test_references_that_are_gone_leave_the_table() -> None:
+def test_references_that_are_gone_leave_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = references._ReferenceTable()
+    monkeypatch.setattr(references, "_references", table)
     tensors = [torch.empty(0) for _ in range(MIN_PRUNED_ENTRIES)]
     for _ in range(5):
         refs = [tensor_ref(tensor) for tensor in tensors]
         tensors = [torch.empty(0) for _ in range(MIN_PRUNED_ENTRIES)]
     assert len(refs) == MIN_PRUNED_ENTRIES
-    assert len(_references._entries) <= 2 * MIN_PRUNED_ENTRIES
+    assert len(table._entries) <= 2 * MIN_PRUNED_ENTRIES
 
 
 def test_threads_that_refer_to_the_same_tensors() -> None:

@@ -89,8 +89,13 @@ def _writes_of_call(node: ast.Call, index: SourceIndex) -> Iterator[Write]:
     elif target is not None:
         if name in WRITE_WEIGHTS:
             yield Write("weights", target, node, node, name)
-        elif (name.strip("_") and writes_in_place(name)) or getattr(keywords.get("inplace"), "value", False):
+        elif (name.strip("_") and writes_in_place(name)) or _may_be_true(keywords.get("inplace")):
             yield Write("in-place", target, node, node, name)
+
+
+def _may_be_true(value: ast.AST | None) -> bool:
+    """Return whether an argument is given and may be true: only a constant is known."""
+    return value is not None and (not isinstance(value, ast.Constant) or bool(value.value))
 
 
 def _pairs(target: ast.AST, value: ast.AST | None = None) -> Iterator[tuple[ast.AST, ast.AST | None]]:
