@@ -20,6 +20,24 @@ MISSED = {
     "control_tokens_gpt2": "nothing is found: the hook is on a weight that is replaced later",
     "forces_by_vmap_grad": "values inside vmap are not inspected",
     "tower_tuned_in_second_stage": "none-grad is found, at the same line and with the same cause",
+    # Nothing accounts yet for what happens to gradients and weights between the backward and the next forward.
+    "adding_rnn": "no rule for clipping without effect; the overflow that follows is found",
+    "segmentation_amp": "no rule for clipping before unscaling",
+    "multitask_accelerate": "no rule for gradients that are cleared inside an accumulation",
+    "ring_gan_again": "no rule for gradients of another loss",
+    "pinn_lbfgs": "no rule for gradients that are added up over calls of a closure; the overflow that follows is found",
+    "contrastive_bf16": "no rule for updates that round away",
+    "warmup_decay": "no rule for a learning rate of zero",
+    "two_phase": "no rule for frozen parameters that move",
+    "bert_fgm": "no rule for weights that something else than the optimizer changes",
+    "transfer_bn": "no rule for buffers of frozen modules that change",
+    "ema_eval": "no rule for buffers that a copy of a model lacks",
+    "ratings_mf": "no rule for rows of a parameter that never learn",
+    "corridor_a2c": "no rule for shapes that broadcast in a loss",
+    "vae_kl": "no rule for a term of a loss without a graph",
+    "discriminative_lr": "no rule for hooks that pile up",
+    "flexible_head": "the line of the optimizer is named, not that of the layer that is made later",
+    "gated_features": "the NaN that follows is listed first",
 }
 #: Scripts that are hit in some runs.
 UNSTABLE = {
