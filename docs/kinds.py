@@ -18,7 +18,7 @@ def kinds_table(text: str) -> str:
     """Return `text` with a new table of kinds, in the order of findings: the most severe first."""
     known = own_rules()
     topics = {kind.name: one.topic for one in known.rules for kind in one.kinds}
-    rows = ["| kind | what it says | severity |", "| --- | --- | --- |"]
+    rows = ["| kind | what it reports | severity |", "| --- | --- | --- |"]
     for kind in sorted(known.kinds, key=lambda kind: SEVERITIES.index(kind.severity)):
         topic = topics[kind.name]
         says = kind.summary if topic is None else f"with `--check {topic.name}`: {kind.summary}"

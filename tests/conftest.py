@@ -33,8 +33,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     """End a worker of pytest-xdist without finalizing its interpreter.
 
-    On a busy machine torch's threads sometimes never end then (a lost wakeup in a condition variable), and xdist waits
-    for the worker for ever. How a script exits is tested in processes of its own.
+    A worker was seen to hang there for ten minutes on a busy machine, in a futex and without a Python frame, and xdist
+    waits for its workers for ever. How a script exits is tested in processes of its own.
     """
     if hasattr(config, "workerinput"):
         atexit.register(os._exit, 0)

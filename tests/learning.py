@@ -33,11 +33,14 @@ def flat(name: str = "ReluBackward0", **more) -> BackwardCall:
     )
 
 
-def one_finding(kind: str, trace: Trace, sites: list[tuple[str, int]]) -> None:
-    """`kind` alone is found in `trace`, at these sites, with advice; a kind to be asked for, only if it is."""
+def sites_of_only(kind: str, trace: Trace) -> list[tuple[str, int]]:
+    """Return the roles and lines of the only finding of `trace`, which is of `kind` and has advice.
+
+    If the kind is checked on request only, it is not found without the request.
+    """
     assert kinds(trace) == [kind]
     found = only(trace)
-    assert roles(found) == sites
     assert found.advice or kind == "rank-desync"
     if trace.facts.asked:
         assert kind not in kinds(Trace(trace.steps, dataclasses.replace(trace.facts, asked=())))
+    return roles(found)

@@ -81,7 +81,7 @@ class Instrumentation:
             self._filters.append(warnings.filters[0])
 
     def give_up(self) -> None:
-        """Observe nothing any more, also in the middle of a call. What is attached stays until ``detach``."""
+        """Stop observing, even in the middle of a call. Hooks and modes stay attached until ``detach``."""
         self._intercepted.stop()
         self._recorder.observe(False, self._recorder.inspecting)
         self._modules.stop()

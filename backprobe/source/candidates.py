@@ -31,7 +31,7 @@ class Candidate(Generic[T]):
     """A possible answer of a query.
 
     :ivar preference: orders candidates before their reason does: the number of wishes of the caller that it fulfils.
-    :ivar rank: orders candidates of the same reason, lowest first; those of the same rank stay in source order.
+    :ivar rank: orders candidates with the same reason, lowest first; candidates of equal rank keep their source order.
     """
 
     answer: T

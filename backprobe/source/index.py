@@ -242,7 +242,7 @@ class SourceIndex:
 
     @cached_property
     def values(self) -> dict[ast.AST, ast.AST | None]:
-        """The targets of assignments and loops, each with its value, or what it iterates over."""
+        """Target of an assignment or a loop -> the assigned value, or the iterable."""
         return {write.target: write.value for write in self.writes if write.how in ("assign", "loop")}
 
     @cached_property

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from failing import MUTATED, NODES, TWICE, failed
 from handmade import at, call, kinds, leaf, only, raised, roles, run, traced
-from learning import one_finding
+from learning import sites_of_only
 
 from backprobe.records import (
-    BackwardCall,
     Derivative,
     Finding,
-    Mutation,
     RankSeen,
     RankWait,
     RegionDiffers,
@@ -20,39 +19,22 @@ from backprobe.records import (
 )
 from backprobe.torch_texts import REENTRANT_NODE
 
-NODES = (
-    run("SumBackward0", 1, op="sum", line=13),
-    run("LogBackward0", 2, op="log", line=12, module="head"),
-    run("MulBackward0", 3, op="mul", line=11),
-    leaf("weight"),
-)
-
-
-def wrong(text: str = "no backward here", index: int = 0, node: int = 2, **more) -> BackwardCall:
-    return call(*NODES, index=index, raised=raised(text, node, at(30)), **more)
-
-
-MUTATED = Mutation("hidden", (8,), 0, 1, "add_", at(20, "hidden += 1"), "", None)
-
-
-TWICE = "Expected to mark a variable ready only once. Parameter at index 0 with name module.weight has been marked"
-
-
 REGION = RegionDiffers("extra", at(50), at(51), at(90), "block", "relu", "", "", "", 0, (0,))
 
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
-    "backward-error": (traced(wrong()), [("cause", 11), ("backward", 30), ("failed", 90)]),
+    "backward-error": (traced(failed()), [("cause", 11), ("backward", 30), ("failed", 90)]),
 }
 
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 def test_a_loss_that_is_no_scalar() -> None:
-    found = only(traced(wrong("grad can be implicitly created only for scalar outputs", node=0)))
+    found = only(traced(failed("grad can be implicitly created only for scalar outputs", node=0)))
     assert (found.kind, roles(found)[0]) == ("backward-error", ("cause", 13))
     assert found.title.startswith("the backward was started from sum, which gives more than one number")
 
@@ -65,8 +47,8 @@ def test_an_error_of_a_node_that_no_line_made() -> None:
 
 
 def test_an_error_in_a_derivative_of_a_derivative_is_about_the_forward() -> None:
-    failed = dataclasses.replace(raised("not implemented", 2), of=Derivative("cdist", at(7), "lift"))
-    found = only(traced(call(*NODES, raised=failed)))
+    failing = dataclasses.replace(raised("not implemented", 2), of=Derivative("cdist", at(7), "lift"))
+    found = only(traced(call(*NODES, raised=failing)))
     assert (found.kind, found.module, roles(found)) == (
         "backward-error",
         "lift",
@@ -76,7 +58,7 @@ def test_an_error_in_a_derivative_of_a_derivative_is_about_the_forward() -> None
 
 
 def test_an_error_without_text() -> None:
-    found = only(traced(wrong("")))
+    found = only(traced(failed("")))
     assert found.title == "MulBackward0 made by mul raised RuntimeError in the backward"
 
 
@@ -92,26 +74,26 @@ def test_reentrant_checkpoints_that_share_parameters() -> None:
 
 
 def test_an_explained_error_is_not_reported_again() -> None:
-    explained = wrong(mutation=MUTATED)
+    explained = failed(mutation=MUTATED)
     assert kinds(traced(explained)) == ["inplace"]
     # In that call only.
-    assert kinds(traced(explained, wrong(index=1))) == ["inplace", "backward-error"]
-    assert kinds(traced(wrong(), seen=[REGION])) == ["checkpoint-mismatch"]
-    assert kinds(traced(wrong(index=1), seen=[REGION])) == ["backward-error", "checkpoint-mismatch"]
+    assert kinds(traced(explained, failed(index=1))) == ["inplace", "backward-error"]
+    assert kinds(traced(failed(), seen=[REGION])) == ["checkpoint-mismatch"]
+    assert kinds(traced(failed(index=1), seen=[REGION])) == ["backward-error", "checkpoint-mismatch"]
     stale = StaleRead("weight", "tensor", at(30), None, True, 0)
-    assert kinds(traced(wrong(), seen=[stale])) == ["hook-order"]
+    assert kinds(traced(failed(), seen=[stale])) == ["hook-order"]
     elsewhere = dataclasses.replace(stale, stale=at(31))
-    assert kinds(traced(wrong(), seen=[elsewhere])) == ["backward-error", "hook-order"]
+    assert kinds(traced(failed(), seen=[elsewhere])) == ["backward-error", "hook-order"]
 
 
 def test_the_error_of_a_collective_is_its_consequence() -> None:
     stuck = RankWait("all_reduce", at(60), 50.0, 4.0, "raised")
     child = Finding("backward-error", "error", "in a child", "certain")
     ranks = [RankSeen(0, 100, (stuck,)), RankSeen(1, 101, findings=(child,))]
-    assert kinds(traced(wrong(), seen=ranks)) == ["rank-desync"]
+    assert kinds(traced(failed(), seen=ranks)) == ["rank-desync"]
     calm = dataclasses.replace(ranks[0], waits=(dataclasses.replace(stuck, ended="returned"),))
-    assert kinds(traced(wrong(), seen=[calm, ranks[1]])) == ["backward-error", "backward-error"]
+    assert kinds(traced(failed(), seen=[calm, ranks[1]])) == ["backward-error", "backward-error"]
 
 
 def test_the_same_finding_in_several_calls_is_reported_once() -> None:
-    assert kinds(traced(*(wrong(index=i) for i in range(3)))) == ["backward-error"]
+    assert kinds(traced(*(failed(index=i) for i in range(3)))) == ["backward-error"]

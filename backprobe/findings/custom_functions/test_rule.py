@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from handmade import at, call, leaf, only, run, traced
-from learning import one_finding
+from handmade import at, only, traced
+from learning import STEP, sites_of_only
 
 from backprobe.records import (
     FunctionChecked,
 )
-
-STEP = call(run("SumBackward0", 1, op="sum"), leaf("weight"))
-
 
 CHECKED = FunctionChecked("Mine", "", at(11), at(40), "gradient", 0, 1.0, 2.0, "")
 
@@ -29,7 +26,8 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 def test_a_gradient_that_is_meant_is_information() -> None:

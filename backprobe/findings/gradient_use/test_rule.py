@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from handmade import at, call, leaf, run, traced
-from learning import one_finding
+from handmade import at, traced
+from learning import STEP, sites_of_only
 
 from backprobe.records import (
     GradientUse,
 )
-
-STEP = call(run("SumBackward0", 1, op="sum"), leaf("weight"))
 
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
@@ -27,4 +25,5 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from handmade import at, bad_root, call, kinds, leaf, only, parameter, roles, run, traced
-from learning import DEAD, OFF, flat, one_finding, reached
+from learning import DEAD, OFF, flat, reached, sites_of_only
 
 from backprobe import Trace
 from backprobe.records import BackwardCall, RankSeen, RankWait
@@ -53,7 +53,8 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 BAD = call(run("SumBackward0", 1, op="sum", line=12), leaf("a.weight"), index=1, roots=bad_root())

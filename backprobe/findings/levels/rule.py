@@ -82,7 +82,7 @@ _ADVICE = {
     Kind(
         "loss-spike",
         "warning",
-        "the loss jumps far above what it was, and stays there",
+        "the loss jumps far above its earlier values, and stays there",
         after="divergence-ahead",
         questions=(Question.LEARNS_BADLY,),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from handmade import kinds, looked, only, traced
-from learning import OPTIMIZER, STEP, one_finding
+from learning import OPTIMIZER, STEP, sites_of_only
 
 from backprobe import Trace
 from backprobe.findings.levels.alarms import Monitor
@@ -53,7 +53,8 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 def of(quantity: str, values: list[float], **more: list[float]) -> list[str]:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from handmade import at, call, kinds, leaf, only, parameter, raised, roles, run, traced
-from learning import OFF, STEP, lost, one_finding, reached
+from learning import OFF, STEP, lost, reached, sites_of_only
 
 from backprobe import Trace
 from backprobe.records import BackwardCall, Cut, StoppedLearning
@@ -29,7 +29,8 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 def test_why_a_parameter_got_none() -> None:

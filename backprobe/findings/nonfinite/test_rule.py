@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from failing import MUTATED, NODES, REUSED
 from handmade import INF, NAN, at, bad_root, call, kinds, leaf, only, raised, roles, run, traced
-from learning import one_finding
+from learning import sites_of_only
 
 from backprobe.records import (
     BackwardCall,
@@ -15,18 +16,8 @@ from backprobe.records import (
     BadValues,
     Born,
     Derivative,
-    Mutation,
-    Reuse,
     TensorStat,
 )
-
-NODES = (
-    run("SumBackward0", 1, op="sum", line=13),
-    run("LogBackward0", 2, op="log", line=12, module="head"),
-    run("MulBackward0", 3, op="mul", line=11),
-    leaf("weight"),
-)
-
 
 LOG = BadOp(99, 99, "log", at(12), "head", 1, NAN, (TensorStat("p", (8,), "float32", zeros=2, made=True),))
 
@@ -37,12 +28,6 @@ def bad_forward(index: int = 0, op: BadOp = LOG, values: BadValues = NAN, **more
 
 def bad_backward(*saved: TensorStat, values: BadValues = NAN, zero: bool = True, **more) -> BackwardCall:
     return call(*NODES, bad_nodes=(BadNode(1, 0, values, zero, saved),), **more)
-
-
-MUTATED = Mutation("hidden", (8,), 0, 1, "add_", at(20, "hidden += 1"), "", None)
-
-
-REUSED = Reuse(0, at(91), 0, 1, 2)
 
 
 QUIET = {
@@ -66,7 +51,8 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 @pytest.mark.parametrize("what", QUIET)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from handmade import at, traced
-from learning import STEP, one_finding
+from learning import STEP, sites_of_only
 
 from backprobe.records import NoGradient
 
@@ -18,4 +18,5 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from handmade import at, call, leaf, run, traced
-from learning import one_finding
+from handmade import at, traced
+from learning import STEP, sites_of_only
 
 from backprobe.records import (
     Replica,
     Replicas,
     ReplicaState,
 )
-
-STEP = call(run("SumBackward0", 1, op="sum"), leaf("weight"))
 
 
 def drifting(rank: int) -> Replicas:
@@ -29,4 +27,5 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites

@@ -5,58 +5,41 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from handmade import at, call, leaf, only, raised, roles, run, traced
-from learning import one_finding
-
-from backprobe.records import (
-    BackwardCall,
-    Reuse,
-)
-
-NODES = (
-    run("SumBackward0", 1, op="sum", line=13),
-    run("LogBackward0", 2, op="log", line=12, module="head"),
-    run("MulBackward0", 3, op="mul", line=11),
-    leaf("weight"),
-)
-
-
-def wrong(text: str = "no backward here", index: int = 0, node: int = 2, **more) -> BackwardCall:
-    return call(*NODES, index=index, raised=raised(text, node, at(30)), **more)
-
-
-REUSED = Reuse(0, at(91), 0, 1, 2)
+from failing import NODES, REUSED, failed
+from handmade import at, call, only, roles, traced
+from learning import sites_of_only
 
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
-    "second-backward": (traced(wrong(reuse=REUSED)), [("reused", 12), ("freed", 91), ("failed", 90)]),
+    "second-backward": (traced(failed(reuse=REUSED)), [("reused", 12), ("freed", 91), ("failed", 90)]),
 }
 
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 def test_a_graph_that_two_losses_share_is_named_where_it_was_made() -> None:
-    found = only(traced(wrong(reuse=dataclasses.replace(REUSED, node=None, shared=True))))
+    found = only(traced(failed(reuse=dataclasses.replace(REUSED, node=None, shared=True))))
     assert roles(found) == [("reused", 11), ("freed", 91), ("failed", 90)]
     assert found.title.startswith("two losses share mul")
-    again = only(traced(wrong(reuse=dataclasses.replace(REUSED, node=None))))
+    again = only(traced(failed(reuse=dataclasses.replace(REUSED, node=None))))
     assert roles(again)[0] == ("reused", 90)
 
 
 def test_a_graph_that_was_run_already() -> None:
-    again = only(traced(wrong(reuse=dataclasses.replace(REUSED, node=None))))
+    again = only(traced(failed(reuse=dataclasses.replace(REUSED, node=None))))
     assert "this graph was run and freed already, by the backward of the same step" in again.title
     assert again.sites[0].site == at(90)
-    earlier = only(traced(call(*NODES, index=0), wrong(index=1, reuse=REUSED)))
+    earlier = only(traced(call(*NODES, index=0), failed(index=1, reuse=REUSED)))
     assert "log took a tensor of step 0 (made by mul)" in earlier.title
 
 
 def test_the_line_that_handed_an_old_tensor_to_a_function() -> None:
     there = dataclasses.replace(at(44), function="train")
     handed = dataclasses.replace(REUSED, carried=there)
-    one, other = (only(traced(wrong(reuse=reuse))) for reuse in (REUSED, handed))
+    one, other = (only(traced(failed(reuse=reuse))) for reuse in (REUSED, handed))
     assert [role for role, _ in roles(one)].count("reused") == 1
     assert roles(other)[:2] == [roles(one)[0], ("reused", 44)]

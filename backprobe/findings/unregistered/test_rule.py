@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from handmade import at, call, kinds, leaf, only, parameter, roles, run, traced
-from learning import OPTIMIZER, STEP, one_finding, reached
+from learning import OPTIMIZER, STEP, reached, sites_of_only
 
 from backprobe.records import StoppedLearning, Stray
 
@@ -28,7 +28,8 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 def test_how_an_unregistered_parameter_is_named() -> None:

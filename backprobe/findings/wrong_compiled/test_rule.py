@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from handmade import at, call, leaf, run, traced
-from learning import one_finding
+from handmade import at, traced
+from learning import STEP, sites_of_only
 
 from backprobe.records import (
     CompiledWrong,
 )
-
-STEP = call(run("SumBackward0", 1, op="sum"), leaf("weight"))
-
 
 MISCOMPILED = CompiledWrong("forward", "gelu", at(12), "act", "forward", 1e-2, 1e-7, True, "", 0, at(10))
 
@@ -23,4 +20,5 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from handmade import at, call, kinds, leaf, only, parameter, roles, run, traced
-from learning import DEAD, STEP, flat, lost, one_finding, reached
+from learning import DEAD, STEP, flat, lost, reached, sites_of_only
 
 from backprobe.records import ACCUMULATE_SEQ, BackwardCall
 
@@ -18,7 +18,8 @@ FIRES = {
 
 @pytest.mark.parametrize("kind", FIRES)
 def test_one_run_one_finding(kind: str) -> None:
-    one_finding(kind, *FIRES[kind])
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def difference(
 ) -> tuple[str, RegionOp, str, str] | None:
     """Return the first difference of a region's recomputation: how it differs, the op, and the results of both runs.
 
-    A recomputation stops as soon as it has what it needs, so `recomputed` may be shorter than `ops`.
+    A recomputation stops once all saved tensors are recomputed, so `recomputed` may be shorter than `ops`.
     """
     for i, op in enumerate(recomputed):
         if i >= len(ops):
