@@ -176,6 +176,7 @@ FLOORS = (
     "observe.backward",
     "observe.statistics",
     "observe.tracker_context",
+    "observe.ledger",
     "observe.op_record",
     "observe.trackers",
     "observe.instrumentation",

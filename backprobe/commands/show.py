@@ -36,6 +36,12 @@ class Show:
             help="list every parameter; with JSON: no size limit",
         )
 
+        parser.add_argument(
+            "--ledger",
+            metavar="NAME",
+            help="print what happened to the gradients and weights of a parameter, or of a module's parameters",
+        )
+
     def run(self, options: argparse.Namespace) -> int:
         from ..findings.json_size import MAX_JSON_BYTES, as_json
         from ..store.job import load_run
@@ -46,7 +52,9 @@ class Show:
         folder = find_run(options.run)
         with reading_run(folder):
             trace = load_run(folder, options.rank)
-            if options.json or options.format == "json":
+            if options.ledger is not None:
+                say(repr(trace.ledger(options.ledger)))
+            elif options.json or options.format == "json":
                 say(as_json(trace.as_dict(), None if options.all else MAX_JSON_BYTES))
             elif options.format == "github":
                 say("\n".join(workflow_commands(trace.findings)))

@@ -128,6 +128,7 @@ class Events:
         self.leaf_grad_read = event(Tracker.leaf_grad_read)
         self.nonleaf_grad_read = event(Tracker.nonleaf_grad_read)
         self.grad_read_or_set = event(Tracker.grad_read_or_set)
+        self.grad_cleared = event(Tracker.grad_cleared)
         self.data_assigned = event(Tracker.data_assigned)
         self.hook_registered = event(Tracker.hook_registered)
         self.region_called = event(Tracker.region_called)

@@ -185,6 +185,9 @@ class Tracker:
         :param put: it was set.
         """
 
+    def grad_cleared(self, tensor: Any, frame: Any) -> None:
+        """``.grad`` of `tensor`, a leaf, was set to ``None`` outside backward calls and optimizers."""
+
     def data_assigned(self, tensor: Any, frame: Any) -> None:
         """``tensor.data = ...`` assigns other values to a leaf."""
 

@@ -12,6 +12,7 @@ from .corruption import GradientHook, Spoilt
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, StaleRead
+from .ledger import LedgerEvent, LedgerOptimizer, LedgerRow
 from .memory import (
     GradientCycle,
     Retained,
@@ -93,6 +94,9 @@ __all__ = [
     "Inside",
     "Judged",
     "KeptBatch",
+    "LedgerEvent",
+    "LedgerOptimizer",
+    "LedgerRow",
     "Measured",
     "ModuleCall",
     "Mutation",

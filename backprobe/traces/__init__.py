@@ -1,5 +1,6 @@
 """Traces: the recording of a run as data, in memory or read from disk. Never imports torch."""
 
+from .ledger import Ledger as Ledger
 from .part import Part as Part
 from .shown import Shown as Shown
 from .statistics import Statistics as Statistics

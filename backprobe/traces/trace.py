@@ -26,6 +26,7 @@ from ..records import (
     Unseen,
 )
 from ..select import near, quoted
+from .ledger import Ledger, ledger_of
 from .part import Part
 from .shown import Rows, Shown
 from .statistics import Statistics
@@ -180,6 +181,20 @@ class Trace:
         """Add to what was not observed."""
         if unseen:
             self.facts = replace(self.facts, unseen=(*self.facts.unseen, *unseen))
+
+    def ledger(self, name: str) -> Ledger:
+        """Return what happened to the gradient and the weight of a parameter, period by period.
+
+        :param name: a parameter's name, or the path of a module for all of its parameters.
+        :raises UnknownName: no parameter in the trace has that name; also a ``KeyError``. The message lists similar
+            names.
+        """
+        found = ledger_of(self.facts, name)
+        names = {*(p.name for p in self.parameters), *(p.name for p in self.facts.of(FreeParameter))}
+        if not found.rows and not any(_within(one, name) for one in names):
+            like = f"names are like {quoted(near(name, sorted(names)))}" if names else "it has none"
+            raise UnknownName(f"no parameter {name!r} in this trace; {like}")
+        return found
 
     def __getitem__(self, name: str) -> Part:
         """Return the part of the model called `name`: a module path or a parameter's name.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...records import Finding, GradientUse
+from ...records import Finding, GradientUse, LedgerEvent, LedgerRow
+from ...records import ledger as events
+from ...text import few, plural
+from ..relations.ledger import CLEARING, GIVING, Book, books, names_in, site_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -89,3 +92,138 @@ def not_used(trace: Trace) -> list[Finding]:
             )
         )
     return found
+
+
+@rule(also=("gradient-not-used",))
+def discarded(trace: Trace) -> list[Finding]:
+    """Find optimizers that use the last of several equal backward calls: the gradients of the others are cleared."""
+    found = []
+    for book in books(trace.facts):
+        rows = book.habits(lambda row: _discarded(row) is not None) if not book.optimizer.reads else []
+        used = [row for row in rows if row.events[-1].what == events.USED]
+        if not used:
+            continue
+        calls = [_discarded(row) for row in used]
+        lost, gave = max((one for one in calls if one is not None), key=lambda one: one[0])
+        names = names_in([*used, *(row for row in rows if row not in used)])
+        idle = names_in([row for row in rows if row.events[-1].what == events.SKIPPED and row.parameters])
+        untrained = tuple(name for name in idle if name not in names_in(used))
+        name = book.optimizer.name
+        nothing = f"; {few(untrained, 2)} {plural(untrained, 'gets', 'get')} no update at all" if untrained else ""
+        found.append(
+            Finding(
+                kind="gradient-not-used",
+                severity="warning",
+                title=f"{name} uses the last of {lost + 1} backward calls in each step: the gradients of the other "
+                f"{lost} are cleared before{nothing}",
+                confidence="certain",
+                step=min(row.first for row in rows),
+                parameters=names,
+                sites=sites_of(
+                    ("cleared", site_in(rows, *CLEARING)),
+                    ("backward", gave.site),
+                    ("stepped", book.optimizer.stepped),
+                    ("optimizer", book.optimizer.made),
+                ),
+                evidence={"optimizer": name, "reason": "discarded", "lost": lost, "calls": lost + 1},
+                advice="To add up gradients over several batches, clear them only after the step: zero_grad() must not "
+                "run between the first backward() of a step and step().",
+            )
+        )
+    return found
+
+
+def _discarded(row: LedgerRow) -> tuple[int, LedgerEvent] | None:
+    """Return how many backward calls of the line that gave the used gradient gave others that were cleared, and one.
+
+    Only if nothing else used these: no optimizer stepped, and neither the weight nor the gradient was changed.
+    """
+    if row.events[-1].what not in (events.USED, events.SKIPPED):
+        return None
+    lost: list[LedgerEvent] = []
+    here: list[LedgerEvent] = []
+    for event in row.events[:-1]:
+        if event.what in GIVING:
+            here.append(event)
+        elif event.what in CLEARING:
+            lost, here = [*lost, *here], []
+        elif event.what != events.SCALED:
+            return None
+    if not lost or (row.events[-1].what == events.USED) != bool(here):
+        return None
+    if len({(event.site, event.optimizers) for event in (*lost, *here)}) > 1:
+        return None
+    return sum(event.times for event in lost), lost[0]
+
+
+@rule(also=("gradient-not-cleared",))
+def added_up(trace: Trace) -> list[Finding]:
+    """Find some parameters of an optimizer that are never cleared, and closures whose calls add up their gradients."""
+    known = {seen.optimizer for seen in trace.facts.of(GradientUse) if seen.how == "again"}
+    found = []
+    for book in books(trace.facts):
+        if book.optimizer.name in known:
+            continue
+        name, rows = book.optimizer.name, book.habits(_adds_to_used)
+        names = names_in(rows)
+        others = [
+            row for row in book.rows if not {*row.parameters} & {*names} and any(e.what in CLEARING for e in row.events)
+        ]
+        if names and others:
+            title = f"{name} steps {few(names)} with the sum of this step's gradients and those of earlier steps: the "
+            title += "script clears those of its other parameters only"
+            found.append(_not_cleared(book, rows, title, "part"))
+        rows = book.habits(_adds_in_closure, 2)
+        if rows:
+            title = (
+                f"{name} calls its closure several times in a step, and each call adds to the gradients of the calls "
+            )
+            title += "before, which belong to other weights"
+            found.append(_not_cleared(book, rows, title, "closure"))
+    return found
+
+
+def _not_cleared(book: Book, rows: list[LedgerRow], title: str, reason: str) -> Finding:
+    gave = site_in(rows, *GIVING)
+    in_closure = reason == "closure"
+    cleared = site_in(rows if in_closure else book.rows, *CLEARING)
+    return Finding(
+        kind="gradient-not-cleared",
+        severity="warning",
+        title=title,
+        confidence="certain",
+        step=min(row.first for row in rows),
+        parameters=() if in_closure else names_in(rows),
+        sites=sites_of(
+            ("stepped", book.optimizer.stepped),
+            ("backward", gave),
+            ("cleared", cleared),
+            ("optimizer", book.optimizer.made),
+        ),
+        evidence={"optimizer": book.optimizer.name, "reason": reason},
+        advice="Call zero_grad() inside the closure, before its backward()."
+        if in_closure
+        else "Clear the gradients of all parameters that the optimizer holds: optimizer.zero_grad() does so.",
+    )
+
+
+def _adds_to_used(row: LedgerRow) -> bool:
+    whats = [event.what for event in row.events]
+    if whats[-1] != events.USED or events.ADDED not in whats or events.SHARED_STEP in whats:
+        return False
+    return not any(what in (*CLEARING, events.REPLACED) for what in whats[whats.index(events.ADDED) :])
+
+
+def _adds_in_closure(row: LedgerRow) -> bool:
+    """Return whether a closure's gradient was added to one of a call that was made with other weights."""
+    has_gradient = moved = False
+    for event in row.events:
+        if event.what in GIVING:
+            if has_gradient and moved:
+                return True
+            has_gradient, moved = True, False
+        elif event.what == events.MOVED_IN_STEP:
+            moved = True
+        elif event.what in (*CLEARING, events.REPLACED):
+            has_gradient = moved = False
+    return False

@@ -174,8 +174,11 @@ class InterceptedFunctions:
     @dynamo_passthrough
     def _put_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         out = self._recorder.call(func, args, kwargs, frame)
-        if self.on and args[1] is not None and not (self._calls.running or self._recorder.optimizing):
-            self._events.grad_read_or_set.emit(args[1], True, frame)
+        if self.on and not (self._calls.running or self._recorder.optimizing):
+            if args[1] is None:
+                self._events.grad_cleared.emit(args[0], frame)
+            else:
+                self._events.grad_read_or_set.emit(args[1], True, frame)
         return out
 
     @dynamo_passthrough

@@ -18,6 +18,7 @@ from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
+from ..ledger.observed_steps import ObservedSteps
 from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -27,11 +28,6 @@ from ..tracker_context import TrackerContext
 TENSORS_PER_OPTIMIZER, MAX_KEPT_ELEMENTS = 2, 65536
 #: Number of steps in a row after which a record is made: steps that used gradients again, and steps without gradients.
 MIN_REUSING_STEPS, MIN_CLEARED_STEPS = 3, 4
-#: Checked steps: the first ones, and then this many in a row out of every so many.
-FIRST_CHECKED_STEPS, CHECKED_STEPS_IN_A_ROW, CHECK_INTERVAL = 16, 5, 64
-#: Maximum number of optimizers that first step later than that and still get checked first steps, and number of these
-#: steps.
-MAX_LATE_OPTIMIZERS, FIRST_CHECKED_STEPS_IF_LATE = 4, 8
 #: Number of backward calls after which an optimizer should have stepped.
 MIN_CALLS_WITHOUT_STEP = 12
 #: Maximum number of optimizers that are checked.
@@ -65,7 +61,6 @@ class _OptimizerState:
     :ivar cleared_steps: number of checked steps in a row that found no gradients although some had been given;
         ``since``: the first of them, if an earlier step found some; ``some``: a step found some; ``gap``: the largest
         value of ``cleared_steps`` before a step that found some.
-    :ivar began: the step in which it first stepped, if that was late: the steps after it are checked as well.
     """
 
     name: str
@@ -86,7 +81,6 @@ class _OptimizerState:
     gap: int = 0
     stepped: CodeLocation | None = None
     backward: CodeLocation | None = None
-    began: int = 0
 
     @property
     def how(self) -> str:
@@ -109,9 +103,7 @@ class GradientUseTracker(Tracker):
         self._calls = 0
         self._spot: CodeLocation | None = None
         self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
-        #: The step up to which the last late optimizer is checked, and how many more late optimizers may be checked.
-        self._new, self._more = 0, MAX_LATE_OPTIMIZERS
-        context.may_pass.append(self._steps_until_check)
+        self._observed = ObservedSteps(context)
 
     # Events of backward calls
 
@@ -143,7 +135,7 @@ class GradientUseTracker(Tracker):
             return
         self._calls += 1
         for held in self._held.values():
-            if held.backward_spot is None and self._is_checked(held):
+            if held.backward_spot is None and self._observed.is_observed:
                 leaves = (leaf for _, leaf in running.graph.leaves)
                 mine = [leaf.grad for leaf in leaves if private.tensor_ref(leaf) is held.refs.get(id(leaf))]
                 with private.unseen(), private.unnoticed(), torch.no_grad():
@@ -157,7 +149,7 @@ class GradientUseTracker(Tracker):
         """Record which optimizers have gradients after a backward call whose nodes are not recorded."""
         for held in self._held.values():
             seen = held.seen
-            if held.backward_spot is None and seen is not None and self._is_checked(held):
+            if held.backward_spot is None and seen is not None and self._observed.is_observed:
                 with private.unseen(), private.unnoticed(), torch.no_grad():
                     some = _any_may_be_nonzero(getattr(ref(), "grad", None) for ref in seen.refs.values())
                     held.backward_spot = spot if some else None
@@ -183,12 +175,9 @@ class GradientUseTracker(Tracker):
             if held is not None and held.how:
                 self._freed.append(held)
             held = self._held[id(optimizer)] = _OptimizerState(type(optimizer).__name__, weakref.ref(optimizer))
-            if self._context.steps.index >= FIRST_CHECKED_STEPS and self._more:
-                self._more -= 1
-                held.began = self._context.steps.index
-                self._new = held.began + FIRST_CHECKED_STEPS_IF_LATE
+            self._observed.optimizer_found()
         held.before, held.closes = held.unchanged_calls, held.backward_spot is None
-        if not self._is_checked(held):
+        if not self._observed.is_observed:
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
             self._check_gradients(held, optimizer)
@@ -224,14 +213,14 @@ class GradientUseTracker(Tracker):
         if held is None or held.ref() is not optimizer:
             return
         held.seen = self._context.steps.optimizers.get(id(optimizer))
-        if self._is_checked(held):
+        if self._observed.is_observed:
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 if held.closes and held.backward_spot is not None:
                     self._check_gradients(held, optimizer)
                 if held.unchanged_calls > held.before:
                     self._check_reuse(held)
         held.unchanged_calls, held.backward_spot, held.used = 0, None, []
-        if not self._is_checked(held) or held.reusing_steps >= MIN_REUSING_STEPS:
+        if not self._observed.is_observed or held.reusing_steps >= MIN_REUSING_STEPS:
             return
         tensors = [p for group in optimizer.param_groups for p in group["params"]]
         held.refs = {id(p): private.tensor_ref(p) for p in tensors}
@@ -239,25 +228,6 @@ class GradientUseTracker(Tracker):
             for p in islice(sorted(filter(_plain, tensors), key=torch.Tensor.numel), TENSORS_PER_OPTIMIZER):
                 refs = private.tensor_ref(p), private.tensor_ref(p.grad)
                 held.used.append(_UsedGradient(*refs, p.grad.detach().clone(), p.grad._version))
-
-    def _is_checked(self, held: _OptimizerState) -> bool:
-        step = self._context.steps.index
-        return (
-            step - held.began < (FIRST_CHECKED_STEPS_IF_LATE if held.began else FIRST_CHECKED_STEPS)
-            or step % CHECK_INTERVAL < CHECKED_STEPS_IN_A_ROW
-        )
-
-    def _steps_until_check(self, step: int, long_steps: bool) -> int:
-        """Return how many steps from `step` on may take the fast path.
-
-        :param long_steps: steps are long enough to keep every other row of checked steps whole.
-        """
-        if not long_steps:
-            return 0 if step < self._new else sys.maxsize
-        apart = 2 * CHECK_INTERVAL
-        if step < max(FIRST_CHECKED_STEPS, self._new) or step % apart < CHECKED_STEPS_IN_A_ROW:
-            return 0
-        return apart - step % apart
 
     def records(self) -> tuple[GradientUse, ...]:
         site, found = self._context.frames.site, []

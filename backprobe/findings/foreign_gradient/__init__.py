@@ -1,0 +1,1 @@
+"""Rule for gradients of another loss that an optimizer uses."""

@@ -1,0 +1,89 @@
+"""Rule for gradients of another loss that an optimizer uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import Finding, LedgerEvent, LedgerRow
+from ...records import ledger as events
+from ...text import few
+from ..relations.ledger import CLEARING, GIVING, Book, books, names_in, site_in
+from ..rules import LEARNING, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+#: The least share of the parameters that get gradients of the optimizer's own loss which must also have those of the
+#: other one: a trunk that two losses share is less.
+MIN_FOREIGN_SHARE = 0.9
+
+
+@rule(
+    Kind(
+        "foreign-gradient",
+        "warning",
+        "an optimizer uses gradients that a backward call made for the step of another optimizer",
+        rank=LEARNING + 4,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="a missing `zero_grad` between two losses",
+    )
+)
+def foreign_gradient(trace: Trace) -> list[Finding]:
+    found = []
+    for book in books(trace.facts):
+        rows = book.habits(lambda row: _foreign(row) is not None)
+        if not rows or not _reaches_all(book, rows):
+            continue
+        pair = _foreign(rows[0])
+        assert pair is not None
+        foreign, other, own = pair
+        names, name = names_in(rows), book.optimizer.name
+        found.append(
+            Finding(
+                kind="foreign-gradient",
+                severity="warning",
+                title=f"{name} steps {few(names, 2)} with gradients of two losses: those of an earlier backward call, "
+                "which another optimizer has used, are still there",
+                confidence="likely",
+                step=rows[0].first,
+                parameters=names,
+                sites=sites_of(
+                    ("stepped", book.optimizer.stepped),
+                    ("foreign", foreign.site),
+                    ("used", other.site),
+                    ("backward", own.site),
+                    ("cleared", site_in(rows, *CLEARING)),
+                    ("optimizer", book.optimizer.made),
+                ),
+                evidence={"optimizer": name, "periods": sum(row.periods for row in rows)},
+                advice=f"Call zero_grad() of this {name} just before the backward call of its own loss. If both losses "
+                "shall train these parameters, step both optimizers after the second backward call.",
+            )
+        )
+    return found
+
+
+def _foreign(row: LedgerRow) -> tuple[LedgerEvent, LedgerEvent, LedgerEvent] | None:
+    """Return the gradient that was made for another optimizer, that optimizer's step, and the optimizer's own gradient.
+
+    The backward call of the first reached the parameters of both optimizers, that of the last only those of this one.
+    """
+    if row.events[-1].what != events.USED or any(e.what in (events.SHARED_STEP, events.REPLACED) for e in row.events):
+        return None
+    gone = max((i for i, e in enumerate(row.events) if e.what in CLEARING), default=-1)
+    rest = row.events[gone + 1 :]
+    for j, step in enumerate(rest):
+        if step.what != events.OTHER_STEP:
+            continue
+        (other,) = step.optimizers
+        before = [e for e in rest[:j] if e.what in GIVING and other in e.optimizers]
+        after = [e for e in rest[j + 1 :] if e.what in GIVING and other not in e.optimizers]
+        if before and after and len(before) + len(after) == sum(e.what in GIVING for e in rest):
+            return before[-1], step, after[0]
+    return None
+
+
+def _reaches_all(book: Book, rows: list[LedgerRow]) -> bool:
+    """Return whether nearly all parameters that the optimizer trains have foreign gradients."""
+    trained = {name for row in book.rows if row.events[-1].what == events.USED for name in row.parameters}
+    return len(names_in(rows)) >= MIN_FOREIGN_SHARE * len(trained)

@@ -1,0 +1,33 @@
+"""The rule on hand-written ledgers."""
+
+from __future__ import annotations
+
+from handmade import kinds, only
+from learning import sites_of_only
+from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, ZEROED, ZEROS, gave, ledger, row
+
+TRAINED = row(CLEARED, gave(32), USED, names=("b.weight",), periods=12)
+
+
+def test_gradients_that_the_script_sets_to_zero() -> None:
+    trace = ledger(TRAINED, row(CLEARED, gave(32), ZEROED, ZEROS))
+    assert sites_of_only("frozen-parameter-moves", trace) == [
+        ("zeroed", 35),
+        ("stepped", STEPPED_LINE),
+        ("optimizer", MADE_LINE),
+    ]
+
+
+def test_a_frozen_parameter_whose_gradient_stays_zero() -> None:
+    assert only(ledger(TRAINED, row(ZEROS, frozen=True))).kind == "frozen-parameter-moves"
+
+
+def test_what_is_no_frozen_parameter_that_moves() -> None:
+    for rows in (
+        [TRAINED, row(CLEARED, gave(32), ZEROED, ZEROS, moved=0, kept=5)],  # it stays as it was
+        [TRAINED, row(CLEARED, gave(32), ZEROED, ZEROS, periods=2)],
+        [row(CLEARED, gave(32), ZEROED, ZEROS)],  # all parameters
+        [TRAINED, row(ZEROED, gave(32), ZEROS)],  # the loss gives zeros
+        [TRAINED, row(ZEROED, gave(32), USED)],  # zero_grad(set_to_none=False)
+    ):
+        assert kinds(ledger(*rows)) == []

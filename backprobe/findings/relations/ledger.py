@@ -1,0 +1,65 @@
+"""Derives from the ledger in which parameters the same thing happens in most periods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...records import Facts, LedgerEvent, LedgerOptimizer, LedgerRow, Site
+from ...records import ledger as events
+
+#: The least number of periods with an event sequence, and their least share of the periods from the first of them on.
+MIN_PERIODS, MIN_SHARE = 3, 0.5
+#: Events of a backward call that gave a gradient; of a gradient that is gone.
+GIVING, CLEARING = (events.GRADIENT, events.ADDED), (events.CLEARED, events.ZEROED)
+
+Predicate = Callable[[Sequence[LedgerEvent]], bool]
+
+
+@dataclass(frozen=True)
+class Book:
+    """The rows of one optimizer."""
+
+    optimizer: LedgerOptimizer
+    rows: tuple[LedgerRow, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The parameters in the rows."""
+        return frozenset(name for row in self.rows for name in row.parameters)
+
+    def habits(self, predicate: Callable[[LedgerRow], bool], least: int = MIN_PERIODS) -> list[LedgerRow]:
+        """Return the rows that satisfy `predicate`, only for parameters for which this became the rule.
+
+        That is so from `least` periods on, if they are at least half of the parameter's periods since the first.
+        """
+        matching = [row for row in self.rows if predicate(row)]
+        chosen = {name for row in matching for name in row.parameters if self._is_habit(name, matching, least)}
+        rows = ((row, tuple(name for name in row.parameters if name in chosen)) for row in matching)
+        return [replace(row, parameters=names) for row, names in rows if names]
+
+    def _is_habit(self, name: str, matching: Sequence[LedgerRow], least: int) -> bool:
+        mine = [row for row in matching if name in row.parameters]
+        count, first = sum(row.periods for row in mine), min(row.first for row in mine)
+        others = (row for row in self.rows if name in row.parameters and row not in mine)
+        rest = sum(min(row.periods, row.last - first + 1) for row in others if row.last >= first)
+        return count >= least and count >= MIN_SHARE * (count + rest)
+
+
+def books(facts: Facts) -> Iterator[Book]:
+    """Yield the books of all optimizers."""
+    rows: dict[int, list[LedgerRow]] = {}
+    for row in facts.of(LedgerRow):
+        rows.setdefault(row.optimizer, []).append(row)
+    for optimizer in facts.of(LedgerOptimizer):
+        yield Book(optimizer, tuple(rows.get(optimizer.number, ())))
+
+
+def names_in(rows: Sequence[LedgerRow]) -> tuple[str, ...]:
+    """Return the names of the parameters of `rows`, each once."""
+    return tuple(dict.fromkeys(name for row in rows for name in row.parameters))
+
+
+def site_in(rows: Sequence[LedgerRow], *whats: str) -> Site | None:
+    """Return the line of the first event of `rows` that is one of `whats` and has a line."""
+    return next((e.site for row in rows for e in row.events if e.what in whats and e.site is not None), None)

@@ -1,0 +1,65 @@
+"""Rule for weights that the script changes between two backward calls of a step and does not change back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import Finding, LedgerRow
+from ...records import ledger as events
+from ...text import few, plural
+from ..relations.ledger import GIVING, books, names_in, site_in
+from ..rules import LEARNING, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+
+@rule(
+    Kind(
+        "weight-overwritten",
+        "warning",
+        "the script changes weights between two backward calls of a step and does not change them back",
+        rank=LEARNING + 8,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the line that changes the weight",
+    )
+)
+def weight_overwritten(trace: Trace) -> list[Finding]:
+    found = []
+    for book in books(trace.facts):
+        rows = book.habits(_is_perturbed)
+        if not rows:
+            continue
+        names, name = names_in(rows), book.optimizer.name
+        written = site_in(rows, events.WRITTEN)
+        calls = [e.site for e in rows[0].events if e.what in GIVING]
+        found.append(
+            Finding(
+                kind="weight-overwritten",
+                severity="warning",
+                title=f"{few(names)} {plural(names, 'changes', 'change')} between two backward calls of each step and "
+                f"{plural(names, 'is', 'are')} not restored before {name} steps",
+                confidence="certain" if written is not None else "likely",
+                step=min(row.first for row in rows),
+                parameters=names,
+                sites=sites_of(
+                    ("mutated", written),
+                    ("backward", calls[0]),
+                    ("second", calls[-1]),
+                    ("stepped", book.optimizer.stepped),
+                ),
+                evidence={"optimizer": name, "periods": sum(row.periods for row in rows)},
+                advice="Keep a copy of the weights (.detach().clone(), not .data: that is the same memory) before the "
+                "change, and copy it back before the optimizer steps.",
+            )
+        )
+    return found
+
+
+def _is_perturbed(row: LedgerRow) -> bool:
+    """Return whether the weight changed between two backward calls and was not restored before the step."""
+    whats = [e.what for e in row.events]
+    if whats[-1] != events.USED or events.SHARED_STEP in whats or events.RESTORED in whats:
+        return False
+    gave = [i for i, what in enumerate(whats) if what in GIVING]
+    return bool(gave) and events.WRITTEN in whats[gave[0] : gave[-1]]

@@ -1,0 +1,31 @@
+"""The rule on hand-written ledgers."""
+
+from __future__ import annotations
+
+from handmade import kinds, only
+from learning import sites_of_only
+from ledgers import CLEARED, STEPPED_LINE, USED, event, gave, ledger, row
+
+from backprobe.records import ledger as events
+
+WRITTEN, RESTORED = event(events.WRITTEN, 40), event(events.RESTORED, 44)
+
+
+def test_a_perturbation_that_is_not_taken_back() -> None:
+    trace = ledger(row(CLEARED, gave(32), WRITTEN, gave(42), USED))
+    wanted = [("mutated", 40), ("backward", 32), ("second", 42), ("stepped", STEPPED_LINE)]
+    assert sites_of_only("weight-overwritten", trace) == wanted
+    assert only(trace).confidence == "certain"
+    assert only(ledger(row(CLEARED, gave(32), event(events.WRITTEN), gave(42), USED))).confidence == "likely"
+
+
+def test_what_is_no_overwritten_weight() -> None:
+    for rows in (
+        [row(CLEARED, gave(32), WRITTEN, gave(42), RESTORED, USED)],  # SAM
+        [row(CLEARED, WRITTEN, gave(32), USED)],  # weights are clamped after each step
+        [row(CLEARED, gave(32), WRITTEN, USED)],  # weight decay by hand before the step
+        [row(CLEARED, gave(32), event(events.SHARED_STEP, 41, 1), WRITTEN, gave(42), USED)],
+        [row(CLEARED, gave(32), WRITTEN, gave(42), USED, periods=2)],
+        [row(CLEARED, gave(32), event(events.MOVED_IN_STEP), gave(42), USED)],
+    ):
+        assert [kind for kind in kinds(ledger(*rows)) if kind == "weight-overwritten"] == []

@@ -1,0 +1,213 @@
+"""The account of one parameter that an optimizer holds.
+
+Note [Accounts]: an account compares the parameter with what it was at the last look. Looks are taken when a backward
+call begins and ends, and when an optimizer's step begins and ends; nothing else is observed, so an account costs
+nothing between them and needs no recorded step. The identity and version of the gradient say whether it was changed;
+what changed it follows from the look: a backward call if the look is at its end, otherwise the script. Weights are
+compared by the values of a sample of their elements (``sample_norms``), because writes through ``.data`` do not change
+the version; without a sample (on an accelerator, for subclasses), by the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from ...records import ledger as events
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ...torch_internals.measure import is_float
+
+#: Most events of one period; most elements of a sample, and of a tensor that must be copied to sample it.
+MAX_EVENTS, MAX_SAMPLED_ELEMENTS, MAX_COPIED_ELEMENTS = 64, 4096, 1 << 20
+#: The relative difference of norms up to which a weight counts as restored: adding and subtracting the same rounds.
+RESTORED_WITHIN = 1e-5
+
+#: What happened; the place, if it identifies the event; the numbers of optimizers.
+Event: TypeAlias = tuple[str, CodeLocation | None, tuple[int, ...]]
+
+
+class Account:
+    """The account of one parameter since its optimizer last stepped.
+
+    :ivar ref: a reference to the parameter; ``name``: its name when the account was opened.
+    :ivar events: the events of the period, each with how often it happened in a row; ``None`` while the account is
+        closed: something was missed. ``lines``: by position of an event, the lines that were observed to cause it.
+    :ivar grad, version: a reference to the gradient of the last look, and its version.
+    :ivar used: that gradient is what the last step used, unchanged; ``zero``: it was set to zero.
+    :ivar perturbed: the weight was changed after the first backward call of the period, and not restored since.
+    """
+
+    __slots__ = (
+        "events",
+        "first_value",
+        "grad",
+        "lines",
+        "name",
+        "perturbed",
+        "ref",
+        "used",
+        "value",
+        "version",
+        "weight_version",
+        "zero",
+    )
+
+    def __init__(self, parameter: Any, name: str) -> None:
+        self.ref, self.name = private.tensor_ref(parameter), name
+        self.events: list[list[Any]] | None = None
+        self.lines: dict[int, set[CodeLocation]] = {}
+        self.grad: Any = None
+        self.version = self.weight_version = 0
+        self.used = self.zero = self.perturbed = False
+        #: The norm of the weight's sample at the last look, and at the first backward call of the period.
+        self.value: float | None = None
+        self.first_value: float | None = None
+
+    def open(self, parameter: Any, value: float | None) -> None:
+        """Begin a period: the optimizer has just stepped."""
+        self.events, self.lines = [], {}
+        self._take_gradient(parameter.grad)
+        self.used, self.zero, self.perturbed = self.grad is not None, False, False
+        self.value, self.first_value, self.weight_version = value, None, parameter._version
+
+    def close(self) -> None:
+        """End the period without an account of it."""
+        self.events = None
+
+    def note(self, what: str, spot: CodeLocation | None = None, optimizers: tuple[int, ...] = ()) -> None:
+        """Add an event to the period."""
+        found = self.events
+        if found is None:
+            return
+        event: Event = (what, spot, optimizers)
+        if found and found[-1][0] == event:
+            found[-1][1] += 1
+        elif len(found) < MAX_EVENTS:
+            found.append([event, 1])
+        else:
+            self.events = None
+
+    def add_lines(self, lines: Iterable[CodeLocation]) -> None:
+        """Note lines that were observed to cause the last event."""
+        if self.events:
+            self.lines.setdefault(len(self.events) - 1, set()).update(lines)
+
+    def look_at_gradient(self, parameter: Any) -> str:
+        """Note what the script has done to the gradient since the last look, and return it; empty for nothing."""
+        grad: Any = parameter.grad
+        known = self.grad
+        if grad is None:
+            if known is None:
+                return ""
+            what = events.CLEARED
+        elif known is not None and known() is grad:
+            if grad._version == self.version:
+                return ""
+            what = events.SCALED if may_be_nonzero(grad) else events.ZEROED
+        else:
+            what = events.REPLACED if may_be_nonzero(grad) else events.ZEROED
+        self._take_gradient(grad)
+        self.used, self.zero = False, what == events.ZEROED
+        self.note(what)
+        return what
+
+    def got_gradient(self, parameter: Any) -> str:
+        """Return the event of a backward call that has ended: empty if it gave the parameter no gradient."""
+        grad: Any = parameter.grad
+        known = self.grad
+        if grad is None or (known is not None and known() is grad and grad._version == self.version):
+            return ""
+        what = events.ADDED if self.used else events.GRADIENT
+        self._take_gradient(grad)
+        self.used = self.zero = False
+        return what
+
+    def look_at_weight(self, parameter: Any, value: float | None, in_step: bool = False) -> bool:
+        """Note whether the weight has changed since the last look. `value`: the norm of its sample."""
+        before, self.value = self.value, value
+        version, self.weight_version = self.weight_version, parameter._version
+        compared = value is not None and before is not None and value == value
+        changed = value != before if compared else version != self.weight_version
+        if not changed:
+            return False
+        if in_step:
+            self.note(events.MOVED_IN_STEP)
+        elif self.perturbed and _is_near(value, self.first_value):
+            self.perturbed = False
+            self.note(events.RESTORED)
+        else:
+            self.perturbed = self.first_value is not None
+            self.note(events.WRITTEN)
+        return True
+
+    def has_nonzero_gradient(self, parameter: Any) -> bool:
+        """Return whether the parameter has a gradient that may have nonzero elements."""
+        return parameter.grad is not None and may_be_nonzero(parameter.grad)
+
+    def other_stepped(self, parameter: Any, value: float | None) -> None:
+        """Take what an optimizer that also holds the parameter made of it for given."""
+        self.value, self.weight_version = value, parameter._version
+        self._take_gradient(parameter.grad)
+
+    def _take_gradient(self, grad: Any) -> None:
+        self.grad = private.tensor_ref(grad) if grad is not None else None
+        self.version = grad._version if grad is not None else 0
+
+
+def _is_near(value: float | None, other: float | None) -> bool:
+    if value is None or other is None:
+        return False
+    return abs(value - other) <= RESTORED_WITHIN * max(abs(value), abs(other))
+
+
+def can_account(parameter: Any) -> bool:
+    """Return whether a parameter and its gradient have identities and versions that can be read."""
+    return (
+        isinstance(parameter, torch.Tensor)
+        and parameter.is_leaf
+        and parameter.layout is torch.strided
+        and not parameter.is_meta
+        and not parameter.is_inference()
+    )
+
+
+def may_be_nonzero(grad: Any) -> bool:
+    """Return whether a gradient may have nonzero elements, without waiting for an accelerator: there it may."""
+    here = private.local(grad)
+    if here is None or not private.is_plain(here) or here.layout is not torch.strided or not here.is_cpu:
+        return True
+    return private.hands_off(here, past_ours=True) or bool(here.any())
+
+
+def sample_norms(parameters: Sequence[Any]) -> list[float | None]:
+    """Return the norm of a sample of each parameter's elements, at even distances; ``None`` if it cannot be read.
+
+    Equal norms do not prove equal values; an update changes the norm of 4,096 elements except for rare rounding.
+    """
+    found: list[float | None] = [None] * len(parameters)
+    readable = [i for i, p in enumerate(parameters) if _is_readable(p)]
+    samples = []
+    for i in readable:
+        flat = parameters[i].detach().reshape(-1)
+        samples.append(flat[:: -(-flat.numel() // MAX_SAMPLED_ELEMENTS)])
+    if samples:
+        for i, norm in zip(readable, torch._foreach_norm(samples, 2, torch.float64), strict=True):
+            found[i] = float(norm)
+    return found
+
+
+def _is_readable(p: Any) -> bool:
+    return (
+        private.is_plain(p)
+        and p.is_cpu
+        and p.layout is torch.strided
+        and is_float(p)
+        and not p.is_complex()
+        and p.numel() > 0
+        and (p.is_contiguous() or p.numel() <= MAX_COPIED_ELEMENTS)
+        and private.local(p) is p
+        and not private.hands_off(p, past_ours=True)
+    )

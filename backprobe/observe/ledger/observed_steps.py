@@ -1,0 +1,58 @@
+"""The steps in which gradients and weights are accounted for."""
+
+from __future__ import annotations
+
+import sys
+
+from ..tracker_context import TrackerContext
+
+#: Observed steps: the first ones, and then this many in a row out of every so many.
+FIRST_OBSERVED_STEPS, OBSERVED_STEPS_IN_A_ROW, OBSERVATION_INTERVAL = 16, 5, 64
+#: Maximum number of optimizers that first step later than that and whose first steps are observed too, and number of
+#: these steps.
+MAX_LATE_OPTIMIZERS, FIRST_OBSERVED_STEPS_IF_LATE = 4, 8
+
+
+class ObservedSteps:
+    """The steps to observe. They do not take the fast path; if steps are short, every other row of them may take it."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._steps = context.steps
+        #: The first step of the last late optimizer, and how many more late optimizers there may be.
+        self._late, self._more = -FIRST_OBSERVED_STEPS_IF_LATE, MAX_LATE_OPTIMIZERS
+        context.may_pass.append(self._steps_until_observed)
+
+    def optimizer_found(self) -> None:
+        """Note that an optimizer is about to step for the first time."""
+        if self._steps.index >= FIRST_OBSERVED_STEPS and self._more:
+            self._more -= 1
+            self._late = self._steps.index
+
+    @property
+    def is_observed(self) -> bool:
+        """Return whether the running step is observed."""
+        step = self._steps.index
+        return (
+            step < FIRST_OBSERVED_STEPS
+            or 0 <= step - self._late < FIRST_OBSERVED_STEPS_IF_LATE
+            or step % OBSERVATION_INTERVAL < OBSERVED_STEPS_IN_A_ROW
+        )
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether the running step is one of the first steps of an optimizer."""
+        step = self._steps.index
+        return step < FIRST_OBSERVED_STEPS or 0 <= step - self._late < FIRST_OBSERVED_STEPS_IF_LATE
+
+    def _steps_until_observed(self, step: int, long_steps: bool) -> int:
+        """Return how many steps from `step` on may take the fast path.
+
+        :param long_steps: steps are long enough to keep every other row of observed steps whole.
+        """
+        first = max(FIRST_OBSERVED_STEPS, self._late + FIRST_OBSERVED_STEPS_IF_LATE)
+        if not long_steps:
+            return 0 if FIRST_OBSERVED_STEPS <= step < first else sys.maxsize
+        apart = 2 * OBSERVATION_INTERVAL
+        if step < first or step % apart < OBSERVED_STEPS_IN_A_ROW:
+            return 0
+        return apart - step % apart

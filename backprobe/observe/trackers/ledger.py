@@ -1,0 +1,432 @@
+"""Keeps the ledger: an account of each parameter that optimizers hold (Note [Accounts])."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...records import LedgerEvent, LedgerOptimizer, LedgerRow, Site
+from ...records import ledger as events
+from ...source.assignments import freezes
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ...torch_internals.references import IdentityMap
+from ..backward.active_backward import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
+from ..ledger.account import Account, can_account, sample_norms
+from ..ledger.observed_steps import ObservedSteps
+from ..schedule.steps import SeenOptimizer
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Most optimizers, most parameters of one, and most of its parameters whose values are compared after the first steps.
+MAX_OPTIMIZERS, MAX_PARAMETERS, MAX_SAMPLED_LATER = 20, 2000, 32
+#: Most parameters whose freezing line is remembered.
+MAX_FREEZES = 100_000
+#: Most different sequences of events in a run.
+MAX_ROWS = 1000
+
+#: A sequence of events, each with how often it happened in a row; and whether the parameter was frozen.
+_Sequence = tuple[tuple[tuple[Any, int], ...], bool]
+
+
+@dataclass
+class _Periods:
+    """How many periods of a parameter had a sequence of events, when, and how many steps moved the weight or not."""
+
+    count: int = 0
+    first: int = 0
+    last: int = 0
+    moved: int = 0
+    kept: int = 0
+
+
+@dataclass
+class _Book:
+    """The accounts of one optimizer.
+
+    :ivar rows: sequence of events -> account -> its periods. ``lines``: sequence of events -> for each event the lines
+        that were observed to cause it.
+    :ivar next_sampled: position of the parameter with which the next sample of values begins.
+    :ivar reads: lines that read gradients of the period; ``reads_in_vain``: those that read gradients that were cleared
+        before a step used them.
+    """
+
+    number: int
+    ref: Callable[[], Any]
+    name: str
+    seen: SeenOptimizer | None = None
+    spot: CodeLocation | None = None
+    accounts: list[Account] = field(default_factory=list)
+    ids: dict[int, Account] = field(default_factory=dict)
+    is_open: bool = False
+    periods: int = 0
+    omitted: int = 0
+    next_sampled: int = 0
+    rows: dict[_Sequence, dict[Account, _Periods]] = field(default_factory=dict)
+    lines: dict[_Sequence, list[set[CodeLocation]]] = field(default_factory=dict)
+    reads: set[CodeLocation] = field(default_factory=set)
+    reads_in_vain: set[CodeLocation] = field(default_factory=set)
+    #: Parameters whose values are compared in this period, with their accounts.
+    sampled: list[Account] = field(default_factory=list)
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            for account in self.accounts:
+                account.close()
+
+
+class LedgerTracker(Tracker):
+    """Tracker that accounts for the gradients and weights of each optimizer's parameters, in some of the steps."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.frames
+        self._observed = ObservedSteps(context)
+        self._books: dict[int, _Book] = {}
+        self._gone: list[_Book] = []
+        #: In recorded steps: lines that changed gradients and weights since the last look, by the id of the tensor; the
+        #: gradients; and the ids of the weights by themselves and by the addresses of their memory.
+        self._changes: dict[int, set[CodeLocation]] = {}
+        self._grads: IdentityMap[None] = IdentityMap(private.tensor_ref)
+        self._weights: dict[int, int] = {}
+        #: The lines that froze parameters.
+        self._freezes: IdentityMap[CodeLocation | None] = IdentityMap(private.tensor_ref)
+
+    # Looks
+
+    def _open_books(self) -> list[_Book]:
+        if not self._observed.is_observed:
+            self._close_all()
+        return [book for book in self._books.values() if book.is_open]
+
+    def _close_all(self) -> None:
+        for book in self._books.values():
+            book.close()
+
+    def _alive(self, book: _Book) -> Iterator[tuple[Account, Any]]:
+        for account in book.accounts:
+            parameter = account.ref()
+            if parameter is not None and account.events is not None:
+                yield account, parameter
+
+    def _look(self, books: Iterable[_Book], at_backward: bool) -> None:
+        """Note what the script has done since the last look."""
+        in_step = at_backward and self._context.steps.stepping  # a closure calls the backward
+        for book in books:
+            cleared = False
+            for account, parameter in self._alive(book):
+                before, old = account.events[-1][0][0] if account.events else "", account.grad
+                what = account.look_at_gradient(parameter)
+                if what:
+                    self._keep_lines(account, parameter, old() if old is not None else None, parameter.grad)
+                    cleared = cleared or (what in (events.CLEARED, events.ZEROED) and before == events.GRADIENT)
+            if cleared:
+                book.reads_in_vain |= book.reads
+            book.reads.clear()
+            self._look_at_weights(book, in_step, at_backward)
+        self._changes.clear()
+
+    def _look_at_weights(self, book: _Book, in_step: bool, at_backward: bool) -> None:
+        for account, parameter, value in self._valued(book):
+            if account.look_at_weight(parameter, value, in_step):
+                self._keep_lines(account, parameter)
+            if at_backward and account.first_value is None:
+                account.first_value = value
+
+    def _valued(self, book: _Book) -> list[tuple[Account, Any, float | None]]:
+        """Return the accounts that are open, their parameters, and the norms of the weights to compare."""
+        alive = list(self._alive(book))
+        sampled = {id(account) for account in book.sampled}
+        chosen = [parameter for account, parameter in alive if id(account) in sampled]
+        norms = iter(sample_norms(chosen))
+        return [(a, p, next(norms) if id(a) in sampled else None) for a, p in alive]
+
+    def _keep_lines(self, account: Account, *changed: Any) -> None:
+        """Keep the lines that were observed to change one of the tensors, for the last event of the account."""
+        for one in changed:
+            if (lines := self._changes.get(id(one))) is not None:
+                account.add_lines(lines)
+
+    # Events of backward calls
+
+    def backward_attaching(self, running: ActiveBackward) -> None:
+        if running.inside is None and running.kind != "autograd.grad":
+            self._backward_begins()
+
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+        self._backward_begins()
+
+    def _backward_begins(self) -> None:
+        books = self._open_books()
+        if books:
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                self._look(books, True)
+
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        if running.inside is not None or running.kind == "autograd.grad":
+            return
+        if recorded.raised is not None:
+            self._close_all()
+        else:
+            self._backward_ended(running.spot, recorded=True)
+
+    def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        if running.kind != "autograd.grad":
+            self._backward_ended(running.spot)
+
+    def sentinel_call_ended(self, spot: CodeLocation | None) -> None:
+        self._backward_ended(spot)
+
+    def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
+        self._close_all()
+
+    def call_failed(self, what: str) -> None:
+        self._close_all()
+
+    def _backward_ended(self, spot: CodeLocation | None, recorded: bool = False) -> None:
+        books = self._open_books()
+        if not books:
+            return
+        got: list[tuple[Account, str]] = []
+        numbers: set[int] = set()
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            for book in books:
+                for account, parameter in self._alive(book):
+                    what = account.got_gradient(parameter)
+                    if what:
+                        got.append((account, what))
+                        numbers.add(book.number)
+                book.reads.clear()
+        reached = tuple(sorted(numbers))
+        for account, what in got:
+            account.note(what, spot, reached)
+        if recorded:
+            self._listen_for_writes(books)
+
+    # Lines of changes: in recorded steps only
+
+    def _listen_for_writes(self, books: list[_Book]) -> None:
+        """Take the identities by which writes to gradients and weights are known."""
+        self._grads.clear()
+        self._weights.clear()
+        with private.unseen(), private.unnoticed():
+            for book in books:
+                for account, parameter in self._alive(book):
+                    if account.grad is not None and (grad := account.grad()) is not None:
+                        self._grads[grad] = None
+                    self._weights[id(parameter)] = id(parameter)
+                    if private.is_plain(parameter) and private.local(parameter) is parameter:
+                        self._weights[parameter.untyped_storage().data_ptr()] = id(parameter)
+
+    def _note_change(self, number: int, frame: Any) -> None:
+        spot = self._frames.spot(frame)
+        if spot is not None:
+            self._changes.setdefault(number, set()).add(spot)
+
+    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
+        if put and self._weights:
+            self._note_change(id(value), frame)
+        elif value is not None and value in self._grads and self._frames.is_user(frame.f_code):
+            spot = self._frames.spot(frame)
+            for book in self._books.values():
+                if book.is_open and spot is not None:
+                    book.reads.add(spot)
+
+    def grad_cleared(self, tensor: Any, frame: Any) -> None:
+        if id(tensor) in self._weights:
+            self._note_change(id(tensor), frame)
+
+    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        for tensor in written if self._weights else ():
+            if tensor in self._grads:
+                self._note_change(id(tensor), frame)
+            elif (number := self._weight_of(tensor)) is not None:
+                self._note_change(number, frame)
+
+    def _weight_of(self, tensor: Any) -> int | None:
+        """Return the id of the weight whose memory `tensor` has; ``None`` for none."""
+        known = self._weights.get(id(tensor))
+        if known is not None or not private.is_plain(tensor) or tensor.layout is not torch.strided:
+            return known
+        try:
+            with private.unseen(), private.unnoticed():
+                return self._weights.get(tensor.untyped_storage().data_ptr())
+        except (RuntimeError, NotImplementedError):  # a tensor without memory
+            return None
+
+    def data_assigned(self, tensor: Any, frame: Any) -> None:
+        if id(tensor) in self._weights:
+            self._note_change(id(tensor), frame)
+
+    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
+        if not on and tensor.requires_grad and len(self._freezes) < MAX_FREEZES:
+            self._freezes[tensor] = self._frames.spot(frame)
+
+    # Events of optimizers
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        book = self._book(optimizer)
+        if book is not None and book.is_open and self._observed.is_observed:
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                self._look([book], False)
+
+    def _book(self, optimizer: Any) -> _Book | None:
+        book = self._books.get(id(optimizer))
+        if book is None or book.ref() is not optimizer:
+            count = len(self._books) + len(self._gone)
+            if count >= MAX_OPTIMIZERS:
+                return None
+            if book is not None:
+                self._gone.append(book)
+            book = _Book(count, weakref.ref(optimizer), type(optimizer).__name__)
+            self._books[id(optimizer)] = book
+            self._observed.optimizer_found()
+        return book
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        book = self._book(optimizer)
+        if book is None:
+            return
+        book.seen = self._context.steps.optimizers.get(id(optimizer))
+        if not self._observed.is_observed:
+            book.close()
+            return
+        spot = self._frames.spot(sys._getframe())
+        book.spot = spot or book.spot
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            self._end_periods(book)
+            self._tell_others(book, spot)
+            self._open(book, optimizer)
+
+    def _end_periods(self, book: _Book) -> None:
+        if not book.is_open:
+            return
+        book.periods += 1
+        for account, parameter, value in self._valued(book):
+            self._note_use(account, parameter)
+            found = account.events
+            if found is None:
+                book.omitted += 1
+                continue
+            sequence = tuple((event, times) for event, times in found), not parameter.requires_grad
+            if sequence not in book.rows and sum(len(one.rows) for one in self._books.values()) >= MAX_ROWS:
+                book.omitted += 1
+                continue
+            periods = book.rows.setdefault(sequence, {}).setdefault(account, _Periods())
+            step = self._context.steps.index
+            periods.first = periods.first if periods.count else step
+            periods.count, periods.last = periods.count + 1, step
+            if value is not None and account.value is not None:
+                periods.moved += value != account.value
+                periods.kept += value == account.value
+            lines = book.lines.setdefault(sequence, [set() for _ in found])
+            for i, known in enumerate(lines):
+                known |= account.lines.get(i, set())
+
+    def _note_use(self, account: Account, parameter: Any) -> None:
+        if account.grad is None:
+            account.note(events.SKIPPED)
+        elif account.zero:
+            account.note(events.USED_ZERO)
+        elif account.used:
+            account.note(events.USED_AGAIN if account.has_nonzero_gradient(parameter) else events.USED_ZERO)
+        else:
+            account.note(events.USED)
+
+    def _tell_others(self, book: _Book, spot: CodeLocation | None) -> None:
+        """Note the step in the accounts of other optimizers that have a gradient now."""
+        for other in self._books.values():
+            if other is book or not other.is_open:
+                continue
+            shared = [(a, p) for a, p in self._alive(other) if id(p) in book.ids and book.ids[id(p)].ref is a.ref]
+            values = sample_norms([p for _, p in shared])
+            for (account, parameter), value in zip(shared, values, strict=True):
+                account.other_stepped(parameter, value)
+            mine = {id(account) for account, _ in shared}
+            for account, parameter in self._alive(other):
+                if id(account) in mine or parameter.grad is not None:
+                    what = events.SHARED_STEP if id(account) in mine else events.OTHER_STEP
+                    account.note(what, spot, (book.number,))
+
+    def _open(self, book: _Book, optimizer: Any) -> None:
+        """Begin the next period of an optimizer's parameters."""
+        known, book.ids = book.ids, {}
+        opened = []
+        for p in [p for group in optimizer.param_groups for p in group["params"]][:MAX_PARAMETERS]:
+            if not can_account(p) or id(p) in book.ids:
+                continue
+            account = known.get(id(p))
+            if account is None or account.ref() is not p:
+                account = Account(p, self._context.names.of(p))
+            book.ids[id(p)] = account
+            opened.append((account, p))
+        book.accounts = list(book.ids.values())
+        book.sampled = self._to_sample(book)
+        book.is_open = True
+        self._changes.clear()
+        sampled = {id(account) for account in book.sampled}
+        norms = iter(sample_norms([p for account, p in opened if id(account) in sampled]))
+        for account, p in opened:
+            account.open(p, next(norms) if id(account) in sampled else None)
+
+    def _to_sample(self, book: _Book) -> list[Account]:
+        """Return the accounts whose values are compared in the next period: all, or in later steps some in turn."""
+        if self._observed.is_first or len(book.accounts) <= MAX_SAMPLED_LATER:
+            return book.accounts
+        if not book.is_open:  # the same ones in a row of steps
+            book.next_sampled = (book.next_sampled + MAX_SAMPLED_LATER) % len(book.accounts)
+        twice = book.accounts + book.accounts
+        return twice[book.next_sampled : book.next_sampled + MAX_SAMPLED_LATER]
+
+    # What is known
+
+    def records(self) -> tuple[Any, ...]:
+        found: list[Any] = []
+        for book in (*self._gone, *self._books.values()):
+            if book.periods:
+                found.append(self._optimizer(book))
+                found += self._rows(book)
+        return tuple(found)
+
+    def _optimizer(self, book: _Book) -> LedgerOptimizer:
+        site = self._frames.site
+        made = site(book.seen.spot) if book.seen is not None else None
+        reads = tuple(sorted({one for spot in book.reads_in_vain if (one := site(spot)) is not None}, key=_line))
+        numbers = len(book.accounts), book.periods, reads, book.omitted
+        return LedgerOptimizer(book.number, book.name, made, site(book.spot), *numbers)
+
+    def _rows(self, book: _Book) -> Iterator[LedgerRow]:
+        for sequence, accounts in book.rows.items():
+            told = self._events(sequence, book.lines[sequence])
+            groups: dict[tuple[Any, ...], list[str]] = {}
+            for account, periods in accounts.items():
+                parameter = account.ref()
+                name = self._context.names.of(parameter) if parameter is not None else account.name
+                frozen = self._frozen_at(parameter) if sequence[1] else ()
+                key = periods.count, periods.first, periods.last, periods.moved, periods.kept, sequence[1], frozen
+                groups.setdefault(key, []).append(name)
+            for key, names in groups.items():
+                yield LedgerRow(tuple(names), book.number, told, *key)
+
+    def _frozen_at(self, parameter: Any) -> tuple[Site, ...]:
+        """Return the line that froze a parameter, or the lines of the script that may have done so."""
+        observed = self._frames.site(self._freezes.get(parameter)) if parameter is not None else None
+        return (observed,) if observed is not None else tuple(freezes(self._frames))
+
+    def _events(self, sequence: _Sequence, lines: list[set[CodeLocation]]) -> tuple[LedgerEvent, ...]:
+        told = []
+        for ((what, spot, optimizers), times), known in zip(sequence[0], lines, strict=True):
+            sites = {self._frames.site(one) for one in known}
+            site = self._frames.site(spot) if spot is not None else sites.pop() if len(sites) == 1 else None
+            told.append(LedgerEvent(what, site, times, optimizers))
+        return tuple(told)
+
+
+def _line(site: Site) -> tuple[str, int]:
+    return site.file, site.line

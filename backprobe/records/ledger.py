@@ -1,0 +1,92 @@
+"""Records of the ledger: what happened to parameters and their gradients between two steps of their optimizer.
+
+The period of a parameter begins when its optimizer has stepped and ends when it has stepped again. Its events are those
+of ``EVENTS``, in the order in which they were observed. Periods with equal events are one ``LedgerRow``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .places import Site
+from .registry import record
+
+#: A backward call gave a gradient, or added to the one that was there. ``ADDED``: to the one of the last step.
+GRADIENT, ADDED = "gradient", "gradient added to that of the last step"
+#: The gradient was set to ``None``; to zero; written in place; or another tensor took its place.
+CLEARED, ZEROED, SCALED, REPLACED = "cleared", "set to zero", "changed in place", "replaced"
+#: An optimizer stepped that does not hold the parameter; that also holds it.
+OTHER_STEP, SHARED_STEP = "step of another optimizer", "step of an optimizer that also holds it"
+#: The weight changed outside of steps; or inside the running step, between calls of its closure; or got back the values
+#: that it had at the first backward call of the period.
+WRITTEN, MOVED_IN_STEP, RESTORED = "weight changed outside of steps", "weight moved inside the step", "weight restored"
+#: The optimizer stepped: with a gradient; with one of zeros; with that of its last step; without one.
+USED, USED_ZERO, USED_AGAIN, SKIPPED = "used", "used: zeros", "used again", "no gradient in the step"
+EVENTS = (
+    *(GRADIENT, ADDED, CLEARED, ZEROED, SCALED, REPLACED, OTHER_STEP, SHARED_STEP, WRITTEN, MOVED_IN_STEP, RESTORED),
+    *(USED, USED_ZERO, USED_AGAIN, SKIPPED),
+)
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class LedgerEvent:
+    """An event of a period.
+
+    :ivar what: one of ``EVENTS``; ``times`` it happened in a row.
+    :ivar site: the line of the backward call, or of the step; for a change by the script: the only line that was
+        observed to make it, ``None`` if no line or several were observed.
+    :ivar optimizers: for a gradient: the numbers of the optimizers to whose parameters the call gave gradients; for a
+        step: the number of the optimizer.
+    """
+
+    what: str
+    site: Site | None = None
+    times: int = 1
+    optimizers: tuple[int, ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """Equal periods of parameters.
+
+    :ivar optimizer: the number of the ``LedgerOptimizer`` that holds them.
+    :ivar periods: how many observed periods had these ``events``; ``first`` and ``last``: the steps in which the first
+        and the last of them ended. In ``moved`` of them the step changed the weight, in ``kept`` it did not; in the
+        others the weight's values were not compared.
+    :ivar frozen: ``requires_grad`` was off when the optimizer stepped; ``frozen_at``: the line that turned it off, or
+        if that was not observed, every line of the script that may have done so.
+    """
+
+    parameters: tuple[str, ...]
+    optimizer: int
+    events: tuple[LedgerEvent, ...]
+    periods: int
+    first: int
+    last: int
+    moved: int = 0
+    kept: int = 0
+    frozen: bool = False
+    frozen_at: tuple[Site, ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class LedgerOptimizer:
+    """An optimizer of the ledger.
+
+    :ivar made: the line that created it; ``stepped``: that calls its ``step``.
+    :ivar parameters: how many it holds; ``periods``: how many of its periods were observed.
+    :ivar reads: lines of the script that read gradients that were cleared before a step used them.
+    :ivar omitted: periods that are in no row, because they had too many events or there were too many rows.
+    """
+
+    number: int
+    name: str
+    made: Site | None
+    stepped: Site | None
+    parameters: int
+    periods: int
+    reads: tuple[Site, ...] = ()
+    omitted: int = 0

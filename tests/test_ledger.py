@@ -1,0 +1,303 @@
+"""The ledger on real training loops: the events of a period, and the lines of what changed gradients and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from backprobe.errors import UnknownName
+from backprobe.observe.ledger.account import MAX_SAMPLED_ELEMENTS, sample_norms
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.memory import Collector
+from backprobe.records import LedgerRow
+from backprobe.records import ledger as events
+
+Loop = Callable[[nn.Module, torch.optim.Optimizer, int], None]
+
+
+def small_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def loss_of(model: nn.Module) -> torch.Tensor:
+    x = torch.randn(16, 4)
+    return (model(x) - x.sum(1, keepdim=True)).square().mean()
+
+
+def recorded(run: Callable[[], None], settings: Settings | None = None) -> Any:
+    collector = Collector()
+    session = Session(collector, settings or Settings(budget=None))
+    session.start()
+    run()
+    session.stop()
+    assert session.error is None, repr(session.error)
+    return collector.trace(session)
+
+
+def of_loop(loop: Loop, steps: int = 12, kind: Any = torch.optim.SGD, **options: Any) -> Any:
+    def run() -> None:
+        model = small_model()
+        optimizer = kind(model.parameters(), **{"lr": 1e-2, **options})
+        for n in range(steps):
+            loop(model, optimizer, n)
+
+    return recorded(run)
+
+
+def whats(row: LedgerRow) -> list[str]:
+    return [event.what for event in row.events]
+
+
+def only_row(trace: Any) -> LedgerRow:
+    (row,) = trace.facts.of(LedgerRow)
+    return row
+
+
+def plain(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    optimizer.step()
+
+
+def test_the_periods_of_an_ordinary_loop() -> None:
+    row = only_row(of_loop(plain))
+    assert whats(row) == [events.CLEARED, events.GRADIENT, events.USED]
+    cleared, gave, _ = row.events
+    assert [cleared.site.text, gave.site.text] == ["optimizer.zero_grad()", "loss_of(model).backward()"]
+    assert (row.periods, row.first, row.last, row.moved, row.kept) == (11, 1, 11, 11, 0)
+    assert row.parameters == ("0.weight", "0.bias", "2.weight", "2.bias")
+
+
+def zeros_in_place(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    optimizer.zero_grad(set_to_none=False)
+    loss_of(model).backward()
+    optimizer.step()
+
+
+def accumulates(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    for _ in range(3):
+        loss_of(model).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def never_clears(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    loss_of(model).backward()
+    optimizer.step()
+
+
+def replaces(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    for p in model.parameters():
+        p.grad = p.grad / 2
+    optimizer.step()
+
+
+def restores(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    kept = [p.detach().clone() for p in model.parameters()]
+    for p in model.parameters():
+        p.data.add_(p.grad)
+    loss_of(model).backward()
+    for p, old in zip(model.parameters(), kept, strict=True):
+        p.data.copy_(old)
+    optimizer.step()
+
+
+def with_closure(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+def clamps(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    plain(model, optimizer, n)
+    for p in model.parameters():
+        p.data.clamp_(-0.05, 0.05)
+
+
+def without_gradient(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    loss_of(model).backward()
+    optimizer.zero_grad()
+    optimizer.step()
+
+
+GAVE = events.GRADIENT
+LOOPS = {
+    zeros_in_place: [events.ZEROED, GAVE, events.USED],
+    accumulates: [events.CLEARED, GAVE, events.SCALED, events.USED],
+    never_clears: [events.ADDED, events.USED],
+    replaces: [events.CLEARED, GAVE, events.REPLACED, events.USED],
+    restores: [events.CLEARED, GAVE, events.WRITTEN, GAVE, events.RESTORED, events.USED],
+    with_closure: [events.CLEARED, GAVE, events.USED],
+    clamps: [events.CLEARED, events.WRITTEN, GAVE, events.USED],
+    without_gradient: [GAVE, events.CLEARED, events.SKIPPED],
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+def test_the_events_of_a_loop(loop: Loop) -> None:
+    rows = of_loop(loop).facts.of(LedgerRow)
+    assert max(rows, key=lambda row: row.periods).events, rows
+    assert whats(max(rows, key=lambda row: row.periods)) == LOOPS[loop]
+
+
+def test_equal_calls_are_counted() -> None:
+    gave = only_row(of_loop(accumulates)).events[1]
+    assert (gave.what, gave.times) == (events.GRADIENT, 3)
+
+
+def test_the_line_that_writes_through_data() -> None:
+    row = only_row(of_loop(restores))
+    lines = [event.site.text for event in row.events if event.what in (events.WRITTEN, events.RESTORED)]
+    assert lines == ["p.data.add_(p.grad)", "p.data.copy_(old)"]
+
+
+def test_a_closure_that_moves_the_weights_between_its_calls() -> None:
+    trace = of_loop(with_closure, kind=torch.optim.LBFGS, max_iter=3)
+    whole = whats(max(trace.facts.of(LedgerRow), key=lambda row: row.periods))
+    assert whole[-1] == events.USED and events.MOVED_IN_STEP in whole and events.WRITTEN not in whole
+
+
+def test_the_other_optimizer_that_a_call_reaches() -> None:
+    def run() -> None:
+        first, second = small_model(), nn.Linear(1, 1)
+        one = torch.optim.SGD(first.parameters(), lr=1e-2)
+        two = torch.optim.Adam(second.parameters(), lr=1e-2)
+        for _ in range(12):
+            one.zero_grad()
+            second(first(torch.randn(8, 4))).mean().backward()
+            one.step()
+            second(torch.randn(8, 1)).mean().backward()
+            two.step()
+            two.zero_grad()
+
+    rows = {row.parameters[0]: row for row in recorded(run).facts.of(LedgerRow)}
+    adam = next(row for row in rows.values() if len(row.parameters) == 2)
+    assert whats(adam) == [events.CLEARED, GAVE, events.OTHER_STEP, GAVE, events.USED]
+    _, foreign, other, own, _ = adam.events
+    assert (foreign.optimizers, other.optimizers, own.optimizers) == ((0, 1), (0,), (1,))
+    assert other.site.text == "one.step()"
+
+
+def test_a_frozen_parameter_that_keeps_its_gradient() -> None:
+    def loop(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+        if n == 5:
+            model[0].requires_grad_(False)
+        for p in model.parameters():
+            if p.requires_grad:
+                p.grad = None
+        loss_of(model).backward()
+        optimizer.step()
+
+    trace = of_loop(loop)
+    (frozen,) = [row for row in trace.facts.of(LedgerRow) if row.frozen]
+    assert whats(frozen) == [events.USED_AGAIN] and frozen.parameters == ("0.weight", "0.bias")
+    assert (frozen.periods, frozen.moved) == (7, 7)
+    assert [site.text for site in frozen.frozen_at] == ["model[0].requires_grad_(False)"]
+
+
+def test_a_step_that_does_not_move_the_weight() -> None:
+    row = only_row(of_loop(plain, lr=0.0))
+    assert (row.moved, row.kept) == (0, 11)
+
+
+def test_later_steps_are_accounted_for_in_rows() -> None:
+    row = only_row(of_loop(plain, steps=140))
+    assert (row.periods, row.first, row.last) == (15 + 4 + 4, 1, 132)
+
+
+def test_an_optimizer_that_begins_late() -> None:
+    def run() -> None:
+        model = small_model()
+        first = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for n in range(40):
+            plain(model, first, n)
+        second = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for n in range(20):
+            plain(model, second, n)
+
+    rows = [row for row in recorded(run).facts.of(LedgerRow) if row.optimizer == 1]
+    assert sum(row.periods for row in rows) == 7 and min(row.first for row in rows) == 41
+
+
+def test_fast_path_steps_close_the_accounts() -> None:
+    row = max(of_loop_with_budget(300).facts.of(LedgerRow), key=lambda row: row.periods)
+    assert whats(row) == [events.CLEARED, events.GRADIENT, events.USED]
+
+
+def of_loop_with_budget(steps: int) -> Any:
+    def run() -> None:
+        model = small_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for n in range(steps):
+            plain(model, optimizer, n)
+
+    return recorded(run, Settings(budget=0.05))
+
+
+def test_the_script_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(results: list[torch.Tensor]) -> Callable[[], None]:
+        def train() -> None:
+            model = small_model()
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+            for n in range(20):
+                restores(model, optimizer, n)
+            results.extend([*model.parameters(), torch.get_rng_state()])
+
+        return train
+
+    alone: list[torch.Tensor] = []
+    observed: list[torch.Tensor] = []
+    run(alone)()
+    recorded(run(observed))
+    assert all(torch.equal(a, b) for a, b in zip(alone, observed, strict=True))
+
+
+def test_no_gradient_is_kept_alive() -> None:
+    import weakref
+
+    def run() -> None:
+        model = small_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for _ in range(6):
+            loss_of(model).backward()
+            optimizer.step()
+            grad = weakref.ref(model[0].weight.grad)
+            optimizer.zero_grad()
+            assert grad() is None
+
+    recorded(run)
+
+
+@pytest.mark.parametrize("shape", [(3,), (70, 80), (MAX_SAMPLED_ELEMENTS,), (MAX_SAMPLED_ELEMENTS + 1,)])
+def test_sampled_norms_are_those_of_every_nth_element(shape: tuple[int, ...]) -> None:
+    tensor = torch.randn(shape)
+    flat = tensor.flatten()
+    every = 1 if flat.numel() <= MAX_SAMPLED_ELEMENTS else -(-flat.numel() // MAX_SAMPLED_ELEMENTS)
+    assert sample_norms([tensor]) == [pytest.approx(flat[::every].double().norm().item(), rel=1e-12)]
+    assert sample_norms([torch.ones(2, dtype=torch.long), tensor.to_sparse(), tensor.to("meta")]) == [None] * 3
+
+
+def test_the_table_of_a_parameter() -> None:
+    trace = of_loop(plain)
+    text = repr(trace.ledger("0.weight"))
+    first, head, *lines = text.splitlines()
+    assert first.startswith("0.weight, in SGD (") and head.split("  ")[0] == "steps"
+    assert lines[0].startswith("1 to 11     11  cleared") and "SGD stepped with the gradient: it moved" in lines[2]
+    assert "<table>" in trace.ledger("0")._repr_html_()
+    assert trace.ledger("0").rows[0].parameters == ("0.weight", "0.bias")
+    with pytest.raises(UnknownName, match=r"no parameter '0.wieght' in this trace; names are like '0.weight'"):
+        trace.ledger("0.wieght")
