@@ -174,3 +174,28 @@ class NoGradient:
     count: int = 1
     #: The line that created the non-leaf tensor.
     made: Site | None = None
+    #: Of a root without a graph: whether gradient mode and the line were observed. If the line was inferred, all lines
+    #: that it could be; and the step.
+    observed: bool = True
+    candidates: tuple[Site, ...] = ()
+    step: int | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class FrozenLoss:
+    """A backward call at ``failed``, in ``step``, whose root has no graph because ``parameters`` were frozen.
+
+    ``site`` is the line that turned ``requires_grad`` off, and ``caller`` the line that called its function, if that
+    decides what is frozen. ``observed``: the modules that made the loss, gradient mode, and the line were observed;
+    otherwise the line is one of ``candidates``. ``before``: an earlier call at this line gave them gradients.
+    """
+
+    parameters: tuple[str, ...]
+    step: int
+    site: Site | None
+    failed: Site | None
+    caller: Site | None = None
+    observed: bool = True
+    before: bool = False
+    candidates: tuple[Site, ...] = ()

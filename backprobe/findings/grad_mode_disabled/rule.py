@@ -26,7 +26,7 @@ def grad_mode_disabled(trace: Trace) -> list[Finding]:
         if seen.kind not in ("grad-mode", "inference"):
             continue
         inference = seen.kind == "inference"
-        pairs = (("cut", seen.site), ("failed", seen.failed))
+        others = [f"{one.file}:{one.line}" for one in seen.candidates]
         found.append(
             Finding(
                 kind="grad-mode-disabled",
@@ -34,9 +34,11 @@ def grad_mode_disabled(trace: Trace) -> list[Finding]:
                 title="a tensor that was made in inference mode is used where autograd has to save it"
                 if inference
                 else "gradient mode was off while the loss was computed, so it has no graph",
-                confidence="likely" if inference else "certain",
+                confidence="certain" if seen.observed and not inference else "likely",
                 module=seen.module,
-                sites=sites_of(*pairs),
+                step=seen.step,
+                sites=sites_of(("cut", seen.site), ("failed", seen.failed)),
+                evidence={"candidates": others} if others else {},
                 advice="Use torch.no_grad() in place of torch.inference_mode() for what is used in training later, or "
                 "clone() the tensor outside of it."
                 if inference

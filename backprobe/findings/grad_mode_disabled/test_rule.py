@@ -26,3 +26,8 @@ def test_a_tensor_of_inference_mode() -> None:
     found = only(traced(STEP, seen=[dataclasses.replace(OFF, kind="inference")]))
     assert (found.kind, found.confidence) == ("grad-mode-disabled", "likely")
     assert "clone() the tensor" in found.advice
+
+
+def test_a_line_that_was_inferred() -> None:
+    found = only(traced(NO_GRAPH, seen=[dataclasses.replace(OFF, observed=False, candidates=(OFF.site,), step=7)]))
+    assert (found.confidence, found.step, len(found.evidence["candidates"])) == ("likely", 7, 1)

@@ -6,9 +6,10 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...records import ACCUMULATE_SEQ, BackwardCall, Cut, Finding, FindingSite, NoGradient, Parameter, Site
+from ...records import ACCUMULATE_SEQ, BackwardCall, Cut, Finding, FindingSite, FrozenLoss, NoGradient, Parameter, Site
 from ...text import few
 from ...torch_texts import NO_GRAPH, UNUSED
+from ..relations.module_paths import common_module
 from ..rules import sites_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ def without_graph(trace: Trace) -> list[Finding]:
     A loss that was made a leaf has no graph either, and torch does not report it: the call reaches the loss alone. This
     is reported only if no other call reached more.
     """
+    frozen = trace.facts.of(FrozenLoss)
+    if frozen:
+        return [_frozen(frozen[0])]
     known = {p.name for p in trace.parameters}
     calls = [c for c in trace.backwards if c.inside is None]
     raised = next((c for c in calls if c.raised and (NO_GRAPH in c.raised.text or UNUSED in c.raised.text)), None)
@@ -36,6 +40,27 @@ def without_graph(trace: Trace) -> list[Finding]:
         return []
     before = [c for c in trained if c.index < raised.index]
     return _of(raised, before, trace)
+
+
+def _frozen(seen: FrozenLoss) -> Finding:
+    """Return the finding for a loss whose parameters are all frozen."""
+    names, several = few(seen.parameters), len(seen.parameters) > 1
+    learned = f", {'which' if several else 'it'} learned before" if seen.before else ""
+    title = f"the loss has no graph: requires_grad is off for {names}{learned}, and nothing else in the loss needs a"
+    found = [f"{one.file}:{one.line}" for one in seen.candidates]
+    return Finding(
+        kind="none-grad",
+        severity="error",
+        title=f"{title} gradient",
+        confidence="certain" if seen.observed else "likely",
+        module=common_module([name.rpartition(".")[0] for name in seen.parameters]),
+        parameters=seen.parameters,
+        step=seen.step,
+        sites=sites_of(("cut", seen.site), ("cut", seen.caller), ("failed", seen.failed)),
+        evidence={"reason": "frozen", **({"candidates": found} if found else {})},
+        advice="Freeze only what is not to learn, and turn requires_grad on again, before the forward, for what is. If "
+        "nothing is to learn in this step, skip backward() and the optimizer's step.",
+    )
 
 
 def _of(call: BackwardCall, before: Sequence[BackwardCall], trace: Trace) -> list[Finding]:

@@ -9,7 +9,7 @@ from handmade import at, call, kinds, leaf, only, parameter, raised, roles, run,
 from learning import OFF, STEP, lost, reached, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import BackwardCall, Cut, StoppedLearning
+from backprobe.records import BackwardCall, Cut, FrozenLoss, StoppedLearning
 
 NO_GRAPH = call(raised=raised("element 0 of tensors does not require grad and does not have a grad_fn", None))
 
@@ -134,6 +134,16 @@ def test_a_loss_without_a_graph() -> None:
     cut = only(traced(NO_GRAPH, seen=[Cut("item", at(15), "head", ("b.weight",))]))
     assert (cut.confidence, cut.sites[0].site, cut.parameters) == ("likely", at(15), ("b.weight",))
     assert kinds(traced(NO_GRAPH, seen=[OFF])) == ["grad-mode-disabled"]
+
+
+def test_a_loss_of_which_everything_is_frozen() -> None:
+    seen = FrozenLoss(("net.a", "net.b"), 20, at(7), at(90), at(12), before=True)
+    found = only(traced(NO_GRAPH, seen=[seen]))
+    assert (found.kind, found.severity, found.confidence, found.step) == ("none-grad", "error", "certain", 20)
+    assert roles(found) == [("cut", 7), ("cut", 12), ("failed", 90)]
+    assert "requires_grad is off for net.a, net.b, which learned before" in found.title
+    inferred = only(traced(NO_GRAPH, seen=[dataclasses.replace(seen, observed=False, candidates=(at(7), at(8)))]))
+    assert inferred.confidence == "likely" and len(inferred.evidence["candidates"]) == 2
 
 
 def test_a_loss_that_has_no_graph_any_more() -> None:

@@ -103,19 +103,23 @@ class DetachPoints:
             self._note(func, out, (tensor,), frame)
 
     def grad_mode_set(self, on: bool, frame: Any) -> None:
-        """Record the source line that turned gradient mode off last."""
+        """Record the source line that turned gradient mode off last.
+
+        It is the user's line that called a library, if code of a library other than torch did so.
+        """
         frames, modules = self._frames, self._modules
         self._library_off = self._library_off and not on
         if on or not torch.is_grad_enabled():
             return
-        self._library_off = not frames.is_user(frame.f_code)
-        if code_objects.is_decorator(frame.f_code):  # @torch.no_grad(): the function's first line is the decorator's
-            code = getattr(variables(frame).get(code_objects.DECORATED), "__code__", None)
-            if code is not None and frames.is_user(code):
+        code = frame.f_code
+        if code_objects.is_decorator(code):  # @torch.no_grad(): the function's first line is the decorator's
+            code = getattr(variables(frame).get(code_objects.DECORATED), "__code__", code)
+            if frames.is_user(code):
                 self._library_off = False
                 modules.note_grad_off(site_at(code.co_filename, code.co_firstlineno, code.co_name))
                 return
-        if not self._library_off:
+        self._library_off = not frames.is_user(code)
+        if not code.co_filename.startswith(code_objects.TORCH):
             modules.note_grad_off(frames.site(frames.spot(frame)))
 
     def _note(self, func: Any, out: Any, args: Any, frame: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -32,6 +32,22 @@ _compiling, _tracing = private.compiling, private.tracing
 _in_region = private.checkpoint_mark
 _ident = threading.get_ident
 _grad_on = torch.is_grad_enabled
+
+#: Maximum number of outermost calls of a step that are kept.
+MAX_OUTERMOST_CALLS = 64
+
+
+class OutermostCall(NamedTuple):
+    """A call of an outermost module, or of a part of one, from outside any module.
+
+    ``grad_on``: gradient mode was on when it began; otherwise ``turned_off`` is the line that had turned it off.
+    ``has_graph``: a tensor that it returned has a graph.
+    """
+
+    module: weakref.ref[nn.Module]
+    grad_on: bool
+    turned_off: Site | None
+    has_graph: bool
 
 
 class _ModuleState:
@@ -91,8 +107,10 @@ class ModuleWatch:
         self._idle = False
         #: Whether a backward call is running: modules called now are recomputed.
         self.in_backward = False
-        #: Whether the last outermost call returned a tensor without a graph.
-        self.lost_grad = False
+        #: The step's calls of modules with parameters from outside any module, in the order in which they returned; and
+        #: of the running one: whether gradient mode was on when it began, and the line that had turned it off.
+        self.outermost: list[OutermostCall] = []
+        self._began: tuple[bool, Site | None] = True, None
         #: The user's line that turned gradient mode off last.
         self.grad_off: Site | None = None
         self.other_threads = 0
@@ -166,6 +184,7 @@ class ModuleWatch:
         self.trail, self.moments = [], []
         self.details = {}
         self.open = []
+        self.outermost = []
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         if _compiling():
@@ -202,6 +221,7 @@ class ModuleWatch:
         if not stack:
             events.forward_begins.emit()
             self._first_output = True
+            self._began = _grad_on(), self.grad_off
             self._room.begin()
         state = self._states.get(id(module))
         if state is None or state.ref() is not module:
@@ -308,8 +328,10 @@ class ModuleWatch:
         if not stack:
             self._room.end()
         forward = output is not None and not self.in_backward  # None: forward raised (end of recomputation)
-        if not stack and where.root.has_parameters and not self.in_backward:
-            self.lost_grad = isinstance(output, torch.Tensor) and not output.requires_grad
+        if not stack and forward and where.root.has_parameters and len(self.outermost) < MAX_OUTERMOST_CALLS:
+            on, off = self._began
+            has_graph = any(t.requires_grad for t in tensors_in(output, most=32, depth=4))
+            self.outermost.append(OutermostCall(weakref.ref(module), on, None if on else off, has_graph))
         if forward:
             if self._first_output:
                 self._first_output = False
@@ -421,10 +443,17 @@ class ModuleWatch:
         at = self.open[-1] if self.open else None
         return bool(self.details[at][2]) if at in self.details else True
 
-    def all_quiet(self) -> bool:
-        """Return whether modules were called in this step, all of them with gradient mode off."""
+    def quiet_lines(self) -> list[Site | None]:
+        """Return the lines that had turned gradient mode off where the trainable modules of this step were called.
+
+        Each line is listed once. The list is empty if a module with trainable parameters of its own was called with
+        gradient mode on, or if none was called.
+        """
         now = [state for state in self._states.values() if state.step == self.step]
-        return bool(now) and all(state.quiet_now == state.count for state in now)
+        trained = [s for s in now if (m := s.ref()) and any(p.requires_grad for p in m.parameters(recurse=False))]
+        if not all(state.quiet_now == state.count for state in trained):
+            return []
+        return list(dict.fromkeys(state.off for state in trained))
 
     @property
     def naming(self) -> int:

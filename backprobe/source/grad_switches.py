@@ -1,0 +1,183 @@
+"""Source lines that freeze parameters, or that turn gradient mode off."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..records import Site
+from .assignments import freezes
+from .calls import calls_of, functions_called
+from .candidates import Candidate, Reason, ranked
+from .frames import Frames
+from .index import FUNCTIONS, Reference, Scope, SourceIndex, index_of, indexes, last_name, spans
+
+#: Methods of libraries that turn ``requires_grad`` of parameters off.
+_FREEZING_METHODS = frozenset(
+    {"toggle_optimizer", "set_adapter", "disable_adapters", "freeze", "freeze_feature_encoder", "freeze_base_model"}
+)
+#: Functions that turn gradient mode off, as a context manager, a decorator or a call.
+_SWITCHES = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
+#: Attributes and methods that take a value out of its graph.
+_CUTS = frozenset({"detach", "item", "numpy", "data", "tolist", "argmax"})
+#: Number of assignments that are followed from a variable to the code that gives its value.
+MAX_ASSIGNMENTS_IN_A_ROW = 4
+
+
+def freezing_lines(frames: Frames) -> list[Site]:
+    """Return the lines of the user's code that turn ``requires_grad`` off, or may do so.
+
+    A function that takes the value as an argument is represented by its calls: ``set_requires_grad(net, False)``.
+    """
+    found = dict.fromkeys(freezes(frames))
+    files = frames.users_files()
+    for index in indexes(files, "requires_grad"):
+        for node, value in _assigned_values(index):
+            if isinstance(value, ast.Constant):
+                continue
+            function = index.scopes[node].function
+            if isinstance(value, ast.Name) and value.id in _all_parameters(function):
+                calls = calls_of(index, function, files)
+                found |= {
+                    where.site(call): None for where, call in calls if _is_false(_argument(call, function, value.id))
+                }
+            else:
+                found[index.site(node)] = None
+    for index in indexes(files, *_FREEZING_METHODS):
+        methods = (c for c in index.of(ast.Call) if isinstance(c.func, ast.Attribute))
+        found |= {index.site(call): None for call in methods if call.func.attr in _FREEZING_METHODS}
+    return list(found)
+
+
+def freezes_always(site: Site) -> bool:
+    """Return whether the line `site` turns ``requires_grad`` off with a constant, or calls a library that does so."""
+    index = index_of(site.file)
+    values = [value for node, value in _assigned_values(index) if spans(node, site.line)]
+    return not values or any(_is_false(value) for value in values)
+
+
+def _assigned_values(index: SourceIndex) -> Iterator[tuple[ast.AST, ast.AST | None]]:
+    """Yield the places that set ``requires_grad``, each with the value."""
+    for call in index.of(ast.Call):
+        if last_name(call.func) == "requires_grad_":
+            yield call, next(iter((*call.args, *(k.value for k in call.keywords))), None)
+    for write in index.writes:
+        if isinstance(write.target, ast.Attribute) and write.target.attr == "requires_grad":
+            yield write.node, write.value
+
+
+def _is_false(value: ast.AST | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False
+
+
+def _all_parameters(function: Scope) -> list[str]:
+    arguments = getattr(function.node, "args", None)
+    keywords = [one.arg for one in arguments.kwonlyargs] if isinstance(arguments, ast.arguments) else []
+    return [*function.parameters, *keywords]
+
+
+def _argument(call: ast.Call, function: Scope, name: str) -> ast.AST | None:
+    """Return what `call` passes as the parameter `name` of `function`: its default if it passes nothing."""
+    given = next((one.value for one in call.keywords if one.arg == name), None)
+    names = function.parameters
+    at = names.index(name) if name in names else len(call.args)
+    if given is None and at < len(call.args):
+        given = call.args[at]
+    if given is None:
+        arguments: Any = function.node.args  # type: ignore[attr-defined]
+        positional = [*arguments.posonlyargs, *arguments.args]
+        defaults = dict(zip([one.arg for one in positional][::-1], arguments.defaults[::-1], strict=False))
+        defaults |= {one.arg: value for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)}
+        given = defaults.get(name)
+    return given
+
+
+def grad_mode_lines(frames: Frames, running: Iterable[Site]) -> list[Site]:
+    """Return the lines of the user's code that may have left gradient mode off where it is off now, likeliest first.
+
+    :param running: the lines of the functions that are running.
+    """
+    lines = [(one.file, one.line) for one in running]
+    found = []
+    for index, call, parent in _switches(frames):
+        block: Any = index.parents[parent] if isinstance(parent, ast.withitem) else parent
+        site, around = index.site(call), any(f == index.file and spans(block, n) for f, n in lines)
+        if isinstance(parent, ast.withitem):
+            if around:
+                found.append(Candidate(site, Reason.VARIABLE))
+            elif any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in index.walk(block)):
+                found.append(Candidate(site, Reason.ATTRIBUTE))
+        elif isinstance(parent, FUNCTIONS):  # a decorator
+            if around:
+                found.append(Candidate(site, Reason.VARIABLE))
+        elif last_name(call.func) == "set_grad_enabled":
+            found.append(Candidate(site, Reason.CLASS_ATTRIBUTE))
+    return [one.answer for one in ranked(found)]
+
+
+def blocks_around_value(frames: Frames, site: Site) -> list[Site]:
+    """Return the lines that turn gradient mode off around code that gives the variables which the line `site` reads.
+
+    The code is an assignment in the same function, or a function that one calls. If an assignment takes a value out of
+    its graph in another way, nothing is returned.
+    """
+    index, files = index_of(site.file), frames.users_files()
+    function = index.function_at(site.line, site.function)
+    names = index.variables(index.by_line.get(site.line, ()), ast.Load)
+    writes = [one for one in index.writes_in(function.node) if one.how in ("assign", "augment") and one.value]
+    sources: dict[ast.AST, ast.AST] = {}
+    for _ in range(MAX_ASSIGNMENTS_IN_A_ROW):
+        more = {one.node: one.value for one in writes if one.value and index.variables([one.node], ast.Store) & names}
+        if more.keys() <= sources.keys():
+            break
+        sources |= more
+        names |= index.variables(sources.values(), ast.Load)
+    inside = [node for value in sources.values() for node in index.walk(value)]
+    if any(last_name(node) in _CUTS for node in inside):
+        return []
+    calls = [node for node in inside if isinstance(node, ast.Call)]
+    called = [one for call in calls for one in functions_called(index, call, files)]
+    found: dict[Site, None] = {}
+    for where, switch, parent in _switches(frames):
+        block: Any = where.parents[parent] if isinstance(parent, ast.withitem) else parent
+        held = list(sources) if where is index else []
+        if isinstance(parent, FUNCTIONS):
+            hit = any(one is where and scope.node is parent for one, scope in called)
+        elif isinstance(parent, ast.withitem):
+            held += [one for other, scope in called if other is where for one in _given(where, scope)]
+            hit = any(where.contains(block, one) for one in held)
+        else:
+            hit = False
+        if hit:
+            found[where.site(switch)] = None
+    return list(found)
+
+
+def _given(index: SourceIndex, function: Scope) -> list[ast.AST]:
+    """Return the statements of a function that return a value, or that assign a variable which one returns."""
+    exits = [one for one in index.exits(function) if isinstance(one, ast.Return)]
+    names = index.variables(exits, ast.Load)
+    writes = [one for one in index.writes_in(function.node) if one.how in ("assign", "add")]
+    return [*exits, *(one.node for one in writes if index.reference(one.target) in _references(names))]
+
+
+def _references(variables: Iterable[tuple[Scope, str]]) -> set[Reference]:
+    return {Reference(name, False, scope) for scope, name in variables}
+
+
+def _switches(frames: Frames) -> Iterator[tuple[SourceIndex, ast.Call, ast.AST]]:
+    """Yield the calls that turn gradient mode off, or may do so, each with its parent."""
+    for index in indexes(frames.users_files(), *_SWITCHES):
+        for call in index.of(ast.Call):
+            if last_name(call.func) in _SWITCHES and not _is_on(call):
+                yield index, call, index.parents[call]
+
+
+def _is_on(call: ast.Call) -> bool:
+    """Return whether a call turns gradient mode on, and never off."""
+    if last_name(call.func) == "no_grad":
+        return False
+    value = next(iter((*call.args, *(k.value for k in call.keywords))), None)
+    on = last_name(call.func) == "set_grad_enabled"
+    return isinstance(value, ast.Constant) and bool(value.value) is on
