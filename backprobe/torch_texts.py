@@ -28,6 +28,15 @@ UNUSED = "appears to not have been used in the graph"
 CHANGED_BY_HOOK = re.compile(r"hook '([^']+)' has changed")
 #: Autograd got a tensor of inference mode.
 INFERENCE = "Inference tensors cannot be saved for backward"
+#: Autograd refused an in-place write in the forward: to one of several views that a function returned (its name), to a
+#: leaf or a view of one, to a view made without gradient mode, to a view that a custom function returned, or to a
+#: tensor of inference mode.
+SPLIT_VIEW, SPLIT_NAME = "output of a function that returns multiple views", re.compile(r"Output \d+ of (\w+)")
+LEAF_WRITTEN, LEAF_VIEW = "leaf Variable that requires grad is being used in an in-place operation", "a view of a leaf"
+NO_GRAD_VIEW, CUSTOM_VIEW = "view was created in no_grad mode", "created inside a custom Function"
+INFERENCE_WRITTEN = "Inplace update to inference tensor"
+#: Autograd refused the argument ``out`` of an op, and a change of ``requires_grad`` of a tensor that an op made.
+OUT_REFUSED, FLAG_REFUSED = "functions with out=... arguments don't support", "change requires_grad flags of leaf"
 #: An op wrote in place to the view of a module's output that a full backward hook creates.
 HOOKED_VIEW, WRITTEN_VIEW = "BackwardHookFunction", "modified inplace"
 #: A node returned gradients of a wrong shape or number; the text before its name.

@@ -199,3 +199,23 @@ class FrozenLoss:
     observed: bool = True
     before: bool = False
     candidates: tuple[Site, ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class RefusedOp:
+    """An operation of the forward at ``site``, in ``step``, that autograd refused with the error ``text``.
+
+    ``reason`` is ``split``, ``leaf``, ``leaf view``, ``no-grad view``, ``custom view``, ``inference``, ``out`` or
+    ``flag``. ``made`` is the line that made the tensor, ``observed`` or else inferred from the source. ``op``: for
+    ``split``, the node that made it.
+    """
+
+    reason: str
+    text: str
+    site: Site | None
+    made: Site | None
+    observed: bool
+    step: int
+    module: str | None
+    op: str = ""

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     )
 )
 def grad_mode_disabled(trace: Trace) -> list[Finding]:
-    found = []
+    found, known = [], set()
     for seen in trace.facts.of(NoGradient):
-        if seen.kind not in ("grad-mode", "inference"):
+        if seen.kind not in ("grad-mode", "inference") or (seen.kind, seen.site, seen.failed) in known:
             continue
+        known.add((seen.kind, seen.site, seen.failed))
         inference = seen.kind == "inference"
         others = [f"{one.file}:{one.line}" for one in seen.candidates]
         found.append(

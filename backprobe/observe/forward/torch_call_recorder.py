@@ -491,6 +491,10 @@ class TorchCallRecorder(TorchFunctionMode):
 
     def made_at(self, tensor: Any) -> Site | None:
         """Return the user's line of the op that made `tensor`, which has a node."""
-        seq = tensor.grad_fn._sequence_nr()
+        return self.made_by_node(tensor.grad_fn)
+
+    def made_by_node(self, node: Any) -> Site | None:
+        """Return the user's line of the op that made a node, if it is in the log."""
+        seq = node._sequence_nr()
         _, entries = self.log.slice(seq, seq)
         return self.frames.site(spot_of(entries[0])) if entries else None

@@ -51,6 +51,42 @@ def inference() -> None:
 
 
 @fact(
+    "errors of writes that autograd refuses in the forward",
+    "forward-error is silent",
+    "SPLIT_VIEW SPLIT_NAME LEAF_WRITTEN LEAF_VIEW NO_GRAD_VIEW CUSTOM_VIEW INFERENCE_WRITTEN OUT_REFUSED FLAG_REFUSED",
+)
+def refused_writes() -> None:
+    x = leaf()
+    base = x * 1
+    with torch.no_grad():
+        view = base[:1]
+    with torch.inference_mode():
+        made = x * 1
+
+    class View(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+            return given.view(-1)
+
+    refused = {
+        torch_texts.SPLIT_VIEW: lambda: (x * 1).chunk(2)[0].add_(1),
+        torch_texts.LEAF_WRITTEN: lambda: x.add_(1),
+        torch_texts.LEAF_VIEW: lambda: x[:1].add_(1),
+        torch_texts.NO_GRAD_VIEW: lambda: view.add_(1),
+        torch_texts.CUSTOM_VIEW: lambda: View.apply(x * 1).add_(1),
+        torch_texts.INFERENCE_WRITTEN: lambda: made.add_(1),
+        torch_texts.OUT_REFUSED: lambda: torch.add(x, 1, out=torch.empty_like(x)),
+        torch_texts.FLAG_REFUSED: lambda: (x * 1).requires_grad_(False),
+    }
+    for part, call in refused.items():
+        text = said_by(call)
+        expect(part in text, f"torch says {text}")
+    text = said_by(refused[torch_texts.SPLIT_VIEW])
+    found = torch_texts.SPLIT_NAME.search(text)
+    expect(found is not None and found[1] == "Split", f"torch says {text}")
+
+
+@fact(
     "errors of writes into hooked outputs",
     "hook-inplace-conflict is silent",
     "HOOKED_VIEW WRITTEN_VIEW",

@@ -1,0 +1,1 @@
+"""Rule for operations of the forward that autograd refused."""

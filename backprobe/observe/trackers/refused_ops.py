@@ -1,0 +1,150 @@
+"""Records an operation of the forward that autograd refused, and that ended the script.
+
+The traceback has the line that failed, also in a step that is not recorded. The line that made the tensor is observed
+if the step is recorded, and otherwise inferred from the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import NoGradient, RefusedOp, Site
+from ...source.definitions import use_of
+from ...source.frames import variables
+from ...source.operands import made_at
+from ...source.sites import site_at
+from ...torch_internals import private
+from ...torch_internals.structure import is_a
+from ...torch_texts import (
+    CUSTOM_VIEW,
+    FLAG_REFUSED,
+    INFERENCE,
+    INFERENCE_WRITTEN,
+    LEAF_VIEW,
+    LEAF_WRITTEN,
+    NO_GRAD_VIEW,
+    OUT_REFUSED,
+    SPLIT_NAME,
+    SPLIT_VIEW,
+)
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: A part of the error -> the reason. The first that fits counts.
+_REASONS = {
+    SPLIT_VIEW: "split",
+    LEAF_VIEW: "leaf view",
+    LEAF_WRITTEN: "leaf",
+    NO_GRAD_VIEW: "no-grad view",
+    INFERENCE_WRITTEN: "inference",
+    CUSTOM_VIEW: "custom view",
+    OUT_REFUSED: "out",
+    FLAG_REFUSED: "flag",
+}
+#: Names of nodes that return several views begin with one of these.
+_SEVERAL_VIEWS = ("Split", "Unbind", "UnsafeSplit", "Chunk", "TensorSplit")
+#: Maximum number of views of views that are followed to the node that returned several.
+MAX_VIEWS = 8
+
+
+class RefusedOpsTracker(Tracker):
+    """Tracker of the error that ended the script, if autograd raised it in the forward."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._names = context, context.names
+        #: Of the last refused op of a recorded step: the error, and the line that made the tensor.
+        self._last: tuple[str, Site | None] = "", None
+        #: The error that was examined last, and its record.
+        self._known: tuple[BaseException, RefusedOp | NoGradient | None] | None = None
+
+    def op_raised(self, text: str, frame: Any, args: Any) -> None:
+        if reason_of(text) in ("split", "custom view", "flag"):
+            made = [line for value in args[:1] if (line := self._made(value)) is not None]
+            self._last = text, made[0] if made else None
+
+    def _made(self, value: Any) -> Site | None:
+        """Return the observed line that made a tensor, or the views that it is one of."""
+        try:
+            node = value.grad_fn if isinstance(value, torch.Tensor) else None
+        except RuntimeError:  # autograd refuses to make the node of this view
+            return None
+        first = node
+        for _ in range(MAX_VIEWS):
+            if node is None or node.name().startswith(_SEVERAL_VIEWS):
+                break
+            node = node.next_functions[0][0] if node.next_functions else None
+        node = node or first
+        return self._context.recorder.made_by_node(node) if node is not None else None
+
+    def records(self) -> tuple[RefusedOp | NoGradient, ...]:
+        error = self._context.raised
+        if error is None:
+            return ()
+        if self._known is None or self._known[0] is not error:
+            with private.unseen():
+                self._known = error, self._record(error)
+        found = self._known[1]
+        return () if found is None else (found,)
+
+    def _record(self, error: BaseException) -> RefusedOp | NoGradient | None:
+        for one in _chain(error):
+            text = str(one) if isinstance(one, RuntimeError) else ""
+            reason = reason_of(text)
+            if reason or INFERENCE in text:
+                running = list(self._users(one.__traceback__))
+                lines, step = [site for site, _ in running], self._context.steps.position[0]
+                if not lines:
+                    return None
+                if not reason:
+                    site = use_of(self._names.frames, "inference_mode", lines[-1].file)
+                    return NoGradient("inference", site, lines[-1], self._module(running), "", step=step)
+                made, observed = self._maker(reason, text, lines)
+                op = SPLIT_NAME.search(text)
+                details = made, observed, step, self._module(running), op[1] if op and reason == "split" else ""
+                return RefusedOp(reason, text[:1000], lines[-1], *details)
+        return None
+
+    def _maker(self, reason: str, text: str, lines: list[Site]) -> tuple[Site | None, bool]:
+        """Return the line that made the tensor, and whether it was observed."""
+        if self._last[0] == text and self._last[1] is not None:
+            return self._last[1], True
+        if reason == "inference":
+            return use_of(self._names.frames, "inference_mode", lines[-1].file), False
+        return made_at(lines), False
+
+    def _users(self, trace: Any) -> Iterator[tuple[Site, Any]]:
+        """Yield the user's lines in a traceback, the innermost last, each with its frame."""
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            if self._names.frames.is_user(code):
+                yield site_at(code.co_filename, trace.tb_lineno, code.co_name), trace.tb_frame
+            trace = trace.tb_next
+
+    def _module(self, running: list[tuple[Site, Any]]) -> str:
+        """Return the name of the innermost module whose method was running."""
+        modules = self._names.modules
+        for _, frame in reversed(running):
+            owner = variables(frame).get("self")
+            for root in modules.roots if is_a(owner, nn.Module) else ():
+                path = root.path_of(owner)
+                if path is not None:
+                    return modules.full_name(root, path)
+        return ""
+
+
+def reason_of(text: str) -> str:
+    """Return why autograd refused an op with the error `text`; empty if it is another error."""
+    return next((reason for part, reason in _REASONS.items() if part in text), "")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes, or those that were handled when it was raised."""
+    seen, one = set[int](), error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)  # type: ignore[assignment]

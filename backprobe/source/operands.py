@@ -1,0 +1,109 @@
+"""Source lines that made the tensor to which a line writes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from ..records import Site
+from .index import Scope, SourceIndex, container, index_of, last_name, spans
+
+#: Maximum number of calls that are followed from the parameter of a function to the argument.
+MAX_CALLS_UP = 3
+
+
+def made_at(running: Sequence[Site]) -> Site | None:
+    """Return the line that last assigned the variable which the innermost of the lines `running` writes to.
+
+    A variable that is a parameter is followed to the line that called the function.
+
+    :param running: the lines of the user's functions that are running, the innermost last.
+    """
+    called: tuple[str, int, str] | None = None
+    for site in reversed(running[-MAX_CALLS_UP:]):
+        index = index_of(site.file)
+        function = index.function_at(site.line, site.function)
+        if called is None:
+            node = _operand(index, function, site.line)
+        else:
+            node = _argument(index, function, site.line, called)
+        if node is None:
+            return None
+        found = _assigned(index, function, node, site.line)
+        if found is not None:
+            return found
+        root = container(_chain(node))
+        if not isinstance(root, ast.Name) or root.id not in function.parameters:
+            return None
+        called = function.name, function.parameters.index(root.id), root.id
+    return None
+
+
+def _operand(index: SourceIndex, function: Scope, line: int) -> ast.AST | None:
+    """Return the expression that a line writes to."""
+    nodes = [one for one in index.inside(function) if spans(one, line)]
+    for node in nodes:
+        if isinstance(node, ast.AugAssign):
+            return node.target
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Subscript):
+            return target
+        if isinstance(target, ast.Attribute) and target.attr == "requires_grad":
+            return target.value
+    calls = [one for one in nodes if isinstance(one, ast.Call)]
+    for call in calls:
+        out = next((one.value for one in call.keywords if one.arg == "out"), None)
+        if out is not None:
+            return out
+    for call in calls:
+        func = call.func
+        if last_name(func).endswith("_"):
+            if isinstance(func, ast.Attribute) and not index.is_imported(func.value):
+                return func.value
+            return next(iter(call.args), None)
+    return next((call.args[0] for call in calls if call.args), None)
+
+
+def _chain(node: ast.AST) -> ast.AST:
+    """Return ``x`` for ``x.view(-1)[0]``, ``x.data`` and ``x.T``; an attribute of an object is kept."""
+    while True:
+        node = container(node) or node
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr in ("data", "T", "mT"):
+            node = node.value
+        else:
+            return node
+
+
+def _assigned(index: SourceIndex, function: Scope, node: ast.AST, line: int) -> Site | None:
+    """Return the last line before `line` that assigns the variable of an expression, or the first of an attribute."""
+    target = index.reference(_chain(node))
+    if target is None:
+        return None
+    if target.is_attribute:
+        writes = [one for one in index.writes_by_reference.get(target, ()) if one.how == "assign"]
+        return index.site(writes[0].node) if writes else None
+    writes = [
+        one
+        for one in index.writes_by_reference.get(target, ())
+        if one.how in ("assign", "loop", "with") and one.line <= line and not isinstance(one.target, ast.Subscript)
+    ]
+    if target.owner is function:
+        writes = [one for one in writes if one.line < line or one.how == "loop"]
+    return index.site(max(writes, key=lambda one: one.line).node) if writes else None
+
+
+def _argument(index: SourceIndex, function: Scope, line: int, called: tuple[str, int, str]) -> ast.AST | None:
+    """Return what a call at `line` passes as a parameter: the called function, position and name of the parameter."""
+    name, position, parameter = called
+    for node in index.inside(function):
+        if isinstance(node, ast.Call) and spans(node, line):
+            if last_name(node.func) != name and name not in ("forward", "__call__", "__init__"):
+                continue
+            given = next((one.value for one in node.keywords if one.arg == parameter), None)
+            if given is None and position < len(node.args):
+                given = node.args[position]
+            if given is not None:
+                return given
+    return None
