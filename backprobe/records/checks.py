@@ -15,6 +15,10 @@ class FunctionChecked:
 
     It states the input, both values of a directional derivative, and the reason if it is known. ``what`` is
     ``gradient`` or ``second derivative``.
+
+    :ivar again: if it is wrong only together with a second call before the backward: the line of that call. The values
+        are those of an element of the gradient, with the second call and without it.
+    :ivar state: the line of its forward that keeps a value outside ``ctx``.
     """
 
     name: str
@@ -26,6 +30,8 @@ class FunctionChecked:
     analytic: float
     numeric: float
     why: str
+    again: Site | None = None
+    state: Site | None = None
 
 
 @record

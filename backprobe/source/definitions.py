@@ -246,6 +246,27 @@ def returns_at(function: Any) -> Site | None:
     return index.site(next(iter(index.exits(scope)), scope.node))
 
 
+def state_written(function: Any) -> Site | None:
+    """Return the first line of a custom function's forward that keeps a value outside of its ``ctx``.
+
+    It assigns to an attribute or an element of another object, or to a global variable, or adds to a container.
+    """
+    read = _read(function.forward)
+    if read is None:
+        return None
+    index, scope = read
+    context = next(iter(scope.parameters), "")
+    for write in index.writes_in(scope.node):
+        root = _root(write.target)
+        if not isinstance(root, ast.Name) or write.how not in ("assign", "augment", "add", "setattr"):
+            continue
+        own = index.holder(root) is scope
+        if root.id == context or (own and (root is write.target or root.id not in scope.parameters)):
+            continue
+        return index.site(write.node)
+    return None
+
+
 def result_of(function: Any) -> Site | None:
     """Return the line of a hook that changes a gradient: one that writes to a ``.grad``, writes in place, or returns.
 

@@ -34,6 +34,8 @@ def wrong_functions(trace: Trace) -> list[Finding]:
 
 
 def _function(seen: FunctionChecked) -> Finding:
+    if seen.again is not None:
+        return _of_two_calls(seen)
     meant = seen.why.startswith(("the forward is flat", "it is the true gradient with"))
     why = f": {seen.why}" if seen.why else ""
     told = "is wrong" if "contiguous" in why else "disagrees with finite differences"
@@ -56,4 +58,29 @@ def _function(seen: FunctionChecked) -> Finding:
         },
         advice="Check the formula for this input; every gradient that backward returns has grad_output as a factor. "
         "torch.autograd.gradcheck in double precision tells when it is right.",
+    )
+
+
+def _of_two_calls(seen: FunctionChecked) -> Finding:
+    """Return the finding for a function that is right alone, and wrong if it is applied again before its backward."""
+    sites = [("applied", seen.applied), ("applied", seen.again), ("cause", seen.state), ("backward", seen.backward)]
+    return Finding(
+        kind="wrong-backward",
+        severity="error",
+        title=f"the gradient of {seen.name} is wrong if the function is applied twice before a backward: {seen.why} "
+        f"({number(seen.analytic)}, and {number(seen.numeric)} without the second call)",
+        confidence="certain",
+        module=seen.module,
+        node=f"{seen.name}Backward",
+        tensor=f"input {seen.input}",
+        sites=sites_of(*sites),
+        evidence={
+            "function": seen.name,
+            "input_index": seen.input,
+            "analytic": seen.analytic,
+            "alone": seen.numeric,
+            "why": seen.why,
+        },
+        advice="Keep what backward needs on ctx: tensors with ctx.save_for_backward, other values as its attributes. "
+        "An attribute of a class, of a module or of a global object is shared by all calls.",
     )

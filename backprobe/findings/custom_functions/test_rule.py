@@ -35,3 +35,15 @@ def test_a_gradient_that_is_meant_is_information() -> None:
     found = only(traced(STEP, seen=[meant], ask="functions"))
     assert (found.severity, found.confidence) == ("info", "likely")
     assert "disagrees with finite differences: the forward is flat" in found.title
+
+
+def test_two_calls_before_a_backward() -> None:
+    pair = dataclasses.replace(CHECKED, why="overwritten", again=at(12), state=at(35))
+    found = only(traced(STEP, seen=[pair], ask="functions"))
+    assert [(one.role, one.site) for one in found.sites] == [
+        ("applied", at(11)),
+        ("applied", at(12)),
+        ("cause", at(35)),
+        ("backward", at(40)),
+    ]
+    assert (found.kind, found.confidence) == ("wrong-backward", "certain") and "applied twice" in found.title

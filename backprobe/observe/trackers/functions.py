@@ -2,7 +2,9 @@
 
 The inputs are those that the script passed, in double precision if the function supports it. A directional derivative
 of v . f(x) along u by central differences, (v . f(x + h u) - v . f(x - h u)) / 2h, is compared with u . backward(v).
-The gradient for v is also compared with that for v in other memory layouts. A profile function, which is set only for
+The gradient for v is also compared with that for v in other memory layouts. If the script applies a function twice
+before a backward, the gradient of the first call is also compared with its gradient alone: a function that keeps its
+state outside ``ctx`` gives another one. A profile function, which is set only for
 this check, captures the inputs while the script runs.
 """
 
@@ -16,10 +18,10 @@ from typing import Any
 import torch
 
 from ...records import FunctionChecked, Unseen
-from ...source.definitions import returns_at
+from ...source.definitions import returns_at, state_written
 from ...source.frames import CodeLocation, variables
 from ...source.roots import ModuleCallRef
-from ...torch_internals import private
+from ...torch_internals import code_objects, private
 from ...torch_internals.custom_calls import positional
 from ..schedule.settings import Settings
 from ..statistics.numbers import usable
@@ -28,6 +30,8 @@ from ..tracker_context import TrackerContext
 
 #: Number of first calls of each function whose inputs are kept, and number of directions that are tried for each.
 FIRST_CALLS, TRIED_DIRECTIONS = 2, 3
+#: Maximum number of pairs of calls without a backward in between that are checked for each function.
+MAX_PAIRS = 4
 #: Factor by which a later call must exceed the largest absolute value so far for its inputs to replace kept ones.
 RANGE_GROWTH = 1.25
 #: Relative error above which two derivatives are reported as different, by precision.
@@ -95,6 +99,11 @@ class CustomFunctionCheck(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._modules, self._frames = context, context.modules, context.frames
         self._samples: dict[tuple[Any, Any], _KeptCalls] = {}
+        #: By function: the pairs of places at which it was applied twice before a backward, each with both calls; and
+        #: its latest call with the number of backward calls before it.
+        self._pairs: dict[Any, dict[Any, tuple[_Sample, _Sample]]] = {}
+        self._latest: dict[Any, tuple[int, _Sample]] = {}
+        self._backwards = 0
         self._on = False
         self._skipped: list[str] = []
         self._found: list[FunctionChecked] = []
@@ -113,9 +122,11 @@ class CustomFunctionCheck(Tracker):
             self._on = False
 
     def _called(self, frame: Any, event: str, arg: Any) -> None:
-        if event != "call" or frame.f_code.co_name not in ("forward", "setup_context"):
-            return
         code = frame.f_code
+        if event != "call" or code.co_name not in ("forward", "setup_context"):
+            if code is code_objects.ENGINE_CALL:
+                self._backwards += 1
+            return
         if not code.co_argcount:
             return
         local = variables(frame)
@@ -142,8 +153,19 @@ class CustomFunctionCheck(Tracker):
 
         try:
             known.take(args, sample)
+            self._pair(function, spot, sample)
         except Exception as error:  # it would propagate into the script
             self._context.events.fault(self, error)
+
+    def _pair(self, function: Any, spot: CodeLocation | None, sample: Callable[[], _Sample]) -> None:
+        """Keep a call, and the previous one of the function, if no backward call was made between the two."""
+        before, pairs = self._latest.get(function), self._pairs.setdefault(function, {})
+        if len(pairs) >= MAX_PAIRS or (before is not None and (before[1].spot, spot) in pairs):
+            return
+        now = sample()
+        if before is not None and before[0] == self._backwards:
+            pairs[before[1].spot, spot] = before[1], now
+        self._latest[function] = self._backwards, now
 
     def ended(self) -> None:
         """Check the collected calls, and keep the script's random state unchanged."""
@@ -155,6 +177,39 @@ class CustomFunctionCheck(Tracker):
                 if result is not None:
                     self._found.append(result)
                     break
+        wrong = {one.name for one in self._found}
+        for function, pairs in self._pairs.items():
+            for first, second in pairs.values():
+                if function.__name__ in wrong:
+                    break
+                with torch.random.fork_rng(devices=[]), torch.enable_grad():
+                    self._found += self._check_pair(first, second)
+                wrong |= {one.name for one in self._found}
+        self._pairs.clear()
+        self._latest.clear()
+
+    def _check_pair(self, first: _Sample, second: _Sample) -> list[FunctionChecked]:
+        """Return a record if a call gives another gradient when the function is applied again before its backward."""
+        for dtype in (torch.float64, torch.float32):
+            try:
+                wrong = _compare_pair(first, second, dtype)
+            except Exception:  # it rejects doubles, or these inputs a second time; reported by the check of one call
+                continue
+            if wrong is None:
+                return []
+            function = first.function
+            return [
+                FunctionChecked(
+                    function.__name__,
+                    self._modules.place_of(first.where),
+                    self._frames.site(first.spot),
+                    returns_at(function),
+                    *("gradient", *wrong, "what the forward kept is overwritten when it is applied again"),
+                    again=self._frames.site(second.spot),
+                    state=state_written(function),
+                )
+            ]
+        return []
 
     def records(self) -> tuple[FunctionChecked, ...]:
         return tuple(self._found)
@@ -253,6 +308,37 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
         if misses >= 2:
             return what, i, *seen, "" if second else _why(sample, args, inputs, at, v, pairs)
     return None if second else _layouts(sample, args, inputs, v, dtype)
+
+
+def _compare_pair(first: _Sample, second: _Sample, dtype: torch.dtype) -> tuple[int, float, float] | None:
+    """Return the index of an input of `first` whose gradient changes if `second` is applied before the backward.
+
+    The changed element of the gradient is returned, too, and its value without the second call.
+    """
+    args, inputs = _prepare(first, dtype)
+    others, other_inputs = _prepare(second, dtype)
+    if not inputs:
+        return None
+
+    def gradients(both: bool) -> tuple[list[Any], Any]:
+        leaves, outs = _run(first, args, inputs)
+        more = _run(second, others, other_inputs) if both else ([], [])
+        given = [torch.ones_like(o) for o in (*outs, *more[1])]
+        found = torch.autograd.grad([*outs, *more[1]], [*leaves, *more[0]], given, allow_unused=True)
+        return [o.detach() for o in outs], found[: len(leaves)]
+
+    runs = [gradients(both=False), gradients(both=True), gradients(both=False)]
+    for outs, _ in runs[1:]:
+        if not outs or not all(map(torch.equal, outs, runs[0][0])):
+            return None  # the result itself changes from call to call
+    for i, alone, joint, again in zip(inputs, *(found for _, found in runs), strict=True):
+        if alone is None or joint is None or not torch.equal(alone, again):
+            continue
+        apart = (alone - joint).abs()
+        if bool((apart > TOLERANCE[dtype] * alone.abs().max().clamp(min=1e-8)).any()):
+            at = int(apart.argmax())
+            return i, float(joint.flatten()[at]), float(alone.flatten()[at])
+    return None
 
 
 def _layouts(

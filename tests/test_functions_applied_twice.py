@@ -1,0 +1,84 @@
+"""Tests of ``--check functions`` on functions that keep state outside ``ctx``, applied twice before a backward."""
+
+from __future__ import annotations
+
+import pytest
+from forked import found_in
+
+SCRIPT = """
+import torch
+from torch import nn
+
+KEPT = []
+LAST = None
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layer):
+        {keep}
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad * {kept}, None
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return Square.apply(self.linear(x), self)
+
+a, b = Layer(), Layer()
+optimizer = torch.optim.SGD([*a.parameters(), *b.parameters()], lr=0.01)
+for step in range(20):
+    x = torch.randn(8, 4)
+    {loss}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+STATES = {
+    "class": ("Square.x = x.detach()", "Square.x"),
+    "instance": ("layer.saved = (layer, x.detach())\n        ctx.layer = layer", "ctx.layer.saved[1]"),
+    "global": ("global LAST\n        LAST = x.detach()", "LAST"),
+    "stack": ("KEPT.append(x.detach())", "KEPT.pop()"),
+    "context": ("ctx.save_for_backward(x)", "ctx.saved_tensors[0]"),
+}
+LOSSES = {
+    "twice": "loss = (a(x) + a(x.flip(0) * 2)).mean()",
+    "two_layers": "loss = (a(x) + b(x)).mean()",
+    "chain": "loss = b(a(x)).mean()",
+    "once": "loss = a(x).mean()",
+    "in_turn": "(a(x).mean() * 0.5).backward(); loss = b(x).mean()",
+}
+WRONG = {
+    *((state, loss) for state in ("class", "global") for loss in ("twice", "two_layers", "chain")),
+    ("instance", "twice"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Name -> exit code, findings, and the report."""
+    folder, scripts = tmp_path_factory.mktemp("twice"), {}
+    for state, (keep, kept) in STATES.items():
+        for name, loss in LOSSES.items():
+            path = folder / f"{state}_{name}.py"
+            path.write_text(SCRIPT.format(keep=keep, kept=kept, loss=loss))
+            scripts[path.stem] = str(path), ["--check", "functions"]
+    return found_in(folder, scripts)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("state", STATES)
+def test_state_outside_of_ctx_is_wrong_if_the_script_applies_it_twice(state: str, loss: str, runs) -> None:
+    _, found, report = runs(f"{state}_{loss}")
+    assert "internal error" not in report
+    found = [one for one in found if one["kind"] != "none-grad"]  # of the layer that is left out
+    assert [one["kind"] for one in found] == (["wrong-backward"] if (state, loss) in WRONG else []), report
+    if found:
+        texts = {site["role"]: site["text"] for site in found[0]["sites"]}
+        assert found[0]["confidence"] == "certain" and "Square.apply" in texts["applied"]
+        assert texts["cause"] in STATES[state][0]
