@@ -21,8 +21,6 @@ MISSED = {
     "forces_by_vmap_grad": "values inside vmap are not inspected",
     "tower_tuned_in_second_stage": "none-grad is found, at the same line and with the same cause",
     # Nothing accounts yet for what happens to gradients and weights between the backward and the next forward.
-    "adding_rnn": "no rule for clipping without effect; the overflow that follows is found",
-    "segmentation_amp": "no rule for clipping before unscaling",
     "multitask_accelerate": "no rule for gradients that are cleared inside an accumulation",
     "ring_gan_again": "no rule for gradients of another loss",
     "pinn_lbfgs": "no rule for gradients that are added up over calls of a closure; the overflow that follows is found",

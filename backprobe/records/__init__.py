@@ -57,6 +57,7 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
+from .updates import UselessClipping
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
 
@@ -149,6 +150,7 @@ __all__ = [
     "TensorStat",
     "Unreduced",
     "Unseen",
+    "UselessClipping",
     "Watched",
     "record",
     "together",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from ..records import Site
@@ -220,6 +220,22 @@ def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
                 site = index.site(write.node)
                 if target.owner is holder if code is not None else site.function != "__init__":
                     return site
+    return None
+
+
+def argument_assigned(site: Site, functions: Collection[str]) -> Site | None:
+    """Return the line that assigns the variable or attribute which a call at `site` gets as its first argument.
+
+    :param functions: the names that the called function may have.
+    :returns: ``None`` if no line or several lines assign it, or if it is no variable or attribute.
+    """
+    index = index_of(site.file)
+    for call in index.of(ast.Call):
+        if last_name(call.func) in functions and spans(call, site.line) and call.args:
+            writes = index.writes_by_reference.get(index.reference(call.args[0]), [])
+            nodes = [write.node for write in writes if write.how == "assign"]
+            plain = isinstance(call.args[0], (ast.Name, ast.Attribute))
+            return index.site(nodes[0]) if plain and len(nodes) == 1 else None
     return None
 
 

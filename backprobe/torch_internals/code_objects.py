@@ -51,6 +51,10 @@ TENSOR_BACKWARD = _code("torch._tensor:Tensor.backward")
 #: The function that calls the engine.
 ENGINE_CALL = _code("torch.autograd.graph:_engine_run_backward")
 
+#: The methods of a scaler that call the step of an optimizer. Their ``self`` is the scaler.
+SCALER_STEP = _code("torch.amp.grad_scaler:GradScaler.step")
+SCALER_MAY_STEP = _code("torch.amp.grad_scaler:GradScaler._maybe_opt_step")
+
 
 def is_handler(code: CodeType) -> bool:
     """Return whether `code` is the op handler of a mode or a tensor subclass."""

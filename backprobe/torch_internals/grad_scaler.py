@@ -7,12 +7,31 @@ from typing import Any
 
 import torch
 
+from . import code_objects
 from .references import tensor_ref
 from .saved_by_nodes import saved_tensors
 
 #: The function that ``GradScaler.update`` calls once per iteration, even if no optimizer stepped; its first argument is
 #: the scale.
 UPDATE_SCALE = getattr(torch, "_amp_update_scale_", None)
+
+#: The code of the methods of a scaler that call the step of an optimizer.
+STEPS_OPTIMIZER = frozenset(filter(None, (code_objects.SCALER_STEP, code_objects.SCALER_MAY_STEP)))
+
+
+def is_unscaled(scaler: Any, optimizer: int) -> bool | None:
+    """Return whether `scaler` has divided its factor out of the gradients of an optimizer, given by id, in this step.
+
+    ``None``: it is off, or not known.
+    """
+    if not scaler.is_enabled():
+        return None
+    states = getattr(scaler, "_per_optimizer_states", None)
+    if not isinstance(states, dict):
+        return None
+    state = states.get(optimizer)
+    stage = state.get("stage") if state is not None else None
+    return stage is not None and getattr(stage, "name", "") != "READY"
 
 
 class Scales:

@@ -1,14 +1,20 @@
-"""Reports the total norm that each ``torch.nn.utils.clip_grad_norm_`` finds.
+"""Reports calls of ``torch.nn.utils.clip_grad_norm_`` and ``clip_grad_value_`` before they change gradients.
 
 Note [Norms that clipping finds]: ``clip_grad_norm_`` measures the norm of all gradients, in every step, whether or not
 the step is recorded. It gives the norm to a function of its module, looked up at each call, which scales the gradients.
 While a listener is registered, that function is replaced by one that reports the norm first. A compiled
 function has the same graph as without it.
+
+``clip_grad_value_`` groups the gradients by another function of the module, which is replaced while there is a listener
+to these calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -19,8 +25,31 @@ from .uncompiled import dynamo_passthrough
 
 #: The function that scales the gradients: (parameters, largest norm, total norm, whether to do it for all at once).
 SCALES = "_clip_grads_with_norm_"
-_listening: list[Callable[[torch.Tensor], None]] = []
+#: The function that groups the gradients, given as ``[gradients]``.
+GROUPS = "_group_tensors_by_device_and_dtype"
 _original: Any = getattr(clip_grad, SCALES, None)
+_original_groups: Any = getattr(clip_grad, GROUPS, None)
+_value_code: Any = unwrap(clip_grad.clip_grad_value_).__code__
+
+
+@dataclass(frozen=True)
+class ClipCall:
+    """A call that is about to clip gradients.
+
+    :ivar parameters: those that it was given; ``None`` if they came from an iterator that the call has used up.
+    :ivar grads: the gradients that it clips: of ``clip_grad_value_`` only, which raises if there are none.
+    :ivar bound: the largest norm, or the largest absolute value of an element.
+    :ivar total_norm: the norm that ``clip_grad_norm_`` found; ``None`` for ``clip_grad_value_``.
+    """
+
+    parameters: Sequence[Any] | None
+    grads: Sequence[Any]
+    bound: float
+    total_norm: torch.Tensor | None
+
+
+_listening: list[Callable[[torch.Tensor], None]] = []
+_listening_to_calls: list[Callable[[ClipCall], None]] = []
 
 
 @dynamo_passthrough
@@ -28,19 +57,70 @@ def _report_and_clip(parameters: Any, max_norm: Any, total_norm: Any, *args: Any
     if not compiling():
         for listener in tuple(_listening):
             listener(total_norm)
+        if _listening_to_calls and isinstance(parameters, list):
+            _report_call(ClipCall(parameters, (), max_norm, total_norm))
     return _original(parameters, max_norm, total_norm, *args, **kwargs)
+
+
+@dynamo_passthrough
+def _report_and_group(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    if not compiling():
+        frame = sys._getframe(1)
+        if frame.f_code is _value_code:
+            _report_values(frame.f_locals, tensors[0])
+        del frame
+    return _original_groups(tensors, *args, **kwargs)
+
+
+def _report_values(values: dict[str, Any], grads: Sequence[Any]) -> None:
+    """Report a call of ``clip_grad_value_`` with these local variables."""
+    parameters = values.get("parameters")
+    known = parameters if isinstance(parameters, (list, tuple)) else None
+    bound = values.get("clip_value")
+    if isinstance(bound, float):
+        _report_call(ClipCall(known, grads, bound, None))
+
+
+def _report_call(call: ClipCall) -> None:
+    for listener in tuple(_listening_to_calls):
+        listener(call)
 
 
 def listen(listener: Callable[[torch.Tensor], None]) -> None:
     """Call `listener` with each total norm, on the thread that clips. It must not raise."""
     if listener not in _listening:
         _listening.append(listener)
-    if getattr(clip_grad, SCALES, None) is _original is not None:
-        setattr(clip_grad, SCALES, _report_and_clip)
+    _replace()
 
 
 def unlisten(listener: Callable[[torch.Tensor], None]) -> None:
     if listener in _listening:
         _listening.remove(listener)
-    if not _listening and getattr(clip_grad, SCALES, None) is _report_and_clip:
+    _restore()
+
+
+def listen_to_calls(listener: Callable[[ClipCall], None]) -> None:
+    """Call `listener` with each call that clips, on its thread. It must not raise."""
+    if listener not in _listening_to_calls:
+        _listening_to_calls.append(listener)
+    _replace()
+
+
+def unlisten_to_calls(listener: Callable[[ClipCall], None]) -> None:
+    if listener in _listening_to_calls:
+        _listening_to_calls.remove(listener)
+    _restore()
+
+
+def _replace() -> None:
+    if getattr(clip_grad, SCALES, None) is _original is not None:
+        setattr(clip_grad, SCALES, _report_and_clip)
+    if _listening_to_calls and getattr(clip_grad, GROUPS, None) is _original_groups is not None:
+        setattr(clip_grad, GROUPS, _report_and_group)
+
+
+def _restore() -> None:
+    if not (_listening or _listening_to_calls) and getattr(clip_grad, SCALES, None) is _report_and_clip:
         setattr(clip_grad, SCALES, _original)
+    if not _listening_to_calls and getattr(clip_grad, GROUPS, None) is _report_and_group:
+        setattr(clip_grad, GROUPS, _original_groups)

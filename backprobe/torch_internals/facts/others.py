@@ -20,7 +20,7 @@ from .. import compiled_writes as writes
 from .. import dynamo_activity as activity
 from ..compiled_regions import generated_from
 from ..flight import Flight
-from ..grad_scaler import UPDATE_SCALE, Scales, factor_of
+from ..grad_scaler import STEPS_OPTIMIZER, UPDATE_SCALE, Scales, factor_of, is_unscaled
 from .registry import DYNAMO, ENGINE, OWN_PROCESS, NotHere, expect, fact, leaf, said_by
 
 
@@ -283,6 +283,16 @@ def clipping() -> None:
     finally:
         gradient_clipping.unlisten(found.append)
     expect(len(found) == 1 and found[0] is total, f"one call of clip_grad_norm_ reported {len(found)} norms")
+    calls: list[gradient_clipping.ClipCall] = []
+    gradient_clipping.listen_to_calls(calls.append)
+    try:
+        torch.nn.utils.clip_grad_norm_(iter([weight]), 1e6)
+        torch.nn.utils.clip_grad_value_([weight], 1e6)
+    finally:
+        gradient_clipping.unlisten_to_calls(calls.append)
+    expect(len(calls) == 2, f"two calls that clip were reported as {len(calls)}")
+    expect(all(call.parameters == [weight] for call in calls), "the parameters of calls that clip are not reported")
+    expect(calls[1].grads == [weight.grad], "the gradients that clip_grad_value_ clips are not reported")
 
 
 @fact(
@@ -398,9 +408,14 @@ def grad_scaler() -> None:
     loss = scaler.scale(weight.sum())
     factor = factor_of(loss)
     loss.backward()
+    states = [is_unscaled(scaler, id(optimizer))]
     with Mode():
+        scaler.unscale_(optimizer)
+        states.append(is_unscaled(scaler, id(optimizer)))
         scaler.step(optimizer)
         scaler.update()
+    expect(states == [False, True], f"before and after a scaler unscales, it is said to have done so: {states}")
+    expect(len(STEPS_OPTIMIZER) == 2, "a scaler steps an optimizer in other methods")
     expect(len(seen) == 1, f"a scaler updated its scale {len(seen)} times")
     scales = Scales()
     scales.updated(seen[0])

@@ -1,0 +1,113 @@
+"""The rule for clipping that leaves the gradients which the optimizer uses as they are, or clips them to nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...records import ACCUMULATE_SEQ, BackwardCall, Finding, UselessClipping
+from ...text import number
+from ..rules import VALUES, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+#: A run that becomes non-finite after steps with this multiple of the bound does so because nothing was clipped.
+BLOW_UP = 10.0
+#: The number of steps before it that are searched for such gradients.
+STEPS_BEFORE = 8
+#: Title and advice by reason.
+_TEXTS = {
+    "empty": (
+        "{call} gets no parameters, and clips nothing: {optimizer} steps with gradients as they are{norm}",
+        "Give it the parameters anew in each step, as {call}(model.parameters(), ...). An iterator such as "
+        "model.parameters() that is kept in a variable is used up after its first use: keep list(model.parameters()).",
+    ),
+    "no-gradients": (
+        "{call} is called while its parameters have no gradients, and clips nothing: {optimizer} steps with gradients "
+        "as they are{norm}",
+        "Clip between backward() and step(): zero_grad(), backward(), clip, step(), in this order.",
+    ),
+    "used": (
+        "{call} clips gradients that {optimizer} has used already, and that are gone before its next step: it steps "
+        "with gradients as they are{norm}",
+        "Clip between backward() and step(): zero_grad(), backward(), clip, step(), in this order.",
+    ),
+    "other": (
+        "{call} clips gradients of parameters that {optimizer} does not hold, and no optimizer uses them: {optimizer} "
+        "steps with gradients as they are{norm}",
+        "Give it the parameters of the model that {optimizer} trains.",
+    ),
+    "scaled": (
+        "{call} clips gradients that still have the GradScaler's factor of {scale}: {bound} is {left} of {what}, and "
+        "a gradient norm of {before} becomes {after} in the step of {optimizer}",
+        "Call scaler.unscale_(optimizer) between backward() and {call}.",
+    ),
+}
+
+
+@rule(
+    Kind(
+        "clipping-without-effect",
+        "warning",
+        "clipping does not change the gradients that the optimizer uses, or leaves next to nothing of them",
+        rank=VALUES - 1,  # an error if values become non-finite because of it
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the call that clips",
+    )
+)
+def clips_nothing(trace: Trace) -> list[Finding]:
+    severity = "error" if _is_blown_up(trace) else "warning"
+    return [_finding(seen, severity) for seen in trace.facts.of(UselessClipping)]
+
+
+def _is_blown_up(trace: Trace) -> bool:
+    """Return whether losses became non-finite after a step whose gradients were far above the bound of such a call."""
+    bounds = [seen.bound for seen in trace.facts.of(UselessClipping) if seen.reason != "scaled" and not seen.by_value]
+    if not bounds:
+        return False
+    rows = enumerate(trace.step_rows())
+    bad = next((at for at, row in rows if row.loss is not None and not math.isfinite(row.loss)), 0)
+    calls = (call for step in trace.steps[max(0, bad - STEPS_BEFORE) : bad] for call in step.backwards)
+    return any(_largest_gradient(call) > BLOW_UP * min(bounds) for call in calls)
+
+
+def _largest_gradient(call: BackwardCall) -> float:
+    """Return the largest norm of the gradient of a parameter."""
+    stats = (run.grad_outputs[0] for run in call.nodes if run.node.seq == ACCUMULATE_SEQ and run.grad_outputs)
+    return max((one.norm for one in stats if one is not None and one.norm is not None), default=0.0)
+
+
+def _finding(seen: UselessClipping, severity: str) -> Finding:
+    call = "clip_grad_value_" if seen.by_value else "clip_grad_norm_"
+    title, advice = _TEXTS[seen.reason]
+    scale = seen.scale or 1.0
+    bound, before = seen.bound, seen.norm
+    texts = {"call": call, "optimizer": seen.optimizer, "norm": "", "bound": number(bound), "scale": number(scale)}
+    evidence: dict[str, object] = {
+        "reason": seen.reason,
+        "optimizer": seen.optimizer,
+        "bound": bound,
+        "calls": seen.calls,
+        "norm_before_clipping": before,
+    }
+    if seen.reason == "scaled":
+        texts["what"] = "each element" if seen.by_value else "the norm"
+        texts["left"] = f"{number(bound / scale)} without it, the bound"
+        texts["before"] = number(before) if before is not None else "unknown size"
+        texts["after"] = f"at most {number(bound / scale)}"
+        evidence |= {"scale": scale, "norm_after_clipping": bound / scale}
+    elif before is not None and before > bound and not seen.by_value:
+        texts["norm"] = f", with a norm of up to {number(before)} instead of at most {number(bound)}"
+    elif before is not None:
+        texts["norm"] = f", with a norm of up to {number(before)}"
+    return Finding(
+        kind="clipping-without-effect",
+        severity=severity,
+        title=title.format(**texts),
+        confidence="certain",
+        step=seen.step,
+        sites=sites_of(("cause", seen.clipped), ("cause", seen.given), ("optimizer", seen.made)),
+        evidence=evidence,
+        advice=advice.format(**texts),
+    )

@@ -1,0 +1,55 @@
+"""The rule on hand-written records."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from handmade import at, call, leaf, only, run, traced
+from learning import STEP, sites_of_only
+
+from backprobe import Trace
+from backprobe.records import UselessClipping
+from backprobe.traces import TracedStep
+
+EMPTY = UselessClipping("empty", False, "SGD", 3, 16, 1.0, 25.0, None, at(33), at(5), at(6))
+SCALED = replace(EMPTY, reason="scaled", norm=0.5, scale=65536.0, given=None)
+
+
+def test_the_line_that_clips_comes_first() -> None:
+    assert sites_of_only("clipping-without-effect", traced(STEP, seen=[EMPTY])) == [
+        ("cause", 33),
+        ("cause", 5),
+        ("optimizer", 6),
+    ]
+
+
+@pytest.mark.parametrize("reason", ["empty", "no-gradients", "used", "other"])
+def test_the_norm_that_the_optimizer_uses_is_named(reason: str) -> None:
+    finding = only(traced(STEP, seen=[replace(EMPTY, reason=reason)]))
+    assert finding.title.startswith("clip_grad_norm_ ") and "steps with gradients as they are" in finding.title
+    assert finding.title.endswith("with a norm of up to 25 instead of at most 1")
+    assert (finding.severity, finding.confidence, finding.step) == ("warning", "certain", 3)
+    assert "instead" not in only(traced(STEP, seen=[replace(EMPTY, reason=reason, norm=0.5)])).title
+    assert only(traced(STEP, seen=[replace(EMPTY, reason=reason, norm=None)])).title.endswith("as they are")
+
+
+def test_a_scaled_gradient_is_named_without_its_factor() -> None:
+    finding = only(traced(STEP, seen=[SCALED]))
+    assert "a gradient norm of 0.5 becomes at most 1.53e-05 in the step of SGD" in finding.title
+    assert finding.evidence["scale"] == 65536.0
+    assert (
+        "1.53e-05 without it, the bound of each element"
+        in only(traced(STEP, seen=[replace(SCALED, by_value=True)])).title
+    )
+
+
+@pytest.mark.parametrize(("norm", "severity"), [(500.0, "error"), (5.0, "warning")])
+def test_a_run_that_blows_up_makes_it_an_error(norm: float, severity: str) -> None:
+    before = call(run("SumBackward0", 1, op="sum"), leaf("a.weight", norm))
+    trace = traced(before, seen=[EMPTY])
+    (step,) = trace.steps
+    bad = replace(step.record, index=1, loss=math.nan)
+    trace = Trace([step, TracedStep(bad, [])], trace.facts)
+    assert only(trace).severity == severity

@@ -1,0 +1,381 @@
+"""Checks that each call that clips gradients clips those that an optimizer uses next, at their true size."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ...records import Site, UselessClipping
+from ...source.assignments import argument_assigned
+from ...source.frames import CodeLocation, variables
+from ...torch_internals import gradient_clipping, private
+from ...torch_internals.async_scalars import capturing, fetch
+from ...torch_internals.grad_scaler import STEPS_OPTIMIZER, is_unscaled
+from ...torch_internals.gradient_clipping import ClipCall
+from ...torch_internals.norms import quick
+from ..schedule.steps import SeenOptimizer
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+from .gradient_use import CHECK_INTERVAL, CHECKED_STEPS_IN_A_ROW, FIRST_CHECKED_STEPS
+
+#: Number of calls in a row without effect after which a record is made.
+MIN_USELESS_CALLS = 3
+#: Maximum number of lines that clip, of parameters of one call, and of norms that are kept for a line.
+MAX_LINES, MAX_PARAMETERS, MAX_NORMS = 50, 5000, 8
+#: A call with a bound from here on only measures the norm.
+MEASURING_BOUND = 1e6
+#: Gradients with a scaler's factor: the smallest factor, the largest bound as a share of it, and the largest share of
+#: the norm that a bound leaves which is not meant for scaled gradients.
+MIN_SCALE, MAX_BOUND_OF_SCALE, MAX_REMAINING_SHARE = 16.0, 0.1, 0.05
+#: Frames above an optimizer's step that are searched for its scaler.
+MAX_FRAMES = 12
+#: By id of a parameter, a reference to it and one to its gradient.
+_References = dict[int, tuple[weakref.ref[Any], weakref.ref[Any] | None]]
+_CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gradients")
+
+
+@dataclass
+class _Call:
+    """A call that clipped.
+
+    :ivar reason: why no optimizer can use what it did, as far as it is known; empty if one can.
+    :ivar grads: by id of each clipped parameter, a reference to it and one to its gradient.
+    :ivar before: it was made before the running step of an optimizer.
+    :ivar missed: an optimizer that stepped since, with gradients that were not clipped; ``norm``: their total norm.
+    """
+
+    line: _Line
+    step: int
+    reason: str
+    grads: _References
+    used: bool = False
+    before: bool = False
+    missed: SeenOptimizer | None = None
+    norm: torch.Tensor | None = None
+
+
+@dataclass
+class _Line:
+    """A line that clips.
+
+    :ivar useless: the number of latest calls in a row without effect, for the same ``reason``; ``gap``: the largest
+        such number before a call that had one; ``first``: the step of the first of them.
+    :ivar scaled: the number of latest calls in a row whose gradients had a scaler's factor, with samples of
+        (norm, factor); ``first_scaled``: the step of the first.
+    :ivar norms: samples of the norm of gradients that were not clipped.
+    """
+
+    spot: CodeLocation | None
+    by_value: bool
+    bound: float = 0.0
+    calls: int = 0
+    reason: str = ""
+    useless: int = 0
+    gap: int = 0
+    first: int = 0
+    optimizer: SeenOptimizer | None = None
+    scaled: int = 0
+    first_scaled: int = 0
+    scaled_optimizer: SeenOptimizer | None = None
+    scales: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    norms: list[torch.Tensor] = field(default_factory=list)
+    last: _Call | None = None
+
+    def has_effect(self) -> None:
+        self.gap, self.useless = max(self.gap, self.useless), 0
+
+    def has_none(self, reason: str, call: _Call, optimizer: SeenOptimizer) -> None:
+        if reason != self.reason:
+            self.reason, self.useless = reason, 0
+            self.norms.clear()
+        self.first = self.first if self.useless else call.step
+        self.useless += 1
+        self.optimizer = optimizer
+        self.norms += [call.norm] if call.norm is not None else []
+
+
+class GradientClippingTracker(Tracker):
+    """Tracker that compares the gradients that calls clip with those that optimizers find in their next steps."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        self._lines: dict[CodeLocation | None, _Line] = {}
+        #: Calls of the last steps that no optimizer has used yet.
+        self._pending: list[_Call] = []
+        #: By id of an optimizer: the scaler that steps it.
+        self._scalers: dict[int, weakref.ref[Any]] = {}
+        #: Of some parameters that the last optimizer steps used, by id: references to parameter and gradient, and the
+        #: version of the gradient.
+        self._stepped: dict[int, tuple[weakref.ref[Any], weakref.ref[Any], int]] = {}
+        self._thread = threading.get_ident()
+        self._listener: Callable[[ClipCall], None] = self._clips
+        context.may_pass.append(self._steps_until_check)
+        context.put_back.append(self.detached)
+
+    def attached(self) -> None:
+        self._thread = threading.get_ident()
+        gradient_clipping.listen_to_calls(self._listener)
+
+    def detached(self) -> None:
+        gradient_clipping.unlisten_to_calls(self._listener)
+
+    # Calls that clip
+
+    def _clips(self, call: ClipCall) -> None:
+        if not self._is_checked() or threading.get_ident() != self._thread:
+            return
+        try:
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                self._note(call, sys._getframe(2))
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    def _note(self, call: ClipCall, frame: FrameType) -> None:
+        if not isinstance(call.bound, (int, float)) or not call.bound < MEASURING_BOUND:
+            return
+        count = len(call.parameters) if call.parameters is not None else len(call.grads)
+        spot = self._context.frames.spot(frame)
+        line = self._lines.get(spot)
+        if count > MAX_PARAMETERS or (line is None and len(self._lines) >= MAX_LINES):
+            return
+        if line is None:
+            line = self._lines[spot] = _Line(spot, call.total_norm is None)
+        line.calls, line.bound = line.calls + 1, float(call.bound)
+        parameters = call.parameters if call.parameters is not None else self._owners(call.grads)
+        if parameters is None:
+            line.has_effect()
+            return
+        with_grads = [p for p in parameters if isinstance(p, torch.Tensor) and p.grad is not None]
+        refs: _References = {id(p): (private.tensor_ref(p), private.tensor_ref(p.grad)) for p in with_grads}
+        if not refs:
+            refs = {id(p): (private.tensor_ref(p), None) for p in parameters if _trains(p)}
+        self._settle(line)
+        one = _Call(line, self._context.steps.index, self._reason(call, parameters, with_grads), refs)
+        if one.reason == "no-gradients" and not refs:  # frozen
+            return
+        line.last = one
+        self._pending = [other for other in self._pending if other.step >= one.step - 1]
+        self._pending.append(one)
+        if with_grads:
+            self._note_scale(line, call, with_grads)
+
+    def _owners(self, grads: Sequence[Any]) -> Sequence[Any] | None:
+        """Return the parameters of optimizers that have these gradients; ``None`` if not all are known."""
+        numbers = {id(grad) for grad in grads}
+        refs = (ref for one in self._context.steps.optimizers.values() for ref in one.refs.values())
+        held = {id(p): p for ref in refs if (p := ref()) is not None and id(getattr(p, "grad", None)) in numbers}
+        return list(held.values()) if len(held) == len(grads) else None
+
+    def _reason(self, call: ClipCall, parameters: Sequence[Any], with_grads: Sequence[Any]) -> str:
+        """Return why the call has no effect, as far as it can be known now; empty if it may have one."""
+        if not parameters:
+            return "empty"
+        norm = call.total_norm
+        if not with_grads or (norm is not None and _is_plain(norm) and norm.is_cpu and not norm.item()):
+            return "no-gradients"
+        known = [(p, p.grad, self._stepped.get(id(p))) for p in with_grads]
+        seen = [(grad, one) for p, grad, one in known if one is not None and one[0]() is p]
+        unchanged = [grad._version == one[2] and one[1]() is grad for grad, one in seen]
+        return "used" if seen and all(unchanged) else ""
+
+    def _note_scale(self, line: _Line, call: ClipCall, with_grads: Sequence[Any]) -> None:
+        """Note whether the gradients still have the factor of the scaler that steps their optimizer."""
+        for by, ref in self._scalers.items():
+            scaler, optimizer = ref(), self._context.steps.optimizers.get(by)
+            if scaler is None or optimizer is None or id(with_grads[0]) not in optimizer.refs:
+                continue
+            if is_unscaled(scaler, by) is not False:
+                continue
+            line.first_scaled = line.first_scaled if line.scaled else self._context.steps.index
+            line.scaled += 1
+            line.scaled_optimizer = optimizer
+            norm = call.total_norm if call.total_norm is not None else _total_norm(call.grads)
+            scale = scaler._scale
+            if norm is not None and _is_plain(norm) and scale is not None and len(line.scales) < MAX_NORMS:
+                line.scales.append((norm.detach().clone(), scale.detach().clone()))
+            return
+        line.scaled = 0
+        line.scales.clear()
+
+    def _settle(self, line: _Line) -> None:
+        """Evaluate the last call of a line: its gradients were those of another optimizer if no optimizer used them."""
+        last, line.last = line.last, None
+        if last is None or last.used or last.missed is None or last.reason:
+            return
+        others = [o for o in self._context.steps.optimizers.values() if o is not last.missed]
+        if _disjoint(last, last.missed) and any(not _disjoint(last, one) for one in others):
+            line.has_none("other", last, last.missed)
+
+    # Events of optimizers
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        if not self._is_checked():
+            return
+        self._find_scaler(optimizer)
+        for call in self._pending:
+            call.before = True
+        if self._pending:
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                self._uses(optimizer)
+
+    def _uses(self, optimizer: Any) -> None:
+        """Note which calls clipped gradients that `optimizer` is about to use, and which did not."""
+        held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        grads = [p.grad for p in held.values() if isinstance(p, torch.Tensor) and p.grad is not None]
+        if not grads:
+            return
+        clipped = False
+        for call in self._pending:
+            if call.reason in ("", "used") and any(
+                (p := held.get(number)) is not None and grad is not None and p.grad is grad() and param() is p
+                for number, (param, grad) in call.grads.items()
+            ):
+                if call.reason:  # used before, and now again: they are not cleared
+                    continue
+                call.used = clipped = True
+                call.line.has_effect()
+        seen = self._context.steps.optimizers.get(id(optimizer))
+        for call in () if clipped or seen is None else self._pending:
+            reason = call.reason and self._missed_reason(call, held)
+            if call.norm is None and len(call.line.norms) < MAX_NORMS:
+                call.norm = _total_norm(grads)
+            if reason:
+                call.line.has_none(reason, call, seen)  # type: ignore[arg-type]
+            else:
+                call.missed = call.missed or seen
+        self._pending = [call for call in self._pending if not (call.used or call.reason)]
+
+    def _missed_reason(self, call: _Call, held: dict[int, Any]) -> str:
+        """Return why `call` had no effect on the gradients of an optimizer that holds these parameters, by id."""
+        if call.reason == "empty":
+            return call.reason
+        mine = [held[number] for number, (ref, _) in call.grads.items() if number in held and ref() is held[number]]
+        if mine:
+            return call.reason if any(p.grad is not None for p in mine) else ""
+        everyone = self._context.steps.optimizers.values()
+        return "other" if call.reason == "no-gradients" and all(_disjoint(call, one) for one in everyone) else ""
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        if not self._is_checked():
+            return
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            held = [p for group in optimizer.param_groups for p in group["params"]]
+            numbers = {id(p) for p in held}
+            for call in self._pending:  # of a closure
+                if not (call.reason or call.before) and not numbers.isdisjoint(call.grads):
+                    call.used = True
+                    call.line.has_effect()
+            self._pending = [call for call in self._pending if not call.used]
+            if len(self._stepped) > MAX_PARAMETERS:
+                self._stepped.clear()
+            some = (p for p in held if isinstance(p, torch.Tensor) and p.grad is not None)
+            for p in islice(some, MAX_NORMS):
+                self._stepped[id(p)] = private.tensor_ref(p), private.tensor_ref(p.grad), p.grad._version
+
+    def _find_scaler(self, optimizer: Any) -> None:
+        """Find the scaler that called the step of `optimizer`, in the frames above."""
+        frame: FrameType | None = sys._getframe(1)
+        for _ in range(MAX_FRAMES):
+            if frame is None:
+                return
+            if frame.f_code in STEPS_OPTIMIZER:
+                scaler = variables(frame).get("self")
+                if isinstance(scaler, torch.amp.GradScaler):
+                    self._scalers[id(optimizer)] = weakref.ref(scaler)
+                return
+            frame = frame.f_back
+
+    def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
+        self._pending.clear()
+        self._stepped.clear()
+        for line in self._lines.values():
+            line.last = None
+
+    def _is_checked(self) -> bool:
+        step = self._context.steps.index
+        checked = step < FIRST_CHECKED_STEPS or step % CHECK_INTERVAL < CHECKED_STEPS_IN_A_ROW
+        return checked and not (self._context.steps.passing or self._context.steps.paused)
+
+    def _steps_until_check(self, step: int, long_steps: bool) -> int:
+        """Return how many steps from `step` on may take the fast path: as for the use of gradients."""
+        if not long_steps:
+            return sys.maxsize
+        apart = 2 * CHECK_INTERVAL
+        if step < FIRST_CHECKED_STEPS or step % apart < CHECKED_STEPS_IN_A_ROW:
+            return 0
+        return apart - step % apart
+
+    # What is known
+
+    def records(self) -> tuple[UselessClipping, ...]:
+        if capturing():
+            return ()
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            return tuple(self._found())
+
+    def _found(self) -> Iterator[UselessClipping]:
+        for line in self._lines.values():
+            if line.useless >= max(MIN_USELESS_CALLS, 2 * line.gap + 1) and line.optimizer is not None:
+                norms = [norm for norm in fetch(line.norms) if math.isfinite(norm)]
+                norm = max(norms, default=None)
+                if line.reason != "used" or norm is None or norm > line.bound:
+                    yield self._record(line, line.reason, line.optimizer, line.first, norm, None)
+            elif line.scaled >= MIN_USELESS_CALLS and line.scaled_optimizer is not None:
+                values = fetch([value for pair in line.scales for value in pair])
+                pairs = list(zip(values[::2], values[1::2], strict=True))
+                pairs = [(norm, scale) for norm, scale in pairs if math.isfinite(norm) and scale > 0]
+                wrong = [pair for pair in pairs if _clips_scaled(line, *pair)]
+                if len(wrong) >= MIN_USELESS_CALLS and 4 * len(wrong) >= 3 * len(pairs):
+                    norm = statistics.median(norm / scale for norm, scale in wrong)
+                    scale = statistics.median(scale for _, scale in wrong)
+                    yield self._record(line, "scaled", line.scaled_optimizer, line.first_scaled, norm, scale)
+
+    def _record(
+        self, line: _Line, reason: str, optimizer: SeenOptimizer, step: int, norm: float | None, scale: float | None
+    ) -> UselessClipping:
+        frames = self._context.frames
+        clipped = frames.site(line.spot)
+        given: Site | None = None
+        if clipped is not None and reason == "empty":
+            given = argument_assigned(clipped, _CLIPS)
+        calls = line.scaled if reason == "scaled" else line.useless
+        found = reason, line.by_value, optimizer.name, step, calls, line.bound, norm, scale
+        return UselessClipping(*found, clipped, given, frames.site(optimizer.spot))
+
+
+def _clips_scaled(line: _Line, norm: float, scale: float) -> bool:
+    """Return whether the bound was meant for gradients without the factor `scale`, which `norm` includes."""
+    remains = line.bound < MAX_REMAINING_SHARE * norm
+    return remains and scale >= MIN_SCALE and line.bound <= MAX_BOUND_OF_SCALE * scale
+
+
+def _disjoint(call: _Call, optimizer: SeenOptimizer) -> bool:
+    """Return whether an optimizer holds none of the parameters of a call."""
+    return not any(optimizer.refs.get(number) is ref for number, (ref, _) in call.grads.items())
+
+
+def _trains(parameter: Any) -> bool:
+    return isinstance(parameter, torch.Tensor) and parameter.requires_grad
+
+
+def _is_plain(tensor: Any) -> bool:
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not private.hands_off(tensor)
+
+
+def _total_norm(grads: Iterable[Any]) -> torch.Tensor | None:
+    """Return the norm of all `grads`, on their device; ``None`` if one of them cannot be read, or devices differ."""
+    tensors = list(grads)
+    plain = all(map(_is_plain, tensors)) and len({one.device for one in tensors}) == 1
+    if not plain or (tensors[0].is_cuda and capturing()):
+        return None
+    return quick(torch.stack([quick(one.detach()).float() for one in tensors]))
