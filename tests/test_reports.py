@@ -25,7 +25,6 @@ MISSED = {
     "ring_gan_again": "no rule for gradients of another loss",
     "pinn_lbfgs": "no rule for gradients that are added up over calls of a closure; the overflow that follows is found",
     "contrastive_bf16": "no rule for updates that round away",
-    "warmup_decay": "no rule for a learning rate of zero",
     "two_phase": "no rule for frozen parameters that move",
     "bert_fgm": "no rule for weights that something else than the optimizer changes",
     "transfer_bn": "no rule for buffers of frozen modules that change",

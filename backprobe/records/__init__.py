@@ -57,7 +57,7 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
-from .updates import UselessClipping
+from .updates import UselessClipping, ZeroRate
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
 
@@ -152,6 +152,7 @@ __all__ = [
     "Unseen",
     "UselessClipping",
     "Watched",
+    "ZeroRate",
     "record",
     "together",
 ]

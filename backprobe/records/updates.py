@@ -37,3 +37,33 @@ class UselessClipping:
     clipped: Site | None
     given: Site | None
     made: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class ZeroRate:
+    """Learning rates of ``optimizer`` that are zero, or practically zero, from ``step`` to the end of the run.
+
+    :ivar groups: the number of parameter groups concerned; ``of``: of so many.
+    :ivar steps: the number of steps since then; ``total``: all steps of the optimizer.
+    :ivar rate: the last rate. ``highest``: the highest rate before; 0 if there was none.
+    :ivar unchanged: a sampled weight has stayed bitwise the same since then; ``None`` if none was sampled.
+    :ivar scheduler: the class of the scheduler of the optimizer; empty if none was found.
+    :ivar given: the line of the user's function that returns the factor; ``returns``: the number of such lines.
+    :ivar scheduled: the line that makes the scheduler, or that sets the rate; ``made``: that makes the optimizer.
+    """
+
+    optimizer: str
+    groups: int
+    of: int
+    step: int
+    steps: int
+    total: int
+    rate: float
+    highest: float
+    unchanged: bool | None
+    scheduler: str
+    given: Site | None
+    returns: int
+    scheduled: Site | None
+    made: Site | None

@@ -53,6 +53,27 @@ def scheduler_stepped(frames: Frames) -> Site | None:
     return best(found)
 
 
+def scheduler_made(frames: Frames, class_name: str = "") -> Site | None:
+    """Return the only line of the user's code that makes a learning rate scheduler.
+
+    :param class_name: the class of the scheduler; if no line names it, any class or function that makes one counts.
+    """
+    files = frames.users_files()
+    found: dict[bool, set[Site]] = {True: set(), False: set()}
+    for index in indexes(files, "LR", "Scheduler", "OnPlateau", "WarmRestarts", "lr_scheduler", "schedule"):
+        for call in index.of(ast.Call):
+            name = last_name(call.func)
+            if name == class_name or _schedules(index, call.func) or _prepares_schedule(name):
+                found[name == class_name].add(index.site(call))
+    likely = found[True] or found[False]
+    return likely.pop() if len(likely) == 1 else None
+
+
+def _prepares_schedule(name: str) -> bool:
+    """Return whether a function is called like those of libraries: ``get_cosine_schedule_with_warmup``."""
+    return name.startswith("get_") and "schedule" in name
+
+
 def _calls_assigned(index: SourceIndex, variable: Reference) -> list[ast.Call]:
     writes = index.writes_by_reference.get(variable, ())
     return [write.value for write in writes if write.how == "assign" and isinstance(write.value, ast.Call)]

@@ -267,6 +267,13 @@ def state_written(function: Any) -> Site | None:
     return None
 
 
+def exits_of(code: CodeType) -> list[Site]:
+    """Return the lines on which a function returns, those of its outermost block first."""
+    index = index_of(code.co_filename)
+    scope = index.function_of(code)
+    return [index.site(node) for node in index.exits(scope)] if scope is not None else []
+
+
 def result_of(function: Any) -> Site | None:
     """Return the line of a hook that changes a gradient: one that writes to a ``.grad``, writes in place, or returns.
 

@@ -1,0 +1,1 @@
+"""The rule for learning rates that are zero while training goes on."""

@@ -1,0 +1,70 @@
+"""The rule for learning rates that are zero while training goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import Finding, Site, ZeroRate
+from ...text import number
+from ..rules import LEARNING, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+
+@rule(
+    Kind(
+        "learning-rate-zero",
+        "warning",
+        "the learning rate is zero for a large part of the run: no weight changes",
+        rank=LEARNING + 4,
+        questions=(Question.NOT_LEARNING,),
+        points_to="the schedule",
+    )
+)
+def rate_is_zero(trace: Trace) -> list[Finding]:
+    return [_finding(seen) for seen in trace.facts.of(ZeroRate) if seen.unchanged is not False]
+
+
+def _finding(seen: ZeroRate) -> Finding:
+    whole = seen.groups == seen.of
+    subject = "the learning rate" if whole else f"the learning rate of {seen.groups} of {seen.of} parameter groups"
+    value = "0" if seen.rate == 0 else number(seen.rate)
+    since = f"from step {seen.step} on, in {seen.steps:,} of {seen.total:,} steps" if seen.step else "in every step"
+    effect = "no weight changes" if whole else "their weights stay as they are"
+    before = f", after a rate of up to {number(seen.highest)}" if seen.highest else ""
+    inferred = seen.given is not None and seen.returns > 1
+    sites: list[tuple[str, Site | None]] = [("cause", seen.given), ("cause", seen.scheduled), ("optimizer", seen.made)]
+    if seen.given is None and seen.scheduled is None:
+        sites = [("cause", seen.made)]
+    return Finding(
+        kind="learning-rate-zero",
+        severity="warning" if whole else "info",
+        title=f"{subject} of {seen.optimizer} is {value} {since}{before}: {effect}",
+        confidence="certain" if seen.unchanged and whole and not inferred else "likely",
+        step=seen.step,
+        sites=sites_of(*sites),
+        evidence={
+            "optimizer": seen.optimizer,
+            "scheduler": seen.scheduler,
+            "rate": seen.rate,
+            "highest_rate": seen.highest,
+            "steps": seen.steps,
+        },
+        advice=_advice(seen),
+    )
+
+
+def _advice(seen: ZeroRate) -> str:
+    if not seen.highest and not seen.scheduler:
+        return "Give the optimizer a learning rate above 0."
+    check = "Print the learning rate of each step for the whole run."
+    if seen.given is not None:
+        return (
+            f"Check the function that {seen.scheduler or 'the scheduler'} calls: // gives whole numbers, and so 0 for "
+            f"a fraction; its argument counts the calls of the scheduler's step(). {check}"
+        )
+    return (
+        f"Check that {seen.scheduler or 'the scheduler'} counts in the same unit as the loop calls its step(), batches "
+        f"or epochs, and that its last factor is not 0 long before the run ends. {check}"
+    )

@@ -1,0 +1,41 @@
+"""The rule on hand-written records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from handmade import at, kinds, only, traced
+from learning import STEP, sites_of_only
+
+from backprobe.records import ZeroRate
+
+ZERO_RATE = ZeroRate("AdamW", 1, 1, 61, 139, 200, 0.0, 4e-3, True, "LambdaLR", at(9), 1, at(20), at(19))
+
+
+def test_the_line_that_gives_the_factor_comes_first() -> None:
+    assert sites_of_only("learning-rate-zero", traced(STEP, seen=[ZERO_RATE])) == [
+        ("cause", 9),
+        ("cause", 20),
+        ("optimizer", 19),
+    ]
+    finding = only(traced(STEP, seen=[ZERO_RATE]))
+    assert finding.title == (
+        "the learning rate of AdamW is 0 from step 61 on, in 139 of 200 steps, after a rate of up to 0.004: no "
+        "weight changes"
+    )
+    assert (finding.severity, finding.confidence, finding.step) == ("warning", "certain", 61)
+
+
+def test_a_part_is_no_warning_and_an_inferred_line_is_likely() -> None:
+    assert only(traced(STEP, seen=[replace(ZERO_RATE, of=2)])).severity == "info"
+    assert only(traced(STEP, seen=[replace(ZERO_RATE, returns=2)])).confidence == "likely"
+    assert only(traced(STEP, seen=[replace(ZERO_RATE, unchanged=None)])).confidence == "likely"
+    assert kinds(traced(STEP, seen=[replace(ZERO_RATE, unchanged=False)])) == []
+
+
+def test_a_rate_of_zero_from_the_start() -> None:
+    seen = replace(ZERO_RATE, step=0, highest=0.0, scheduler="", given=None, scheduled=None)
+    finding = only(traced(STEP, seen=[seen]))
+    assert finding.title == "the learning rate of AdamW is 0 in every step: no weight changes"
+    assert [site.role for site in finding.sites] == ["cause"]
+    assert finding.advice == "Give the optimizer a learning rate above 0."

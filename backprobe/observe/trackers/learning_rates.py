@@ -1,0 +1,193 @@
+"""Detects learning rates that are zero, or have become zero, for a large part of a run."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from ...records import Site, ZeroRate
+from ...source.assignments import key_given, scheduler_made
+from ...source.definitions import exits_of
+from ...source.frames import variables
+from ...torch_internals import private
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: A rate below this share of the highest one is practically zero.
+NEARLY_ZERO = 1e-12
+#: Number of steps, and their share of all steps of the optimizer, from which on a record is made: schedules that end at
+#: zero do so at the end.
+MIN_STEPS, MIN_SHARE = 20, 0.3
+#: Number of checks that find zeros after which the scheduler is searched for.
+CHECKS_BEFORE_SEARCH = 3
+#: Maximum numbers of optimizers and groups, and of elements of a weight that is kept.
+MAX_OPTIMIZERS, MAX_GROUPS, MAX_ELEMENTS = 20, 100, 65536
+
+
+@dataclass
+class _Group:
+    """The learning rate of a parameter group.
+
+    :ivar since: the step from which on it is zero; ``None`` if it is not.
+    """
+
+    highest: float = 0.0
+    rate: float = 0.0
+    since: int | None = None
+
+
+@dataclass
+class _State:
+    """The learning rates of an optimizer.
+
+    :ivar first, last: the first and the last step in which it was checked.
+    :ivar checks: the number of checks in a row in which all rates were zero.
+    :ivar kept: a weight and its values when all rates were found to be zero.
+    :ivar scheduler: the class of its scheduler; ``codes``: the user's functions that give the factors of the rates.
+    """
+
+    name: str
+    ref: weakref.ref[Any]
+    first: int
+    last: int = 0
+    checks: int = 0
+    groups: list[_Group] = field(default_factory=list)
+    kept: tuple[weakref.ref[Any], torch.Tensor] | None = None
+    scheduler: str = ""
+    codes: tuple[CodeType, ...] = ()
+
+
+class LearningRateTracker(Tracker):
+    """Tracker of the steps from which on the learning rates of an optimizer are zero."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        self._states: dict[int, _State] = {}
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        self._check(optimizer, self._context.steps.index)
+
+    def fast_path_optimizer_stepped(self, optimizer: Any, seq: int) -> None:
+        self._check(optimizer, max(0, self._context.steps.index - 1))
+
+    def _check(self, optimizer: Any, step: int) -> None:
+        state = self._states.get(id(optimizer))
+        if state is None or state.ref() is not optimizer:
+            if len(self._states) >= MAX_OPTIMIZERS:
+                return
+            state = _State(type(optimizer).__name__, weakref.ref(optimizer), step)
+            self._states[id(optimizer)] = state
+        rates = _rates(optimizer)
+        state.last = step
+        for group, rate in zip(_grown(state.groups, len(rates)), rates, strict=False):
+            group.highest, group.rate = max(group.highest, rate), rate
+            if rate > NEARLY_ZERO * group.highest:
+                group.since = None
+            elif group.since is None:
+                group.since = step
+        if not rates or any(group.since is None for group in state.groups):
+            state.checks, state.kept = 0, None
+            return
+        state.checks += 1
+        if state.checks == 1:
+            state.kept = self._smallest_weight(optimizer)
+        elif state.checks == CHECKS_BEFORE_SEARCH:
+            self._find_scheduler(state, optimizer)
+
+    def _smallest_weight(self, optimizer: Any) -> tuple[weakref.ref[Any], torch.Tensor] | None:
+        """Return the smallest weight that has a gradient, with a copy of its values."""
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            weights = [p for group in optimizer.param_groups for p in group["params"] if _has_plain_gradient(p)]
+            least = min(weights, key=torch.Tensor.numel, default=None)
+            return None if least is None else (private.tensor_ref(least), least.detach().clone())
+
+    def _find_scheduler(self, state: _State, optimizer: Any) -> None:
+        """Find the scheduler of `optimizer` among the variables of the user's functions that run."""
+        frames = self._context.frames
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frames.is_user(frame.f_code):
+                for value in _values(frame):
+                    if isinstance(value, torch.optim.lr_scheduler.LRScheduler) and value.optimizer is optimizer:
+                        state.scheduler = type(value).__name__
+                        functions = getattr(value, "lr_lambdas", ())
+                        codes = (getattr(one, "__code__", None) for one in functions)
+                        state.codes = tuple({code for code in codes if code is not None and frames.is_user(code)})
+                        return
+            frame = frame.f_back
+
+    def records(self) -> tuple[ZeroRate, ...]:
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            return tuple(self._found())
+
+    def _found(self) -> Iterator[ZeroRate]:
+        frames = self._context.frames
+        for by, state in self._states.items():
+            zero = [group for group in state.groups if group.since is not None]
+            seen = self._context.steps.optimizers.get(by)
+            if not zero or (len(zero) < len(state.groups) and not any(group.highest for group in zero)):
+                continue  # a part that is frozen by a rate of zero
+            since = max(group.since or 0 for group in zero)
+            steps, total = state.last - since + 1, state.last - state.first + 1
+            if steps < MIN_STEPS or steps < MIN_SHARE * total:
+                continue
+            exits = exits_of(state.codes[0]) if len(state.codes) == 1 else []
+            scheduled = scheduler_made(frames, state.scheduler) or key_given(frames, "lr")
+            made = frames.site(seen.spot) if seen is not None and seen.name == state.name else None
+            highest = max(group.highest for group in zero)
+            counts = len(zero), len(state.groups), since, steps, total
+            details = zero[0].rate, highest, _is_unchanged(state), state.scheduler
+            given: Site | None = exits[0] if exits else None
+            yield ZeroRate(state.name, *counts, *details, given, len(exits), scheduled, made)
+
+
+def _rates(optimizer: Any) -> list[float]:
+    """Return the learning rates of the groups; empty if one is unknown, or on an accelerator."""
+    found = []
+    for group in optimizer.param_groups[:MAX_GROUPS]:
+        rate = group.get("lr")
+        if isinstance(rate, torch.Tensor):
+            if not rate.is_cpu or rate.numel() != 1 or private.hands_off(rate):
+                return []
+            rate = rate.item()
+        if not isinstance(rate, (int, float)) or rate < 0:
+            return []
+        found.append(float(rate))
+    return found
+
+
+def _grown(groups: list[_Group], count: int) -> list[_Group]:
+    """Return `groups` after growing it to `count` elements."""
+    groups += [_Group() for _ in range(count - len(groups))]
+    return groups
+
+
+def _values(frame: FrameType) -> Iterable[Any]:
+    """Yield the variables of a function and of its module, and the attributes of its object."""
+    local = variables(frame)
+    yield from local.values()
+    yield from list(getattr(local.get("self"), "__dict__", {}).values())
+    yield from list(frame.f_globals.values())
+
+
+def _has_plain_gradient(tensor: Any) -> bool:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.grad is None:
+        return False
+    strided = tensor.layout is torch.strided and not private.hands_off(tensor) and private.local(tensor) is tensor
+    return strided and 0 < tensor.numel() <= MAX_ELEMENTS
+
+
+def _is_unchanged(state: _State) -> bool | None:
+    """Return whether the kept weight is still the same; ``None`` if there is none, or if it is on an accelerator."""
+    if state.kept is None:
+        return None
+    weight, before = state.kept[0](), state.kept[1]
+    if weight is None or not weight.is_cpu or weight.shape != before.shape or private.local(weight) is not weight:
+        return None
+    return bool(torch.equal(weight.detach(), before))

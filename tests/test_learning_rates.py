@@ -1,0 +1,81 @@
+"""Learning rates that are zero: from which step on, by which schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.memory import Collector
+from backprobe.records import ZeroRate
+
+
+def trained(
+    schedule: Callable[[torch.optim.Optimizer], Any] | None,
+    rates: tuple[float, ...] = (0.1,),
+    steps: int = 100,
+    settings: Settings | None = None,
+) -> list[ZeroRate]:
+    torch.manual_seed(0)
+    collector = Collector()
+    session = Session(collector, settings or Settings(budget=None))
+    session.start()
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    groups = [{"params": list(part.parameters()), "lr": lr} for part, lr in zip(model[::2], rates, strict=False)]
+    optimizer = torch.optim.SGD(groups if len(rates) > 1 else model.parameters(), lr=rates[0])
+    made = schedule(optimizer) if schedule is not None else None
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        if made is not None:
+            made.step()
+    session.stop()
+    assert session.error is None, repr(session.error)
+    return list(collector.trace(session).facts.of(ZeroRate))
+
+
+def whole_numbers(step: int) -> float:
+    return (100 - step) // 100
+
+
+@pytest.mark.parametrize("settings", [Settings(budget=None), Settings("minimal"), Settings(budget=0.05)])
+def test_a_factor_in_whole_numbers(settings: Settings) -> None:
+    (found,) = trained(lambda optimizer: lr_scheduler.LambdaLR(optimizer, whole_numbers), settings=settings)
+    assert 1 <= found.step <= 40
+    assert (found.rate, found.highest, found.unchanged, found.scheduler) == (0.0, 0.1, True, "LambdaLR")
+    assert found.given is not None and found.given.text == "return (100 - step) // 100"
+
+
+def test_rates_that_fade_and_rates_of_zero() -> None:
+    (fades,) = trained(lambda optimizer: lr_scheduler.ExponentialLR(optimizer, gamma=0.3))
+    assert 0 < fades.rate < 1e-13 and fades.scheduler == "ExponentialLR"
+    (never,) = trained(None, (0.0,))
+    assert (never.step, never.steps, never.highest) == (0, 100, 0.0)
+
+
+def test_a_part_whose_rate_becomes_zero() -> None:
+    factors = [lambda step: 1.0, lambda step: 1.0 if step < 10 else 0.0]
+    (found,) = trained(lambda optimizer: lr_scheduler.LambdaLR(optimizer, factors), (0.1, 0.1))
+    assert (found.groups, found.of, found.step) == (1, 2, 10)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        (lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 100), (0.1,)),
+        (lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 5), (0.1,)),
+        (lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / 80)), (0.1,)),
+        (lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: step // 60), (0.1,)),
+        (lambda optimizer: lr_scheduler.StepLR(optimizer, 20, gamma=0.1), (0.1,)),
+        (None, (0.1, 0.0)),
+    ],
+    ids=["cosine", "restarts", "ends at zero", "warm-up", "steps", "a group of its own"],
+)
+def test_schedules_as_intended_are_silent(schedule: Any, rates: tuple[float, ...]) -> None:
+    assert trained(schedule, rates) == []
