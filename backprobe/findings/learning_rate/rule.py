@@ -30,7 +30,7 @@ def _finding(seen: ZeroRate) -> Finding:
     whole = seen.groups == seen.of
     subject = "the learning rate" if whole else f"the learning rate of {seen.groups} of {seen.of} parameter groups"
     value = "0" if seen.rate == 0 else number(seen.rate)
-    since = f"from step {seen.step} on, in {seen.steps:,} of {seen.total:,} steps" if seen.step else "in every step"
+    since = f"from step {seen.step} on, for at least {seen.steps:,} steps" if seen.step else "in every step"
     effect = "no weight changes" if whole else "their weights stay as they are"
     before = f", after a rate of up to {number(seen.highest)}" if seen.highest else ""
     inferred = seen.given is not None and seen.returns > 1

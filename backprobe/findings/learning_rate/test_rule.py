@@ -20,7 +20,7 @@ def test_the_line_that_gives_the_factor_comes_first() -> None:
     ]
     finding = only(traced(STEP, seen=[ZERO_RATE]))
     assert finding.title == (
-        "the learning rate of AdamW is 0 from step 61 on, in 139 of 200 steps, after a rate of up to 0.004: no "
+        "the learning rate of AdamW is 0 from step 61 on, for at least 139 steps, after a rate of up to 0.004: no "
         "weight changes"
     )
     assert (finding.severity, finding.confidence, finding.step) == ("warning", "certain", 61)
