@@ -6,12 +6,15 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 
-from ..gradients import NO_SOURCE, WORDS, Gradients, OneKind
+from ..gradients import BACKWARD, NO_SOURCE, OPTIMIZER, WORDS, Gradients, OneKind
+from ..records import together
 from ..text import number
 from ..traces import StepRow, Trace
 
 #: Number of steps at the start that decide which kind of gradient norm a run has.
 DECIDING_STEPS = 32
+#: Norms of one gradient that differ by more than this share differ by more than the rounding of half precision.
+MAX_ROUNDING = 0.02
 
 
 def with_gradients(trace: Trace, rows: Iterable[StepRow], first: int = 0) -> Iterator[tuple[StepRow, Gradients]]:
@@ -60,6 +63,9 @@ class Figures:
         self._norms: list[float] = []
         self._kind = NO_SOURCE
         self._ratios: list[float] = []
+        #: Total norms as optimizers used them, and whether one differs from that before clipping in the same step.
+        self._used: list[float] = []
+        self._differs = False
         self._taken = 0
 
     def take(self, row: StepRow, gradients: Gradients) -> None:
@@ -71,6 +77,10 @@ class Figures:
         if gradients.total is not None:
             self._norms.append(gradients.total)
             self._kind = gradients.source
+        used = [value for value in row.values[1::3] if value >= 0]
+        if used and gradients.source == BACKWARD and gradients.total is not None:
+            self._used.append(together(used) or 0.0)
+            self._differs = self._differs or not _alike(self._used[-1], gradients.total)
         self._ratios += ratios_of(row)
 
     def _not_finite(self, trace: Trace) -> str:
@@ -102,7 +112,17 @@ class Figures:
                     f"; an update changes a parameter by {number(statistics.median(ratios))} of its norm in the median"
                 )
             lines.append(text)
+        used = [n for n in self._used if math.isfinite(n)]
+        if used and self._differs:
+            what = f"gradient norm as the optimizer used it, {WORDS[OPTIMIZER]}"
+            count = f"{len(used):,} sampled {'step' if len(used) == 1 else 'steps'}"
+            lines.append(f"{what}: {number(min(used))} to {number(max(used))} in {count}")
         return lines
+
+
+def _alike(one: float, other: float) -> bool:
+    """Return whether two norms differ by rounding only."""
+    return not (math.isfinite(one) and math.isfinite(other)) or abs(one - other) <= MAX_ROUNDING * max(one, other)
 
 
 def _meant(row: StepRow) -> str:
