@@ -4,6 +4,7 @@ Producers (``observe``) create them; consumers (``findings``, ``view``, ``report
 """
 
 from .batches import KeptBatch
+from .buffers import BadBuffers, FrozenStatistics
 from .calls import BackwardCall, FailedAllocation, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
@@ -68,6 +69,7 @@ __all__ = [
     "Applied",
     "Aside",
     "BackwardCall",
+    "BadBuffers",
     "BadNode",
     "BadOp",
     "BadValues",
@@ -85,6 +87,7 @@ __all__ = [
     "FindingSite",
     "FreeParameter",
     "FrozenLoss",
+    "FrozenStatistics",
     "FunctionChecked",
     "Gap",
     "GivenToCompiled",

@@ -11,7 +11,7 @@ from functools import lru_cache
 from ..records import Site
 from .calls import calls_of
 from .frames import Frames
-from .index import LOOPS, MAX_INDEXED_FILES, Scope, SourceIndex, index_of, last_name, spans, text_of
+from .index import LOOPS, MAX_INDEXED_FILES, Scope, SourceIndex, index_of, indexes, last_name, spans, text_of
 
 _CONDITIONS = (ast.If, ast.ExceptHandler, ast.match_case)
 _JUMPS = (ast.Continue, ast.Break, ast.Return)
@@ -19,6 +19,8 @@ _JUMPS = (ast.Continue, ast.Break, ast.Return)
 _SAME_ORDER = frozenset(
     {"range", "enumerate", "zip", "tqdm", "trange", "parameters", "named_parameters", "modules", "named_modules"}
 )
+#: Functions that test for NaN or Inf.
+_CHECKS = frozenset({"isnan", "isinf", "isfinite"})
 #: Maximum number of call levels that are followed from a line up, and of steps from a name to the names it depends on.
 DEPTH = 3
 
@@ -92,6 +94,17 @@ def condition_of(site: Site) -> Site | None:
         if head is not None:
             return index.site(head) if head.lineno != site.line else None
     return None
+
+
+def nonfinite_checks(frames: Frames) -> tuple[Site, ...]:
+    """Return the lines of the user's code whose condition calls ``isnan``, ``isinf`` or ``isfinite``."""
+    found = {
+        index.site(node)
+        for index in indexes(frames.users_files(), "isnan", "isinf", "isfinite")
+        for node in index.of(ast.If)
+        if any(isinstance(one, ast.Call) and last_name(one.func) in _CHECKS for one in index.walk(node.test))
+    }
+    return _in_order(found)
 
 
 def loop_of(site: Site) -> Site | None:

@@ -137,7 +137,8 @@ def verdict(trace: Trace) -> Line:
     seen = trace.info.get("backwards", 1) or trace.facts.of(RankSeen)
     some = trace.coverage.summary
     if seen and some:
-        return Line(f"Nothing wrong found ({some}; errors and losses that are not finite are seen in any).", "good")
+        any_step = "errors, and losses of backward calls that are not finite, are seen in any"
+        return Line(f"Nothing wrong found ({some}; {any_step}).", "good")
     if seen:
         return Line("Nothing wrong found.", "good")
     if trace.info.get("torch_imported") is False:

@@ -1,0 +1,103 @@
+"""Rules for buffers: values that are not finite, and statistics of frozen layers that move."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import BadBuffers, Finding, FrozenStatistics, Spoilt
+from ...text import counted, few, plural
+from ..rules import HOOKS, VALUES, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+#: The share of channels of a frozen layer that must have moved by more than a standard deviation.
+MIN_SHIFTED_SHARE = 0.25
+
+
+@rule(
+    Kind(
+        "nonfinite-buffer",
+        "error",
+        "a buffer of a module became NaN or Inf, and stays so",
+        rank=VALUES + 20,
+        questions=(Question.NONFINITE,),
+        points_to="a batch that was skipped, but had changed running statistics",
+    )
+)
+def nonfinite_buffers(trace: Trace) -> list[Finding]:
+    """Report buffers that became bad before any backward call or weight was: otherwise they are a consequence."""
+    bad = [call.step for call in trace.backwards if call.bad_nodes or any(root.bad for root in call.roots)]
+    bad += [one.step for one in trace.facts.of(Spoilt)]
+    return [_nonfinite(seen) for seen in trace.facts.of(BadBuffers) if seen.step < min(bad, default=seen.step + 1)]
+
+
+def _nonfinite(seen: BadBuffers) -> Finding:
+    name = few(seen.names, 2)
+    verb = plural(seen.names, "is", "are")
+    first = seen.after + 1
+    when = f"in step {seen.step}" if seen.step <= first else f"in one of the steps {first} to {seen.step}"
+    by = "a forward put it there" if seen.statistics else "it was written there"
+    inferred = bool(seen.written) or seen.singular is not None
+    if seen.statistics:
+        advice = (
+            f"A forward in train mode updates running statistics before the loss is known: a {seen.what} in one batch "
+            "stays in them, and in every output in eval mode. Check the batch before the forward, or restore the "
+            "buffers if its loss is skipped."
+        )
+    else:
+        advice = f"Check the value before it is written to the buffer: a running value never gets rid of a {seen.what}."
+    return Finding(
+        kind="nonfinite-buffer",
+        severity="error" if seen.statistics else "warning",
+        title=f"{name} of {seen.class_name} {verb} {seen.what}: {by} {when}, and no backward call met it",
+        confidence="likely",
+        module=seen.module,
+        step=seen.step,
+        parameters=seen.names,
+        sites=sites_of(
+            *(("cause", site) for site in seen.written),
+            ("cause", seen.singular if not seen.written else None),
+            ("called" if inferred else "cause", seen.called),
+            *(("condition", site) for site in seen.checks),
+        ),
+        evidence={"value": seen.what, "finite_after_step": seen.after, "buffers": len(seen.names)},
+        advice=advice,
+    )
+
+
+@rule(
+    Kind(
+        "frozen-buffer-changes",
+        "info",
+        "running statistics of layers whose parameters are frozen move far from what they were",
+        rank=HOOKS + 50,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="`train()` on a frozen backbone with BatchNorm",
+    )
+)
+def frozen_statistics(trace: Trace) -> list[Finding]:
+    return [
+        _frozen(seen) for seen in trace.facts.of(FrozenStatistics) if seen.shift >= MIN_SHIFTED_SHARE and seen.modules
+    ]
+
+
+def _frozen(seen: FrozenStatistics) -> Finding:
+    count = counted(len(seen.modules), "layer")
+    first = ("cause", seen.switched) if seen.switched is not None else ("cause", next(iter(seen.frozen), None))
+    others = [("frozen", site) for site in seen.frozen if site != first[1]]
+    return Finding(
+        kind="frozen-buffer-changes",
+        severity="warning" if seen.trained else "info",
+        title=f"the parameters of {count} ({seen.class_name} {few(seen.modules, 2)}) are frozen, but the running mean "
+        f"and variance change in every step: {seen.shift:.0%} of the channels have moved by more than a standard "
+        "deviation",
+        confidence="likely",
+        module=seen.modules[0],
+        step=seen.since,
+        parameters=tuple(f"{name}.running_mean".lstrip(".") for name in seen.modules),
+        sites=sites_of(first, *others, ("called", seen.called)),
+        evidence={"layers": len(seen.modules), "moved": round(seen.shift, 3), "last_step": seen.step},
+        advice="train() also switches frozen layers to batch statistics, and lets them take over the statistics of new "
+        "data. Call eval() on the frozen part after each train(), unless it is meant to adapt.",
+    )

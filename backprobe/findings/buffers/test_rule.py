@@ -1,0 +1,50 @@
+"""The rules on hand-written records."""
+
+from __future__ import annotations
+
+import pytest
+from handmade import at, bad_root, call, kinds, only, run, traced
+from learning import STEP, sites_of_only
+
+from backprobe import Trace
+from backprobe.records import BadBuffers, FrozenStatistics
+
+NORM = BadBuffers(
+    ("norm.running_mean", "norm.running_var"), "norm", "BatchNorm1d", "NaN", 3, 4, True, at(12), (), at(11), (at(13),)
+)
+OWN = BadBuffers(("spread",), "", "Head", "NaN", 3, 9, False, at(12), (at(20),))
+FROZEN = FrozenStatistics(("body.1",), "BatchNorm1d", 20, 60, 0.5, True, at(12), (at(15),), at(17))
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "nonfinite-buffer": (traced(STEP, seen=[NORM]), [("cause", 11), ("called", 12), ("condition", 13)]),
+    "frozen-buffer-changes": (traced(STEP, seen=[FROZEN]), [("cause", 17), ("frozen", 15), ("called", 12)]),
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+
+
+def test_a_buffer_of_the_script_is_a_warning_at_the_line_that_writes_it() -> None:
+    found = only(traced(STEP, seen=[OWN]))
+    assert found.severity == "warning" and [s.site.line for s in found.sites] == [20, 12]
+    assert "spread of Head is NaN: it was written there in one of the steps 4 to 9" in found.title
+
+
+def with_bad_loss(step: int) -> Trace:
+    bad = call(run("SumBackward0", 1, op="sum"), run("LogBackward0"), step=step, roots=bad_root())
+    return traced(bad, seen=[NORM])
+
+
+def test_a_bad_buffer_after_a_bad_loss_is_a_consequence() -> None:
+    assert "nonfinite-buffer" not in kinds(with_bad_loss(4))
+
+
+@pytest.mark.parametrize(
+    ("shift", "trained", "severity"), [(0.2, True, None), (0.5, True, "warning"), (0.5, False, "info")]
+)
+def test_frozen_statistics_that_move_little_are_not_reported(shift: float, trained: bool, severity: str | None) -> None:
+    seen = FrozenStatistics(("body.1",), "BatchNorm1d", 20, 60, shift, trained, at(12), (at(15),))
+    assert [f.severity for f in traced(STEP, seen=[seen]).findings] == ([severity] if severity else [])

@@ -1,0 +1,402 @@
+"""Detects buffers that became NaN or Inf, and running statistics that move although their layers are frozen.
+
+Note [Looks at buffers]: a batch whose loss the script skips meets no backward call, but it has changed the running
+statistics of every normalisation layer. So buffers are read when a step is over: after the first steps, after a few in
+a row out of many, and when the script ends. The largest absolute values of all buffers are read together. On an
+accelerator they are copied without waiting, and read at a later look.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import BadBuffers, FrozenStatistics, Site, Step
+from ...source.assignments import assigned_in, freezes, writes_to
+from ...source.calls import calls_of_method
+from ...source.control_flow import nonfinite_checks
+from ...source.dataflow import is_singular, singular_before
+from ...source.frames import CodeLocation
+from ...source.roots import ModuleCallRef, RootModule
+from ...torch_internals import private
+from ...torch_internals.async_scalars import Copy, capturing, fetch
+from ...torch_internals.references import IdentityMap
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Steps after which buffers are read: the first ones, and then this many in a row out of every so many. They are among
+#: those that ``GradientUseTracker`` keeps off the fast path.
+FIRST_STEPS, STEPS_IN_A_ROW, INTERVAL = 16, 5, 64
+#: Number of steps after a change of the graph that are followed by a look, and how many changes of a run are.
+STEPS_AFTER_CHANGE, MAX_CHANGES = 10, 4
+#: The number of layers that are checked after every step whether they were frozen.
+MAX_SAMPLED_LAYERS = 4
+#: The most elements of a buffer that is read (a larger one is a table or a mask), and the most buffers.
+MAX_ELEMENTS, MAX_BUFFERS = 65536, 2000
+#: A frozen layer's statistics count as moving if they changed in that many steps, and in that share of all pairs of
+#: looks at successive steps.
+MIN_MOVES, MIN_MOVING_SHARE = 8, 0.9
+#: The number of batches after which statistics are those of data.
+MIN_BATCHES = 16
+#: Maximum number of lines of one role in a record.
+MAX_LINES = 3
+#: A call that switches to train mode, not back to an earlier mode.
+_TRAIN_CALL = re.compile(r"\.train\((True|mode=True)?\)")
+_Norm = nn.modules.batchnorm._NormBase
+
+
+@dataclass
+class _Buffer:
+    """A buffer that is read, by its name in its module.
+
+    :ivar path: of the module in its outermost module.
+    :ivar after, step: the last step after which it was finite, and the first of those since then after which it was
+        not; -1 for none. ``what``: what it was then.
+    """
+
+    module: weakref.ref[nn.Module]
+    root: RootModule
+    path: str
+    class_name: str
+    name: str
+    statistics: bool
+    after: int = -1
+    step: int = -1
+    what: str = ""
+
+    def tensor(self) -> Any:
+        module = self.module()
+        return module._buffers.get(self.name) if module is not None else None
+
+    def note(self, step: int, value: float) -> None:
+        """Note that the largest absolute value was `value` after `step`."""
+        if value - value == 0.0:
+            self.after, self.step = step, -1
+        elif self.after >= 0 and self.step < 0 and (value != value or self.statistics):
+            self.step, self.what = step, "NaN" if value != value else "Inf"
+
+
+@dataclass
+class _Layer:
+    """The running statistics of a normalisation layer.
+
+    :ivar versions: version counters of its parameters; ``trained``: they changed while the layer was not frozen.
+    :ivar since: the first step after which it was frozen; -1: it is not. ``before``: the statistics then.
+    :ivar looked, count: the step of the last look, and the version counter of the number of batches then.
+    :ivar pairs, moves: looks at successive steps, and how many of them found that the statistics had changed.
+    :ivar shift: the share of channels that have moved by more than a standard deviation. ``learned``: the statistics
+        were of data when the layer was frozen.
+    """
+
+    module: weakref.ref[nn.Module]
+    root: RootModule
+    path: str
+    class_name: str
+    versions: tuple[int, ...] = ()
+    trained: bool = False
+    since: int = -1
+    before: tuple[torch.Tensor, torch.Tensor] | None = None
+    looked: int = -1
+    count: int = -1
+    pairs: int = 0
+    moves: int = 0
+    shift: Any = None
+    learned: Any = True
+
+    @property
+    def is_moving(self) -> bool:
+        return self.moves >= MIN_MOVES and self.moves >= MIN_MOVING_SHARE * self.pairs
+
+
+@dataclass
+class _Reading:
+    """Largest absolute values of buffers after a step, on their way from an accelerator."""
+
+    step: int
+    buffers: list[_Buffer]
+    copy: Copy = field(repr=False)
+
+
+class BufferTracker(Tracker):
+    """Tracker that reads the buffers of all models: Note [Looks at buffers]."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._modules, self._frames = context, context.modules, context.frames
+        self._buffers: list[_Buffer] = []
+        self._layers: list[_Layer] = []
+        #: The modules in ``_buffers`` and ``_layers``.
+        self._known: IdentityMap[bool] = IdentityMap()
+        #: The line that calls a module with buffers, or an outermost one, in the order of their first calls.
+        self._called: IdentityMap[tuple[int, CodeLocation | None]] = IdentityMap()
+        self._reading: _Reading | None = None
+        #: The step that ended last, and the number of outermost modules at the last search for modules.
+        self._index = self._roots = 0
+        #: The number of frozen layers among the first ones, after the step that ended last.
+        self._frozen = 0
+        #: The step before which every step is followed by a look, because the graph changed; how often this may happen.
+        self._until, self._more = 0, MAX_CHANGES
+        context.may_pass.append(self._steps_until_look)
+
+    def novelty_found(self, step: int) -> None:
+        """Look after the next steps: a part of the model may have been frozen."""
+        self._look_often(step)
+
+    def _look_often(self, step: int) -> None:
+        """Look after each of the next steps."""
+        if self._more and step >= self._until:
+            self._more -= 1
+            self._until = step + STEPS_AFTER_CHANGE
+
+    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+        if (module._buffers or not where.path) and module not in self._called:
+            self._called[module] = len(self._called), self._frames.spot(sys._getframe())
+
+    def step_ended(self, step: Step) -> None:
+        self._index = step.index
+        frozen = self._frozen
+        if self._layers:
+            self._frozen = self._count_frozen()
+            if self._frozen > frozen:
+                self._look_often(step.index)
+        if step.index < max(FIRST_STEPS, self._until) or step.index % INTERVAL < STEPS_IN_A_ROW:
+            self._look(step.index)
+
+    def ended(self) -> None:
+        self._look(max(self._index, self._context.steps.index - 1))
+        if self._reading is not None:
+            self._take(self._reading)
+
+    def _count_frozen(self) -> int:
+        """Return how many of the first layers are frozen."""
+        modules = [module for layer in self._layers[:MAX_SAMPLED_LAYERS] if (module := layer.module()) is not None]
+        return sum(not any(p is not None and p.requires_grad for p in one._parameters.values()) for one in modules)
+
+    def _steps_until_look(self, step: int, long_steps: bool) -> int:
+        """Return how many steps from `step` on may take the fast path.
+
+        :param long_steps: steps are long enough to keep every other row of looks whole; otherwise one step of it is
+            kept.
+        """
+        apart, kept = 2 * INTERVAL, STEPS_IN_A_ROW if long_steps else 1
+        first = max(FIRST_STEPS, self._until) if long_steps else self._until
+        return 0 if step < first or step % apart < kept else apart - step % apart
+
+    def _look(self, step: int) -> None:
+        if not self._modules.roots or capturing():
+            return
+        if (
+            step & (step - 1) == 0
+            or step % INTERVAL == 0
+            or step == self._until - 1
+            or len(self._modules.roots) != self._roots
+        ):
+            self._roots = len(self._modules.roots)
+            self._find_modules()
+        if not self._buffers:
+            return
+        if self._reading is not None and self._reading.copy.is_there:
+            self._take(self._reading)
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            self._read(step)
+            for layer in self._layers:
+                self._look_at_layer(layer, step)
+
+    def _find_modules(self) -> None:
+        """Add the modules with buffers that are new."""
+        for root in self._modules.roots:
+            model = root.ref()
+            for module in model.modules() if model is not None else ():
+                if module not in self._known and module._buffers and len(self._buffers) < MAX_BUFFERS:
+                    self._add(root, module)
+
+    def _add(self, root: RootModule, module: nn.Module) -> None:
+        self._known[module] = True
+        path = root.path_of(module)
+        if path is None:
+            root.scan()
+            path = root.path_of(module) or ""
+        ref, kind = weakref.ref(module), type(module).__name__
+        is_norm = isinstance(module, _Norm)
+        for name, buffer in module._buffers.items():
+            if buffer is None or buffer.is_floating_point():
+                self._buffers.append(_Buffer(ref, root, path, kind, name, is_norm))
+        if is_norm and module.track_running_stats and module._parameters:
+            self._layers.append(_Layer(ref, root, path, kind))
+
+    # NaN and Inf
+
+    def _read(self, step: int) -> None:
+        here: list[tuple[_Buffer, torch.Tensor]] = []
+        away: list[tuple[_Buffer, torch.Tensor]] = []
+        for one in self._buffers:
+            tensor = one.tensor()
+            if tensor is not None and _is_readable(tensor):
+                (here if tensor.is_cpu else away).append((one, tensor))
+        for (one, _), value in zip(here, _largest(here), strict=True):
+            one.note(step, value.item())
+        if away and self._reading is None:
+            self._reading = _Reading(step, [one for one, _ in away], Copy(_largest(away)))
+
+    def _take(self, reading: _Reading) -> None:
+        self._reading = None
+        for one, (value,) in zip(reading.buffers, reading.copy.read(), strict=True):
+            one.note(reading.step, value)
+
+    # Frozen layers
+
+    def _look_at_layer(self, layer: _Layer, step: int) -> None:
+        module: Any = layer.module()
+        if module is None or module.running_mean is None or module.running_var is None:
+            return
+        parameters = [p for p in module._parameters.values() if p is not None]
+        versions = tuple(p._version for p in parameters)
+        changed = bool(layer.versions) and versions != layer.versions
+        frozen = bool(parameters) and not any(p.requires_grad for p in parameters)
+        layer.versions = versions
+        if not frozen or (changed and layer.since >= 0):  # something else moves it, as an average of weights
+            layer.trained = layer.trained or (changed and not frozen)
+            layer.since, layer.before, layer.pairs, layer.moves, layer.shift = -1, None, 0, 0, None
+            return
+        layer.trained = layer.trained or (changed and layer.looked >= 0)
+        batches = module.num_batches_tracked
+        count = batches._version if batches is not None else -1
+        if layer.since < 0:
+            if _is_readable(module.running_mean) and _is_readable(module.running_var):
+                layer.since = step
+                layer.before = module.running_mean.clone(), module.running_var.clone()
+                layer.learned = _has_learned(module)
+        else:
+            if step == layer.looked + 1:
+                layer.pairs += 1
+                layer.moves += count > layer.count
+            ends_row = step % INTERVAL == STEPS_IN_A_ROW - 1 or step == FIRST_STEPS - 1
+            if layer.is_moving and (ends_row or layer.shift is None):
+                layer.shift = _shift(layer, module)
+        layer.looked, layer.count = step, count
+
+    # Records
+
+    def records(self) -> tuple[BadBuffers | FrozenStatistics, ...]:
+        return (*self._bad_buffers(), *self._frozen_statistics())
+
+    def _bad_buffers(self) -> Iterator[BadBuffers]:
+        bad = [one for one in self._buffers if one.step >= 0]
+        if not bad:
+            return
+        bad.sort(key=self._order)
+        first = bad[0]
+        written: tuple[Site, ...] = ()
+        if not first.statistics:
+            lines = writes_to(self._frames, f"{first.path}.{first.name}") or [assigned_in(self._frames, first.name)]
+            written = tuple(site for site in lines[:MAX_LINES] if site is not None)
+        called = self._call_site(first.module(), first.root)
+        singular = singular_before(called, self._frames) if called is not None else None
+        yield BadBuffers(
+            tuple(self._name(one.root, f"{one.path}.{one.name}".lstrip(".")) for one in bad),
+            self._name(first.root, first.path),
+            first.class_name,
+            first.what,
+            first.after,
+            first.step,
+            first.statistics,
+            called,
+            written,
+            singular if singular is not None and is_singular(singular) else None,
+            nonfinite_checks(self._frames)[:MAX_LINES],
+        )
+
+    def _order(self, one: _Buffer) -> tuple[int, int]:
+        called = self._called.get(one.module())
+        return one.step, called[0] if called is not None else sys.maxsize
+
+    def _call_site(self, module: nn.Module | None, root: RootModule) -> Site | None:
+        """Return the line that calls a module; if that was not seen, the line that calls the outermost module."""
+        called = self._called.get(module) or self._called.get(root.ref())
+        return self._frames.site(called[1]) if called is not None else None
+
+    def _name(self, root: RootModule, path: str) -> str:
+        return self._modules.full_name(root, path)
+
+    def _frozen_statistics(self) -> Iterator[FrozenStatistics]:
+        moving = [one for one in self._layers if one.since >= 0 and one.is_moving and isinstance(one.before, tuple)]
+        if not moving:
+            return
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            shift = max(fetch([one.shift for one in moving if one.shift is not None]), default=0.0)
+        first = moving[0]
+        frozen = tuple(freezes(self._frames))
+        yield FrozenStatistics(
+            tuple(self._name(one.root, one.path) for one in moving),
+            first.class_name,
+            min(one.since for one in moving),
+            max(one.looked for one in moving),
+            shift,
+            any(one.trained for one in moving),
+            self._call_site(first.module(), first.root),
+            frozen[:MAX_LINES],
+            self._train_call(frozen),
+        )
+
+    def _train_call(self, frozen: tuple[Site, ...]) -> Site | None:
+        """Return the call of ``train()`` that likeliest put a frozen layer in train mode.
+
+        This is the first one after a line that freezes, in the same function; otherwise the first one.
+        """
+        calls = [one.site for one in calls_of_method(self._frames, "train") if _TRAIN_CALL.search(one.site.text)]
+        after = [
+            call
+            for site in frozen
+            for call in calls
+            if (site.file, site.function) == (call.file, call.function) and site.line < call.line
+        ]
+        return (after or calls or [None])[0]
+
+
+def _is_readable(tensor: Any) -> bool:
+    """Return whether a buffer has values of floating point that can be read."""
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or private.hands_off(tensor):
+        return False
+    return tensor.is_floating_point() and 0 < tensor.numel() <= MAX_ELEMENTS and private.local(tensor) is tensor
+
+
+def _largest(some: list[tuple[_Buffer, torch.Tensor]]) -> list[torch.Tensor]:
+    """Return the largest absolute value of each tensor."""
+    groups: dict[Any, list[int]] = {}
+    for at, (_, tensor) in enumerate(some):
+        groups.setdefault((tensor.device, tensor.dtype), []).append(at)
+    found: dict[int, torch.Tensor] = {}
+    for places in groups.values():
+        found |= zip(places, torch._foreach_norm([some[at][1] for at in places], float("inf")), strict=True)
+    return [found[at] for at in range(len(some))]
+
+
+def _shift(layer: _Layer, module: Any) -> Any:
+    """Return the share of channels whose statistics moved by more than a standard deviation, or a factor of four.
+
+    It is zero if they had hardly left their initial values when the layer was frozen: those say nothing about data.
+    """
+    if layer.before is None:
+        return None
+    mean, var = layer.before
+    far = (module.running_mean - mean).square() > var
+    wide = (module.running_var > 4 * var) | (4 * module.running_var < var)
+    return (far | wide).float().mean() * layer.learned
+
+
+def _has_learned(module: Any) -> Any:
+    """Return whether running statistics are of data, rather than little more than the initial zeros and ones.
+
+    The initial variance fades by a factor in each batch; checkpoints may lack the number of batches.
+    """
+    batches = module.num_batches_tracked
+    if batches is None:
+        return module.running_mean.any()
+    kept = 1 - module.momentum if module.momentum is not None else 1.0
+    return (batches >= MIN_BATCHES) | (module.running_var.min() < 0.99 * kept**batches)

@@ -1,0 +1,140 @@
+"""Buffers that became NaN or Inf, and running statistics of frozen layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.memory import Collector
+
+NAN = float("nan")
+
+
+class Own(nn.Module):
+    """Keeps a running mean of its inputs, and a table that is NaN from the beginning."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("running", torch.zeros(4))
+        self.register_buffer("table", torch.full((3,), NAN))
+        self.register_buffer("largest", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.running.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return x
+
+
+def trained(batch: Callable[[nn.Module, int], torch.Tensor], steps: int = 30, settings: Settings | None = None) -> Any:
+    """A run that skips batches with a loss that is not finite."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4), Own())
+    collector = Collector()
+    session = Session(collector, settings or Settings(budget=None))
+    session.start()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for n in range(steps):
+        x = batch(model, n)
+        loss = model(x).square().mean()
+        if not loss.isfinite():
+            continue
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    session.stop()
+    assert session.error is None, repr(session.error)
+    return collector.trace(session)
+
+
+def one_nan(model: nn.Module, n: int) -> torch.Tensor:
+    x = torch.randn(16, 4)
+    return x.index_fill(0, torch.tensor([2]), NAN) if n == 9 else x
+
+
+@pytest.mark.parametrize("settings", [Settings(budget=None), Settings()])
+def test_a_nan_that_a_skipped_batch_left(settings: Settings) -> None:
+    (found,) = trained(one_nan, settings=settings).findings
+    assert found.kind == "nonfinite-buffer" and found.severity == "error" and found.module == "1"
+    assert found.parameters == ("1.running_mean", "1.running_var", "4.running")
+    assert found.step is not None and found.step >= 9
+    texts = {site.role: site.site.text for site in found.sites}
+    assert texts == {"cause": "loss = model(x).square().mean()", "condition": "if not loss.isfinite():"}
+
+
+def put_back(model: nn.Module, n: int) -> torch.Tensor:
+    if n == 10:
+        for buffer in model.buffers():
+            buffer.zero_()
+    return one_nan(model, n)
+
+
+def largest_is_infinite(model: nn.Module, n: int) -> torch.Tensor:
+    model[4].largest.fill_(float("inf") if n > 3 else n)
+    return torch.randn(16, 4)
+
+
+@pytest.mark.parametrize("batch", [lambda model, n: torch.randn(16, 4), put_back, largest_is_infinite])
+def test_buffers_that_are_as_they_should_be(batch: Any) -> None:
+    assert trained(batch).findings == []
+
+
+def test_a_running_variance_that_overflows() -> None:
+    def batch(model: nn.Module, n: int) -> torch.Tensor:
+        if n > 5:
+            model[1].running_var.fill_(float("inf"))
+        return torch.randn(16, 4)
+
+    found = trained(batch).findings
+    assert [(f.kind, f.parameters, f.evidence["value"]) for f in found] == [
+        ("nonfinite-buffer", ("1.running_var",), "Inf")
+    ]
+
+
+def frozen(pretrained: int, offset: float, evaluates: bool = False, averages: bool = False) -> Any:
+    """A run that freezes a body after some steps, and trains a head on data with an offset."""
+    torch.manual_seed(0)
+    body, head = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), nn.Linear(8, 1)
+    model = nn.Sequential(body, head)
+    collector = Collector()
+    session = Session(collector, Settings(budget=None))
+    session.start()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for n in range(pretrained + 40):
+        if n == pretrained:
+            body.requires_grad_(False)
+            body.train(not evaluates)
+        x = torch.randn(32, 4) + (offset if n >= pretrained else 0)
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if averages:
+            with torch.no_grad():
+                for p in body.parameters():
+                    p.mul_(0.999)
+    session.stop()
+    assert session.error is None, repr(session.error)
+    return collector.trace(session).findings
+
+
+def test_frozen_statistics_that_follow_other_data() -> None:
+    (found,) = frozen(20, 6.0)
+    assert (found.kind, found.severity, found.step) == ("frozen-buffer-changes", "warning", 19)  # frozen before 20
+    assert found.sites[0].site.text == "body.requires_grad_(False)" and found.module == "0.1"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pretrained": 20, "offset": 0.0},
+        {"pretrained": 0, "offset": 6.0},  # statistics that were never learned
+        {"pretrained": 20, "offset": 6.0, "evaluates": True},
+        {"pretrained": 20, "offset": 6.0, "averages": True},
+    ],
+)
+def test_frozen_statistics_that_are_as_they_should_be(options: dict[str, Any]) -> None:
+    assert frozen(**options) == []
