@@ -31,7 +31,6 @@ MISSED = {
     "ratings_mf": "no rule for rows of a parameter that never learn",
     "corridor_a2c": "no rule for shapes that broadcast in a loss",
     "vae_kl": "no rule for a term of a loss without a graph",
-    "discriminative_lr": "no rule for hooks that pile up",
     "flexible_head": "the line of the optimizer is named, not that of the layer that is made later",
     "gated_features": "the NaN that follows is listed first",
 }

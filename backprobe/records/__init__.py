@@ -14,6 +14,7 @@ from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, StaleRead
 from .ledger import LedgerEvent, LedgerOptimizer, LedgerRow
+from .hooks import HookSeen, HooksPileUp, StaleRead
 from .memory import (
     GradientCycle,
     Retained,
@@ -97,6 +98,7 @@ __all__ = [
     "GradientUse",
     "GraphBreak",
     "HookSeen",
+    "HooksPileUp",
     "InferredLine",
     "Inside",
     "Judged",

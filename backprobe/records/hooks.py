@@ -42,3 +42,26 @@ class StaleRead:
     hook: Site | None
     empty: bool
     step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class HooksPileUp:
+    """Hooks with the same code on the same objects, whose number grew and never fell.
+
+    :ivar names: the objects: modules, parameters, or the class of an optimizer; ``method``: the method that registers
+        such hooks; ``function``: the name of the hook.
+    :ivar count: the largest number on one object; ``first``, ``last``: the steps of the first and last look at which
+        it had grown.
+    :ivar varies: the hooks hold different tensors, so each of them may be meant.
+    :ivar site: the line that likeliest registers them.
+    """
+
+    names: tuple[str, ...]
+    method: str
+    function: str
+    count: int
+    first: int
+    last: int
+    varies: bool
+    site: Site

@@ -294,8 +294,9 @@ class BufferTracker(Tracker):
         first = bad[0]
         written: tuple[Site, ...] = ()
         if not first.statistics:
-            lines = writes_to(self._frames, f"{first.path}.{first.name}") or [assigned_in(self._frames, first.name)]
-            written = tuple(site for site in lines[:MAX_LINES] if site is not None)
+            lines = writes_to(self._frames, f"{first.path}.{first.name}")
+            assigned = assigned_in(self._frames, first.name) if not lines else None
+            written = tuple(lines[:MAX_LINES]) if assigned is None else (assigned,)
         called = self._call_site(first.module(), first.root)
         singular = singular_before(called, self._frames) if called is not None else None
         yield BadBuffers(
@@ -356,7 +357,7 @@ class BufferTracker(Tracker):
             for call in calls
             if (site.file, site.function) == (call.file, call.function) and site.line < call.line
         ]
-        return (after or calls or [None])[0]
+        return next(iter(after or calls), None)
 
 
 def _is_readable(tensor: Any) -> bool:

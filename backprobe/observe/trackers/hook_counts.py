@@ -1,0 +1,233 @@
+"""Detects hooks that pile up: the same function is registered on the same object again and again, and never removed."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from ...records import HooksPileUp, Site, Step
+from ...torch_internals import private
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+from .module_hooks import registered_at
+
+#: Hooks are counted after step 0, and again after a fraction of the steps so far, but at most this many.
+LOOK_FRACTION, MAX_STEPS_BETWEEN_LOOKS = 0.25, 64
+#: How often a number of hooks must have grown, without ever falling, and how large it must have become.
+MIN_GROWTHS, MIN_HOOKS = 3, 4
+#: The most hooks whose numbers are kept.
+MAX_COUNTED = 20_000
+#: Attributes that hold the hooks of a module, of a tensor and of an optimizer, with the methods that register them.
+_OF_MODULES = {
+    "_forward_hooks": ("register_forward_hook",),
+    "_forward_pre_hooks": ("register_forward_pre_hook",),
+    "_backward_hooks": ("register_full_backward_hook", "register_backward_hook"),
+    "_backward_pre_hooks": ("register_full_backward_pre_hook",),
+    "_state_dict_hooks": ("register_state_dict_post_hook", "_register_state_dict_hook"),
+    "_state_dict_pre_hooks": ("register_state_dict_pre_hook",),
+    "_load_state_dict_pre_hooks": ("register_load_state_dict_pre_hook", "_register_load_state_dict_pre_hook"),
+    "_load_state_dict_post_hooks": ("register_load_state_dict_post_hook",),
+}
+_OF_TENSORS = {
+    "_backward_hooks": ("register_hook",),
+    "_post_accumulate_grad_hooks": ("register_post_accumulate_grad_hook",),
+}
+_OF_OPTIMIZERS = {
+    "_optimizer_step_pre_hooks": ("register_step_pre_hook",),
+    "_optimizer_step_post_hooks": ("register_step_post_hook",),
+    "_optimizer_state_dict_pre_hooks": ("register_state_dict_pre_hook",),
+    "_optimizer_state_dict_post_hooks": ("register_state_dict_post_hook",),
+}
+_OWN_FOLDER = str(Path(__file__).resolve().parents[2])
+
+
+class _Holder(NamedTuple):
+    """An object that has hooks: what it is, a function that names it, and its hooks by attribute."""
+
+    thing: Any
+    name: Callable[[], str]
+    attributes: Mapping[str, tuple[str, ...]]
+
+
+@dataclass
+class _HookCount:
+    """The number of hooks with the same code on one object.
+
+    :ivar growths: how often it was larger than at the look before; ``first``: the step of the first of these looks.
+    :ivar hook: one of the hooks; ``varies``: they hold different tensors, so each may be meant.
+    """
+
+    ref: weakref.ref[Any]
+    name: str
+    methods: tuple[str, ...]
+    code: CodeType
+    count: int = 0
+    growths: int = 0
+    first: int = 0
+    last: int = 0
+    fell: bool = False
+    varies: bool = False
+    site: Site | None = None
+
+    @property
+    def piles_up(self) -> bool:
+        return self.growths >= MIN_GROWTHS and self.count >= MIN_HOOKS and not self.fell
+
+
+class HookCountTracker(Tracker):
+    """Tracker that counts the hooks on the modules, parameters and optimizers of a script."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._modules, self._frames = context, context.modules, context.frames
+        #: By object, attribute and code.
+        self._counts: dict[tuple[int, str, CodeType], _HookCount] = {}
+        #: The last step, and the step after which hooks are counted next.
+        self._latest = self._next = 0
+
+    def step_ended(self, step: Step) -> None:
+        self._latest = step.index
+        if step.index >= self._next:
+            self._next = step.index + 1 + min(int(LOOK_FRACTION * step.index), MAX_STEPS_BETWEEN_LOOKS - 1)
+            self._look(step.index)
+
+    def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
+        self._latest = max(self._latest, self._context.steps.index - 1)
+
+    def ended(self) -> None:
+        self._look(max(self._latest, self._context.steps.index - 1))
+
+    def _look(self, step: int) -> None:
+        seen: set[tuple[int, str, CodeType]] = set()
+        with private.unseen():
+            for holder in self._holders():
+                for attribute, methods in holder.attributes.items():
+                    hooks = getattr(holder.thing, attribute, None)
+                    if hooks:
+                        self._count(holder, attribute, methods, list(hooks.values()), step, seen)
+        for key, one in self._counts.items():
+            if key not in seen and one.ref() is not None:  # all of them were removed
+                one.fell, one.count = one.fell or one.count > 0, 0
+
+    def _holders(self) -> Iterator[_Holder]:
+        """Yield the modules, parameters and optimizers that may have hooks."""
+        known: set[int] = set()
+        for root in self._modules.roots:
+            model = root.ref()
+            for path, module in model.named_modules() if model is not None else ():
+                if id(module) in known:
+                    continue
+                known.add(id(module))
+                full = functools.partial(self._modules.full_name, root)
+                yield _Holder(module, functools.partial(full, path), _OF_MODULES)
+                for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+                    if tensor is not None and id(tensor) not in known:
+                        known.add(id(tensor))
+                        yield _Holder(tensor, functools.partial(full, f"{path}.{name}".lstrip(".")), _OF_TENSORS)
+        for seen in list(self._context.steps.optimizers.values()):
+            optimizer = seen.ref()
+            if optimizer is None or id(optimizer) in known:
+                continue
+            known.add(id(optimizer))
+            yield _Holder(optimizer, functools.partial(str, seen.name), _OF_OPTIMIZERS)
+            for group in optimizer.param_groups:
+                for tensor in group["params"]:
+                    if id(tensor) not in known:
+                        known.add(id(tensor))
+                        yield _Holder(tensor, functools.partial(self._context.names.of, tensor), _OF_TENSORS)
+
+    def _count(
+        self,
+        holder: _Holder,
+        attribute: str,
+        methods: tuple[str, ...],
+        hooks: list[Any],
+        step: int,
+        seen: set[tuple[int, str, CodeType]],
+    ) -> None:
+        """Count the hooks of one object in one attribute, by code."""
+        coded = [(code, hook) for hook in hooks if (code := code_of(hook)) is not None]
+        for code, count in Counter(code for code, _ in coded).items():
+            key = id(holder.thing), attribute, code
+            seen.add(key)
+            one = self._counts.get(key)
+            if one is None or one.ref() is not holder.thing:
+                if len(self._counts) < MAX_COUNTED:
+                    self._counts[key] = _HookCount(_reference(holder.thing), "", methods, code, count)
+                continue
+            if count > one.count:
+                one.growths += 1
+                one.first = one.first if one.growths > 1 else step
+                one.last = step
+                mine = [hook for own, hook in coded if own is code]
+                one.varies = one.varies or _differ(mine[-1], mine[-2])
+                if one.piles_up or one.growths == MIN_GROWTHS:
+                    one.name = holder.name()
+                    one.site = registered_at(self._frames, mine[-1], methods)
+            one.fell = one.fell or count < one.count
+            one.count = count
+
+    def records(self) -> tuple[HooksPileUp, ...]:
+        groups: dict[Any, list[_HookCount]] = {}
+        for one in self._counts.values():
+            if one.piles_up and one.site is not None:
+                groups.setdefault((one.site, one.code, one.methods), []).append(one)
+        return tuple(
+            HooksPileUp(
+                tuple(one.name for one in mine),
+                methods[0],
+                code.co_qualname if hasattr(code, "co_qualname") else code.co_name,
+                max(one.count for one in mine),
+                min(one.first for one in mine),
+                max(one.last for one in mine),
+                any(one.varies for one in mine),
+                site,
+            )
+            for (site, code, methods), mine in groups.items()
+        )
+
+
+def code_of(hook: Any) -> CodeType | None:
+    """Return the code of a hook; ``None`` if it has none, or if the hook is backprobe's."""
+    for _ in range(4):
+        inner = getattr(hook, "func", None) if isinstance(hook, functools.partial) else getattr(hook, "hook", None)
+        if inner is None or not callable(inner):
+            break
+        hook = inner
+    function = getattr(hook, "__func__", hook)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        code = getattr(getattr(type(hook), "__call__", None), "__code__", None)  # noqa: B004 (the method, not whether)
+    return code if isinstance(code, CodeType) and not code.co_filename.startswith(_OWN_FOLDER) else None
+
+
+def _reference(thing: Any) -> weakref.ref[Any]:
+    return private.tensor_ref(thing) if isinstance(thing, torch.Tensor) else weakref.ref(thing)
+
+
+def _held(hook: Any) -> list[Any]:
+    """Return the values that a hook is bound to: its closure, its defaults and the arguments of a partial function."""
+    if isinstance(hook, functools.partial):
+        return [*hook.args, *hook.keywords.values(), *_held(hook.func)]
+    function = getattr(hook, "__func__", hook)
+    found = list(getattr(function, "__defaults__", None) or ())
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # empty
+            continue
+    return [*found, *vars(hook).values()] if isinstance(hook, nn.Module) else found
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Return whether two hooks hold different tensors, such as the masks of two rounds of pruning."""
+    pairs = zip(_held(one), _held(other), strict=False)
+    return any(isinstance(a, torch.Tensor) and a is not b for a, b in pairs)
