@@ -27,7 +27,6 @@ MISSED = {
     "contrastive_bf16": "no rule for updates that round away",
     "two_phase": "no rule for frozen parameters that move",
     "bert_fgm": "no rule for weights that something else than the optimizer changes",
-    "ema_eval": "no rule for buffers that a copy of a model lacks",
     "ratings_mf": "no rule for rows of a parameter that never learn",
     "corridor_a2c": "no rule for shapes that broadcast in a loss",
     "vae_kl": "no rule for a term of a loss without a graph",

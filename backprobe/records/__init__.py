@@ -4,7 +4,7 @@ Producers (``observe``) create them; consumers (``findings``, ``view``, ``report
 """
 
 from .batches import KeptBatch
-from .buffers import BadBuffers, FrozenStatistics
+from .buffers import BadBuffers, FrozenStatistics, StaleStatistics
 from .calls import BackwardCall, FailedAllocation, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
@@ -144,6 +144,7 @@ __all__ = [
     "Site",
     "Spoilt",
     "StaleRead",
+    "StaleStatistics",
     "Step",
     "Stopped",
     "StoppedLearning",

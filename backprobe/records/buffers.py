@@ -58,3 +58,22 @@ class FrozenStatistics:
     called: Site | None
     frozen: tuple[Site, ...] = ()
     switched: Site | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StaleStatistics:
+    """A copy of a model in eval mode whose weights were averaged, while its running statistics never changed.
+
+    :ivar copy: the name of the copy where its weights are written; ``layers``: the paths of its layers.
+    :ivar apart: of the layer with most of them: the share of channels whose statistics are far from the model's.
+    :ivar called: a call of the copy was seen.
+    :ivar written: the line that writes to its weights; ``loop``: the loop over parameters around it.
+    """
+
+    copy: str
+    layers: tuple[str, ...]
+    apart: float
+    called: bool
+    written: Site | None
+    loop: Site | None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...records import BadBuffers, Finding, FrozenStatistics, Spoilt
+from ...records import BadBuffers, Finding, FrozenStatistics, Spoilt, StaleStatistics
 from ...text import counted, few, plural
 from ..rules import HOOKS, VALUES, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: The share of channels of a frozen layer that must have moved by more than a standard deviation.
+#: The share of channels of a frozen layer, or of a copy, that must be far from what it was, or from the model.
 MIN_SHIFTED_SHARE = 0.25
 
 
@@ -100,4 +100,37 @@ def _frozen(seen: FrozenStatistics) -> Finding:
         evidence={"layers": len(seen.modules), "moved": round(seen.shift, 3), "last_step": seen.step},
         advice="train() also switches frozen layers to batch statistics, and lets them take over the statistics of new "
         "data. Call eval() on the frozen part after each train(), unless it is meant to adapt.",
+    )
+
+
+@rule(
+    Kind(
+        "buffers-left-behind",
+        "warning",
+        "an averaged copy of a model has old running statistics: only its parameters are averaged",
+        rank=HOOKS + 45,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="an average over `parameters()` only",
+    )
+)
+def left_behind(trace: Trace) -> list[Finding]:
+    return [_left_behind(seen) for seen in trace.facts.of(StaleStatistics) if seen.apart >= MIN_SHIFTED_SHARE]
+
+
+def _left_behind(seen: StaleStatistics) -> Finding:
+    main = ("cause", seen.loop if seen.loop is not None else seen.written)
+    return Finding(
+        kind="buffers-left-behind",
+        severity="warning" if seen.called else "info",
+        title=f"the weights of {seen.copy} follow the trained model, but the running statistics of its "
+        f"{counted(len(seen.layers), 'normalisation layer')} never change, and {seen.copy} is in eval mode: "
+        f"{seen.apart:.0%} of the channels of {'the layer' if len(seen.layers) == 1 else 'a layer'} are more than a "
+        "standard deviation off",
+        confidence="likely",
+        parameters=tuple(f"{name}.running_mean".lstrip(".") for name in seen.layers),
+        sites=sites_of(main, ("written", seen.written if seen.loop is not None else None)),
+        evidence={"layers": len(seen.layers), "apart": round(seen.apart, 3), "call_seen": seen.called},
+        advice="Copy the buffers of the model too, as in `for mine, new in zip(copy.buffers(), model.buffers()): "
+        "mine.copy_(new)`, use AveragedModel(..., use_buffers=True), or call torch.optim.swa_utils.update_bn() before "
+        "the copy is evaluated.",
     )

@@ -7,17 +7,19 @@ from handmade import at, bad_root, call, kinds, only, run, traced
 from learning import STEP, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import BadBuffers, FrozenStatistics
+from backprobe.records import BadBuffers, FrozenStatistics, StaleStatistics
 
 NORM = BadBuffers(
     ("norm.running_mean", "norm.running_var"), "norm", "BatchNorm1d", "NaN", 3, 4, True, at(12), (), at(11), (at(13),)
 )
 OWN = BadBuffers(("spread",), "", "Head", "NaN", 3, 9, False, at(12), (at(20),))
 FROZEN = FrozenStatistics(("body.1",), "BatchNorm1d", 20, 60, 0.5, True, at(12), (at(15),), at(17))
+STALE = StaleStatistics("copy", ("norm",), 0.5, True, at(22), at(21))
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
     "nonfinite-buffer": (traced(STEP, seen=[NORM]), [("cause", 11), ("called", 12), ("condition", 13)]),
     "frozen-buffer-changes": (traced(STEP, seen=[FROZEN]), [("cause", 17), ("frozen", 15), ("called", 12)]),
+    "buffers-left-behind": (traced(STEP, seen=[STALE]), [("cause", 21), ("written", 22)]),
 }
 
 

@@ -1,0 +1,218 @@
+"""Detects copies of a model whose weights are averaged while their running statistics are left behind."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import StaleStatistics, Step
+from ...source.control_flow import loop_of
+from ...source.frames import CodeLocation
+from ...source.roots import modules_in_sight
+from ...torch_internals import private
+from ...torch_internals.async_scalars import fetch
+from ...torch_internals.references import IdentityMap
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Steps after which copies are compared: the first ones, and then this many in a row out of every so many.
+FIRST_STEPS, STEPS_IN_A_ROW, INTERVAL = 16, 5, 64
+#: The most modules that are followed, and the most places that write to parameters and are searched for their module.
+MAX_COPIES, MAX_PLACES = 8, 40
+#: How often the weights of a copy, and the statistics of the trained model, must have changed between two looks.
+MIN_CHANGES = 3
+_Norm = nn.modules.batchnorm._NormBase
+
+
+@dataclass
+class _Copy:
+    """A module whose parameters something else than an optimizer writes.
+
+    :ivar norms: its layers with running statistics, by path; ``twins``: those of a trained module with the same layers.
+    :ivar state: version counters of its statistics when it was found; ``weights``, ``twin_state``: those of its weights
+        and of the twin's statistics at the last look.
+    :ivar updates, moves: at how many looks the weights had changed, and the statistics of the twin. ``writes``: the
+        number of recorded steps in which ``spot`` wrote; ``written``: the last of them.
+    :ivar stale: its statistics have not changed. ``evaluates``: all its layers were in eval mode at the last look.
+    :ivar apart: the share of channels whose statistics are far from the twin's, for the layer with most of them.
+    """
+
+    module: weakref.ref[nn.Module]
+    name: str
+    spot: CodeLocation | None
+    norms: dict[str, weakref.ref[nn.Module]]
+    state: tuple[Any, ...]
+    twins: dict[str, weakref.ref[nn.Module]] = field(default_factory=dict)
+    weights: int = -1
+    twin_state: int = -1
+    updates: int = 0
+    written: int = -1
+    writes: int = 0
+    moves: int = 0
+    stale: bool = True
+    evaluates: bool = False
+    called: bool = False
+    apart: Any = None
+
+
+class AveragedCopyTracker(Tracker):
+    """Tracker that compares copies of models, whose weights are averages, with the models that are trained."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._modules, self._frames = context, context.modules, context.frames
+        self._copies: list[_Copy] = []
+        #: Parameters whose module was searched for, and the places that wrote to them.
+        self._known: IdentityMap[bool] = IdentityMap(private.tensor_ref)
+        self._places: set[CodeLocation | None] = set()
+
+    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        if self._copies and written:
+            self._count_update(self._frames.spot(frame))
+        if len(self._copies) >= MAX_COPIES or len(self._places) >= MAX_PLACES or not written:
+            return
+        first = written[0]
+        if type(first) not in (nn.Parameter, torch.Tensor) or first.grad_fn is not None or first in self._known:
+            return
+        self._known[first] = True
+        spot = self._frames.spot(frame)
+        if spot not in self._places and not private.hands_off(first):
+            self._places.add(spot)
+            with private.unseen():
+                self._find_module(first, spot, frame)
+
+    def _count_update(self, spot: CodeLocation | None) -> None:
+        """Count a step in which `spot` wrote: a write to ``p.data`` leaves the version counter of ``p`` alone."""
+        step = self._context.steps.index
+        for one in self._copies:
+            if one.spot == spot and one.written != step:
+                one.written = step
+                one.writes += 1
+
+    def _find_module(self, tensor: Any, spot: CodeLocation | None, frame: Any) -> None:
+        """Follow the outermost module in sight with a parameter that is `tensor`, detached or not.
+
+        Only a module with running statistics is followed.
+        """
+        address = tensor.data_ptr()
+        found, size = None, 0
+        for name, module in modules_in_sight(frame, self._frames):
+            members = sum(1 for _ in module.modules())
+            if members > size and any(_is_at(p, address) for p in module.parameters()):
+                found, size = (name, module), members
+        if found is None or any(one.module() is found[1] for one in self._copies):
+            return
+        norms = _norms_of(found[1])
+        if norms:
+            self._copies.append(_Copy(weakref.ref(found[1]), found[0], spot, norms, _state(norms)))
+
+    def step_ended(self, step: Step) -> None:
+        if self._copies and (step.index < FIRST_STEPS or step.index % INTERVAL < STEPS_IN_A_ROW):
+            ends_row = step.index == FIRST_STEPS - 1 or step.index % INTERVAL == STEPS_IN_A_ROW - 1
+            self._look(ends_row)
+
+    def ended(self) -> None:
+        self._look(True)
+
+    def _look(self, compares: bool) -> None:
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            for one in self._copies:
+                module = one.module()
+                if module is None or not one.stale:
+                    continue
+                if not one.twins:
+                    one.twins = self._twin_of(one)
+                    if not one.twins:
+                        continue
+                one.stale = _state(one.norms) == one.state
+                weights = sum(p._version for p in module.parameters())
+                moved = _batches(one.twins)
+                one.updates += weights != one.weights
+                one.moves += moved != one.twin_state
+                one.weights, one.twin_state = weights, moved
+                one.evaluates = all(m is not None and not m.training for m in (ref() for ref in one.norms.values()))
+                one.called = one.called or self._modules.was_called(module)
+                if compares and one.stale:
+                    one.apart = _apart(one)
+
+    def _twin_of(self, copy: _Copy) -> dict[str, weakref.ref[nn.Module]]:
+        """Return the layers of a module that was called, is in train mode and has the same layers."""
+        for root in self._modules.roots:
+            model = root.ref()
+            for module in (model, *model.children()) if model is not None else ():
+                if module is not copy.module() and module.training and self._modules.was_called(module):
+                    norms = _norms_of(module)
+                    if norms.keys() == copy.norms.keys():
+                        return norms
+        return {}
+
+    def records(self) -> Iterator[StaleStatistics]:
+        for one in self._copies:
+            changes = min(max(one.updates, one.writes), one.moves)
+            if not one.stale or not one.evaluates or changes <= MIN_CHANGES or one.apart is None:
+                continue
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                (apart,) = fetch([one.apart])
+            site = self._frames.site(one.spot)
+            loop = loop_of(site) if site is not None else None
+            if loop is not None and "parameters()" not in loop.text:
+                loop = None
+            yield StaleStatistics(one.name, tuple(one.norms), apart, one.called, site, loop)
+
+
+def _is_at(parameter: Any, address: int) -> bool:
+    """Return whether the values of a parameter are at this address."""
+    if type(parameter) is not nn.Parameter or parameter.layout is not torch.strided or parameter.is_meta:
+        return False
+    return bool(parameter.data_ptr() == address != 0)
+
+
+def _norms_of(module: nn.Module) -> dict[str, weakref.ref[nn.Module]]:
+    """Return the layers with running statistics by path, without the level that wrappers add."""
+    return {
+        path.removeprefix("module."): weakref.ref(one)
+        for path, one in module.named_modules()
+        if isinstance(one, _Norm) and one.running_mean is not None
+    }
+
+
+def _state(norms: dict[str, weakref.ref[nn.Module]]) -> tuple[Any, ...]:
+    """Return the identities and version counters of the statistics."""
+    found: list[Any] = []
+    for ref in norms.values():
+        module: Any = ref()
+        for name in ("running_mean", "num_batches_tracked"):
+            buffer = getattr(module, name, None)
+            found.append((id(buffer), buffer._version) if buffer is not None else None)
+    return tuple(found)
+
+
+def _batches(norms: dict[str, weakref.ref[nn.Module]]) -> int:
+    """Return the sum of the version counters of the numbers of batches."""
+    modules: list[Any] = [ref() for ref in norms.values()]
+    return sum(m.num_batches_tracked._version for m in modules if m is not None and m.num_batches_tracked is not None)
+
+
+def _apart(copy: _Copy) -> Any:
+    """Return the largest share of channels of a layer whose statistics are far from those of the twin.
+
+    That is a mean by more than a standard deviation, or a variance by a factor of four.
+    """
+    shares = []
+    for path, ref in copy.norms.items():
+        mine: Any = ref()
+        twin: Any = copy.twins[path]()
+        if mine is None or twin is None or mine.running_mean is None or twin.running_mean is None:
+            return None
+        if private.hands_off(mine.running_mean) or mine.running_mean.shape != twin.running_mean.shape:
+            return None
+        if mine.running_mean.device != twin.running_mean.device:
+            return None
+        far = (mine.running_mean - twin.running_mean).square() > twin.running_var
+        wide = (mine.running_var > 4 * twin.running_var) | (4 * mine.running_var < twin.running_var)
+        shares.append((far | wide).float().mean())
+    return torch.stack(shares).max()
