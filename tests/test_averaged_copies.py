@@ -70,3 +70,13 @@ def test_averages_that_are_as_they_should_be() -> None:
     assert found(evaluated, train=True) == []  # the copy takes statistics of its own
     assert found(lambda average, model, x: average.net.load_state_dict(model.state_dict())) == []
     assert found(lambda average, model, x: average.net(x)) == []  # a fixed copy
+
+
+def test_a_write_to_a_view_that_torch_refuses_to_make_a_node_for() -> None:
+    def use(average: Copy, model: nn.Module, x: torch.Tensor) -> None:
+        with torch.no_grad():
+            row = x[0]
+        x.mul_(2)
+        row.add_(1)
+
+    assert found(use) == []

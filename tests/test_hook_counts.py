@@ -117,3 +117,12 @@ def test_hooks_with_different_masks_are_for_information() -> None:
         model[0].weight.register_hook(lambda grad: grad * mask)
 
     assert [f.severity for f in watched(register)] == ["info"]
+
+
+def test_functions_that_are_equal_and_not_the_same() -> None:
+    def register(model: Any, optimizer: Any, n: int) -> None:
+        space: dict[str, Any] = {}
+        exec("def hook(grad):\n    return grad\n", space)
+        model[0].weight.register_hook(space["hook"])
+
+    assert [f.evidence["hooks"] for f in watched(register)] == [14]

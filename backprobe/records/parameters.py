@@ -219,3 +219,21 @@ class RefusedOp:
     step: int
     module: str | None
     op: str = ""
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class PaddingRowUsed:
+    """Embeddings in which single ids are looked up, and the padding row, which gets no gradient, is one of them.
+
+    :ivar parameters: the tables; ``row``: their padding row.
+    :ivar share: the largest share of lookups of a table that are of this row.
+    :ivar step: the first step in which it was looked up.
+    :ivar sites: lines that give a ``padding_idx``.
+    """
+
+    parameters: tuple[str, ...]
+    row: int
+    share: float
+    step: int
+    sites: tuple[Site, ...]

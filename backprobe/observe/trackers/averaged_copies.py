@@ -76,7 +76,8 @@ class AveragedCopyTracker(Tracker):
         if len(self._copies) >= MAX_COPIES or len(self._places) >= MAX_PLACES or not written:
             return
         first = written[0]
-        if type(first) not in (nn.Parameter, torch.Tensor) or first.grad_fn is not None or first in self._known:
+        is_part_of_graph = type(first) is torch.Tensor and first.requires_grad
+        if type(first) not in (nn.Parameter, torch.Tensor) or is_part_of_graph or first in self._known:
             return
         self._known[first] = True
         spot = self._frames.spot(frame)

@@ -167,7 +167,7 @@ class HookCountTracker(Tracker):
                 one.growths += 1
                 one.first = one.first if one.growths > 1 else step
                 one.last = step
-                mine = [hook for own, hook in coded if own is code]
+                mine = [hook for own, hook in coded if own == code]
                 one.varies = one.varies or _differ(mine[-1], mine[-2])
                 if one.piles_up or one.growths == MIN_GROWTHS:
                     one.name = holder.name()

@@ -1,0 +1,1 @@
+"""The rule for parts of a parameter that never learn."""

@@ -1,0 +1,116 @@
+"""Detects embeddings whose padding row stands for something real: it is one of the single ids that are looked up."""
+
+from __future__ import annotations
+
+import ast
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...records import PaddingRowUsed, Site
+from ...source.index import indexes
+from ...torch_internals import private
+from ..backward.active_backward import ActiveBackward
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Number of backward calls that must have looked up the padding row, and the most calls and tables that are checked.
+MIN_CALLS, MAX_CALLS, MAX_TABLES = 5, 200, 50
+#: The most ids of one lookup that are read.
+MAX_IDS = 100_000
+_NODE = "EmbeddingBackward0"
+
+
+@dataclass
+class _Table:
+    """An embedding with a padding row.
+
+    :ivar calls: the backward calls that reached it, and ``hits``: of these, with lookups of the padding row.
+    :ivar ids, padded: the ids that were looked up, and how many of them were padding.
+    :ivar sequences: ids were looked up in rows, as sequences of tokens.
+    """
+
+    ref: weakref.ref[Any]
+    row: int
+    calls: int = 0
+    hits: int = 0
+    ids: int = 0
+    padded: int = 0
+    sequences: bool = False
+    first: int = 0
+    name: str = ""
+
+
+class PaddingRowTracker(Tracker):
+    """Tracker that reads the ids of lookups in embeddings with a padding row, in recorded backward calls on the CPU."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        self._tables: dict[int, _Table] = {}
+        self._calls = 0
+
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+        graph = running.graph
+        if self._calls >= MAX_CALLS or _NODE not in graph.plan.names:
+            return
+        self._calls += 1
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            for i, name in enumerate(graph.plan.names):
+                if name == _NODE:
+                    self._read(graph, i)
+
+    def _read(self, graph: Any, i: int) -> None:
+        node, edges = graph.nodes[i], graph.plan.edges(i)
+        leaf = getattr(graph.nodes[edges[0][0]], "variable", None) if edges and edges[0] else None
+        row = node._saved_padding_idx
+        if leaf is None or not 0 <= row < leaf.shape[0]:  # an index of -1 is saved if there is none
+            return
+        try:
+            ids = node._saved_indices
+        except RuntimeError:  # changed since then, or freed
+            return
+        if not ids.is_cpu or private.hands_off(ids) or not 0 < ids.numel() <= MAX_IDS:
+            return
+        table = self._tables.get(id(leaf))
+        if table is None or table.ref() is not leaf:
+            if len(self._tables) >= MAX_TABLES:
+                return
+            table = self._tables[id(leaf)] = _Table(private.tensor_ref(leaf), row)
+            table.name = self._context.names.of(leaf)
+        table.sequences = table.sequences or ids.dim() > 1
+        padded = int((ids == row).sum())
+        table.first = table.first if table.hits else self._context.steps.index
+        table.calls, table.hits = table.calls + 1, table.hits + bool(padded)
+        table.ids, table.padded = table.ids + ids.numel(), table.padded + padded
+
+    def records(self) -> tuple[PaddingRowUsed, ...]:
+        found = [one for one in self._tables.values() if one.hits >= MIN_CALLS and not one.sequences]
+        groups: dict[int, list[_Table]] = {}
+        for one in found:
+            groups.setdefault(one.row, []).append(one)
+        lines = self._lines() if found else ()
+        return tuple(
+            PaddingRowUsed(
+                tuple(self._name(one) for one in mine),
+                row,
+                max(one.padded / one.ids for one in mine),
+                min(one.first for one in mine),
+                lines,
+            )
+            for row, mine in groups.items()
+        )
+
+    def _name(self, table: _Table) -> str:
+        leaf = table.ref()
+        return self._context.names.of(leaf) if leaf is not None else table.name
+
+    def _lines(self) -> tuple[Site, ...]:
+        """Return the lines of the user's code that give a ``padding_idx``."""
+        return tuple(
+            index.site(call)
+            for index in indexes(self._context.frames.users_files(), "padding_idx")
+            for call in index.of(ast.Call)
+            if any(one.arg == "padding_idx" for one in call.keywords)
+        )
