@@ -75,12 +75,12 @@ def on_state(model: Any, optimizer: Any, n: int) -> Any:
     return model.register_load_state_dict_pre_hook(lambda *args: None)
 
 
-EVERY: tuple[Register, ...] = (
+REGISTRATIONS: tuple[Register, ...] = (
     *(on_tensor, on_tensor_partial, after_accumulation, on_forward, before_forward, on_backward, on_step, on_state),
 )
 
 
-@pytest.mark.parametrize("register", EVERY)
+@pytest.mark.parametrize("register", REGISTRATIONS)
 def test_a_hook_that_is_registered_in_every_step(register: Register) -> None:
     (found,) = watched(register)
     assert found.severity == "warning" and found.evidence["hooks"] == 14

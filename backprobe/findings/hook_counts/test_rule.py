@@ -9,11 +9,11 @@ from learning import STEP, sites_of_only
 
 from backprobe.records import HooksPileUp
 
-SEEN = HooksPileUp(("a.weight", "a.bias"), "register_hook", "<lambda>", 9, 4, 128, False, at(7))
+PILED_UP = HooksPileUp(("a.weight", "a.bias"), "register_hook", "<lambda>", 9, 4, 128, False, at(7))
 
 
 def test_one_run_one_finding() -> None:
-    trace = traced(STEP, seen=[SEEN])
+    trace = traced(STEP, seen=[PILED_UP])
     assert sites_of_only("hooks-pile-up", trace) == [("hook", 7)]
     found = only(trace)
     assert found.severity == "warning" and "and all of them run" in found.title
@@ -21,5 +21,5 @@ def test_one_run_one_finding() -> None:
 
 
 def test_hooks_with_different_tensors_may_be_meant() -> None:
-    trace = traced(STEP, seen=[dataclasses.replace(SEEN, varies=True)])
+    trace = traced(STEP, seen=[dataclasses.replace(PILED_UP, varies=True)])
     assert only(trace).severity == "info"

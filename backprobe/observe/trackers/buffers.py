@@ -165,7 +165,8 @@ class BufferTracker(Tracker):
             self._frozen = self._count_frozen()
             if self._frozen > frozen:
                 self._look_often(step.index)
-        if step.index < max(FIRST_STEPS, self._until) or step.index % INTERVAL < STEPS_IN_A_ROW:
+        doubled = step.index & (step.index - 1) == 0
+        if doubled or step.index < max(FIRST_STEPS, self._until) or step.index % INTERVAL < STEPS_IN_A_ROW:
             self._look(step.index)
 
     def ended(self) -> None:
@@ -184,6 +185,8 @@ class BufferTracker(Tracker):
         :param long_steps: steps are long enough to keep every other row of looks whole; otherwise one step of it is
             kept.
         """
+        if not long_steps and FIRST_STEPS <= step <= INTERVAL and step >= self._until:
+            return (INTERVAL // 2 if step <= INTERVAL // 2 else INTERVAL) - step  # steps 32 and 64
         apart, kept = 2 * INTERVAL, STEPS_IN_A_ROW if long_steps else 1
         first = max(FIRST_STEPS, self._until) if long_steps else self._until
         return 0 if step < first or step % apart < kept else apart - step % apart
