@@ -5,6 +5,7 @@ Producers (``observe``) create them; consumers (``findings``, ``view``, ``report
 
 from .batches import KeptBatch
 from .buffers import BadBuffers, FrozenStatistics, StaleStatistics
+from .broadcasts import SilentBroadcast
 from .calls import BackwardCall, FailedAllocation, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
@@ -142,6 +143,7 @@ __all__ = [
     "SavedMoment",
     "SavedPlaced",
     "SavedUnknown",
+    "SilentBroadcast",
     "SilentWrite",
     "Site",
     "Spoilt",

@@ -1,0 +1,334 @@
+"""Finds operations on the way to a loss that broadcast two inputs of the same batch against each other.
+
+Note [Unintended broadcasts]: ``(8, 1)`` and ``(8,)`` are the same values by number, and an operation on both
+gives ``(8, 8)``. It is reported if all of this holds:
+
+- The shapes have different numbers of dimensions and are equal without the dimensions of size 1: torch, not the script,
+  has put the missing dimension in front.
+- Nothing inserted the dimension of size 1 on purpose: no ``None`` in an index, ``unsqueeze``, ``view`` or ``keepdim``
+  in code that is still running. What a module returns counts as data, however its forward made it.
+- The result reaches the root of a backward call through functions of single elements, and sums or means. A table of
+  pairs is used in another way: it meets a tensor of its own shape, a softmax, a diagonal, a matrix product.
+- Neither input is a parameter or a buffer, and one is not a view of the other.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import torch
+
+from ...ops import canonical
+from ...records import SilentBroadcast
+from ...source.frames import CodeLocation
+from ...source.roots import ModuleCallRef
+from ...torch_internals import private
+from ..backward.active_backward import ActiveBackward
+from ..forward.oplog import op_name
+from ..forward.torch_call_recorder import Op
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+_Tensor, _ref = torch.Tensor, private.tensor_ref
+
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(map(canonical, words.split()))
+
+
+#: Functions of single elements, by canonical name.
+_ARITHMETIC = _names(
+    "add sub rsub mul div pow maximum minimum where lerp logaddexp xlogy hypot atan2 square abs neg exp expm1 log "
+    "log1p log2 log10 sqrt rsqrt reciprocal sigmoid logsigmoid tanh relu leaky_relu softplus elu gelu silu clamp "
+    "clamp_min clamp_max sin cos erf sign nan_to_num"
+)
+_ELEMENTWISE = _ARITHMETIC | _names("clone detach contiguous float double half bfloat16 to type type_as cpu cuda")
+#: Losses of one element of each of their first two inputs.
+_LOSSES = _names("mse_loss l1_loss smooth_l1_loss huber_loss poisson_nll_loss kl_div soft_margin_loss")
+_SUMS = _names("sum mean nansum nanmean")
+_RESHAPES = _names("squeeze unsqueeze view reshape flatten ravel")
+_JOINS = _names("stack cat concat hstack")
+#: Uses of a table of pairs that say nothing about what it is for: logging, mostly.
+_READS = _names(
+    "__get__ item tolist numpy size dim numel len var std var_mean std_mean norm vector_norm any all isnan isfinite "
+    "isinf gt lt ge le eq ne bool repr format backward retain_grad register_hook requires_grad_ is_floating_point "
+    "is_complex _is_all_true data_ptr stride is_contiguous deepcopy reduce_ex"
+)
+#: Reads of a table of pairs if no dimension is given.
+_EXTREMES = _names("max min amax amin median")
+#: Operations that may insert a dimension of size 1, and those that move it.
+_INSERTIONS = _names("unsqueeze view reshape view_as reshape_as expand expand_as unflatten getitem")
+_TRANSPOSES = _names("t transpose permute swapaxes swapdims movedim")
+_TRANSPOSED = (_Tensor.T.__get__, _Tensor.mT.__get__)  # type: ignore[attr-defined]
+#: Maximum number of tensors that are followed in a step, of lines, and of tensors that are read from one list.
+MAX_FOLLOWED, MAX_LINES, MAX_LIST = 20_000, 100, 64
+
+#: Code, instruction and function of an operation.
+_Key = tuple[CodeLocation | None, Any]
+
+
+class _Derived(NamedTuple):
+    """A tensor that was computed from results of broadcasts.
+
+    :ivar whole: it has all elements of the result, and not sums of them.
+    """
+
+    ref: weakref.ref[Any]
+    origins: frozenset[_Key]
+    whole: bool
+
+
+class _Inserted(NamedTuple):
+    """A tensor in which the script inserted a dimension, or one with its shape computed from it.
+
+    :ivar within: the module call that did so, if one did.
+    """
+
+    ref: weakref.ref[Any]
+    within: ModuleCallRef | None
+
+
+@dataclass
+class _Broadcast:
+    """An operation that broadcasts; ``refuted``: it is meant. ``failed``: the line of a backward call it reaches."""
+
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    result: tuple[int, ...]
+    where: ModuleCallRef | None
+    step: int
+    refuted: bool = False
+    reached: bool = False
+    failed: CodeLocation | None = None
+
+
+class SilentBroadcasts(Tracker):
+    """Tracker of operations that broadcast: Note [Unintended broadcasts]."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._modules = context, context.modules
+        self._found: dict[_Key, _Broadcast] = {}
+        #: By id of the tensor; only of the running step.
+        self._derived: dict[int, _Derived] = {}
+        self._inserted: dict[int, _Inserted] = {}
+
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        self._derived.clear()
+        self._inserted.clear()
+
+    def detached(self) -> None:
+        self._derived.clear()
+        self._inserted.clear()
+
+    def op_inspected(self, op: Op) -> None:
+        if self._context.recorder.in_builtin_optimizer or private.in_transform():
+            return  # a closure that an optimizer's step calls is a forward, though
+        tensors = list(_tensors_of(op))
+        if not tensors or not all(map(_has_shape, tensors)):
+            return
+        name = canonical(op_name(op.func))
+        if len(tensors) > 1 and (name in _ARITHMETIC or name in _LOSSES):
+            self._check(op, name, tensors)
+        if self._derived:
+            self._follow(op, name, tensors)
+        if type(op.out) is _Tensor and _has_shape(op.out):
+            self._note_insertion(op, name, tensors)
+
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+        """Note which broadcasts reach the roots of a call."""
+        for root in running.roots if self._derived else ():
+            known = self._known(root)
+            for key in known.origins if known is not None and not known.whole else ():
+                found = self._found[key]
+                found.reached, found.failed = True, found.failed or running.spot
+
+    # Broadcasts
+
+    def _check(self, op: Op, name: str, tensors: Sequence[Any]) -> None:
+        """Note the operation if it pairs all elements of two inputs."""
+        for one, other in combinations(tensors[:3], 2):
+            if one.dim() == other.dim():
+                continue
+            shapes = tuple(one.shape), tuple(other.shape)
+            result = _broadcast(*shapes)
+            larger = result is not None and _size(result) > max(one.numel(), other.numel())
+            if result is None or not larger or (name in _ARITHMETIC and op.out.shape != result):
+                continue
+            key = self._context.frames.spot_of_op(op.frame), op.func
+            if not _same_elements(*shapes) or self._is_meant(op, name, one, other):
+                if key in self._found:
+                    self._found[key].refuted = True
+                continue
+            if key not in self._found:
+                if len(self._found) >= MAX_LINES:
+                    return
+                stack = self._modules.stack
+                where = stack[-1] if stack else None
+                self._found[key] = _Broadcast(shapes, result, where, self._context.steps.index)
+            reduced = name in _LOSSES and op.out.shape != result
+            self._derive(op.out, frozenset((key,)), not reduced)
+
+    def _is_meant(self, op: Op, name: str, one: Any, other: Any) -> bool:
+        """Return whether the script, or a model, pairs the elements on purpose."""
+        if one.data_ptr() == other.data_ptr() or any(map(self._is_state, (one, other))):
+            return True
+        if name in _LOSSES and op.out.dim() == 0:
+            return False
+        longer = one if one.dim() > other.dim() else other
+        inserted = self._inserted.get(id(longer))
+        if inserted is None or inserted.ref() is not longer:
+            return False
+        return inserted.within is None or inserted.within in self._modules.stack
+
+    def _is_state(self, tensor: Any) -> bool:
+        """Return whether a tensor is a parameter, another leaf that learns, or a buffer of a module."""
+        if tensor.is_leaf and tensor.requires_grad:
+            return True
+        roots = (module for root in self._modules.roots if (module := root.ref()) is not None)
+        return any(tensor is buffer for module in roots for buffer in module.buffers())
+
+    # What becomes of their results
+
+    def _known(self, tensor: Any) -> _Derived | None:
+        known = self._derived.get(id(tensor))
+        return known if known is not None and known.ref() is tensor else None
+
+    def _derive(self, tensor: Any, origins: frozenset[_Key], whole: bool) -> None:
+        if type(tensor) is _Tensor and len(self._derived) < MAX_FOLLOWED:
+            known = self._known(tensor)
+            if known is not None:
+                origins, whole = origins | known.origins, whole and known.whole
+            self._derived[id(tensor)] = _Derived(_ref(tensor), origins, whole)
+
+    def _follow(self, op: Op, name: str, tensors: Sequence[Any]) -> None:
+        """Follow results of broadcasts through an operation, or note that it uses them as a table of pairs."""
+        known = {id(t): found for t in tensors if (found := self._known(t)) is not None}
+        if not known:
+            return
+        origins = frozenset(key for one in known.values() for key in one.origins)
+        tables = [t for t in tensors if id(t) in known and known[id(t)].whole]
+        elementwise = name in _ELEMENTWISE or name in _LOSSES or (name in _EXTREMES and len(tensors) > 1)
+        if tables and not self._is_plain_use(op, name, elementwise, known, tables, tensors):
+            for key in origins:
+                self._found[key].refuted = True
+        elif name in _SUMS:
+            self._derive(op.out, origins, False)
+        elif name in _RESHAPES:
+            self._derive(op.out, origins, bool(tables))
+        elif elementwise:
+            if tables:
+                self._derive(op.out, origins, name not in _LOSSES or op.out.dim() > 0)
+            elif isinstance(op.out, _Tensor) and all(op.out.numel() == t.numel() for t in tensors if id(t) in known):
+                self._derive(op.out, origins, False)
+        elif name in _JOINS and not tables:
+            self._derive(op.out, origins, False)
+
+    def _is_plain_use(
+        self, op: Op, name: str, elementwise: bool, known: dict[int, _Derived], tables: Any, tensors: Any
+    ) -> bool:
+        """Return whether an operation uses no property of a table of pairs: which pair an element belongs to."""
+        if elementwise:
+            others = (t for t in tensors if id(t) not in known)
+            return not any(t.dim() > 1 and t.shape == table.shape for t in others for table in tables)
+        if name in _EXTREMES:
+            return isinstance(op.out, _Tensor) and op.out.dim() == 0
+        if name == "getitem":
+            return type(op.args[1]) in (int, slice)
+        return name in _SUMS or name in _RESHAPES or name in _READS or op.func in _READ_FUNCTIONS
+
+    # Dimensions that are inserted
+
+    def _note_insertion(self, op: Op, name: str, tensors: Sequence[Any]) -> None:
+        out, marked = op.out, [t for t in tensors if self._is_inserted(t)]
+        within: ModuleCallRef | None
+        if marked and (
+            (name in _ELEMENTWISE and any(out.shape == t.shape for t in marked))
+            or name in _TRANSPOSES
+            or op.func in _TRANSPOSED
+        ):
+            within = self._inserted[id(marked[0])].within
+        elif 1 in out.shape and (
+            (name in _INSERTIONS and (name != "getitem" or _has_new_dimension(op.args[1])))
+            or op.kwargs.get("keepdim") is True
+            or any(one is True for one in op.args[1:])
+        ):
+            stack = self._modules.stack
+            within = stack[-1] if stack else None
+        else:
+            return
+        if len(self._inserted) < MAX_FOLLOWED:
+            self._inserted[id(out)] = _Inserted(_ref(out), within)
+
+    def _is_inserted(self, tensor: Any) -> bool:
+        known = self._inserted.get(id(tensor))
+        return known is not None and known.ref() is tensor
+
+    def records(self) -> tuple[SilentBroadcast, ...]:
+        site, place = self._context.frames.site, self._modules.place_of
+        return tuple(
+            SilentBroadcast(
+                canonical(op_name(func)),
+                one.shapes,
+                one.result,
+                site(spot),
+                place(one.where),
+                one.step,
+                site(one.failed),
+            )
+            for (spot, func), one in self._found.items()
+            if one.reached and not one.refuted
+        )
+
+
+_READ_FUNCTIONS = frozenset(
+    getattr(_Tensor, name)
+    for name in ("__float__", "__int__", "__bool__", "__repr__", "__format__", "__len__", "__array__", "__deepcopy__")
+)
+
+
+def _has_new_dimension(index: Any) -> bool:
+    return index is None or (type(index) is tuple and any(one is None for one in index))
+
+
+def _has_shape(tensor: Any) -> bool:
+    """Return whether a tensor is a plain one that has a shape and one block of memory."""
+    return private.is_plain(tensor) and tensor.layout is torch.strided and not tensor.is_nested
+
+
+def _tensors_of(op: Op) -> Iterator[Any]:
+    """Yield the tensors among the arguments of an operation, also those in lists."""
+    values: Iterable[Any] = (*op.args, *op.kwargs.values()) if op.kwargs else op.args
+    for value in values:
+        if isinstance(value, _Tensor):
+            yield value
+        elif type(value) in (list, tuple):
+            for t in value[:MAX_LIST]:
+                if isinstance(t, _Tensor):
+                    yield t
+
+
+def _broadcast(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the shape to which two shapes broadcast; ``None`` if they do not."""
+    dims = max(len(one), len(other))
+    pairs = zip((1,) * (dims - len(one)) + tuple(one), (1,) * (dims - len(other)) + tuple(other), strict=True)
+    result = []
+    for a, b in pairs:
+        if a != b and 1 not in (a, b):
+            return None
+        result.append(a if b == 1 else b)
+    return tuple(result)
+
+
+def _same_elements(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Return whether two shapes are equal without the dimensions of size 1."""
+    return [n for n in one if n != 1] == [n for n in other if n != 1]
+
+
+def _size(shape: Sequence[int]) -> int:
+    total = 1
+    for n in shape:
+        total *= n
+    return total
