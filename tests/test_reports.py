@@ -27,7 +27,6 @@ MISSED = {
     "contrastive_bf16": "no rule for updates that round away",
     "two_phase": "no rule for frozen parameters that move",
     "bert_fgm": "no rule for weights that something else than the optimizer changes",
-    "vae_kl": "no rule for a term of a loss without a graph",
     "flexible_head": "the line of the optimizer is named, not that of the layer that is made later",
     "gated_features": "the NaN that follows is listed first",
 }

@@ -16,6 +16,7 @@ from .findings import Finding, FindingSite
 from .hooks import HookSeen, StaleRead
 from .ledger import LedgerEvent, LedgerOptimizer, LedgerRow
 from .hooks import HookSeen, HooksPileUp, StaleRead
+from .loss_terms import LostTerm
 from .memory import (
     GradientCycle,
     Retained,
@@ -108,6 +109,7 @@ __all__ = [
     "LedgerEvent",
     "LedgerOptimizer",
     "LedgerRow",
+    "LostTerm",
     "Measured",
     "ModuleCall",
     "Mutation",

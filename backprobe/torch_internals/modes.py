@@ -393,6 +393,11 @@ def is_plain(tensor: Any) -> bool:
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether `tensor` is a plain tensor or parameter that has a shape and one block of memory."""
+    return is_plain(tensor) and tensor.layout is torch.strided and not tensor.is_nested
+
+
 def hands_off(tensor: torch.Tensor, past_ours: bool = False) -> bool:
     """Return whether reading `tensor`'s values here would disturb the script or mislead.
 

@@ -67,7 +67,7 @@ class GraphReentry:
                 known = self._of.get(id(t))
                 if known is not None and known[0]() is t:
                     cuts |= known[1]
-                elif self._back and t.__class__ is torch.Tensor and _is_foreign(t):
+                elif self._back and t.__class__ is torch.Tensor and is_foreign(t):
                     back = self._made_in(op.frame)
                     self.numpy |= back
                     cuts |= back
@@ -98,7 +98,7 @@ class GraphReentry:
         self._of[id(tensor)] = (private.tensor_ref(tensor), cuts)
 
 
-def _is_foreign(tensor: torch.Tensor) -> bool:
+def is_foreign(tensor: torch.Tensor) -> bool:
     """Return whether torch did not allocate the memory of `tensor`; false for a tensor that requires a gradient."""
     plain = tensor.layout is torch.strided and not tensor.requires_grad
     return plain and not private.is_wrapped(tensor) and not tensor.untyped_storage().resizable()

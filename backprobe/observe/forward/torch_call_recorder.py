@@ -47,6 +47,8 @@ _RECORDED_TYPES = frozenset(
         *(kind for kind in vars(torch.return_types).values() if isinstance(kind, type)),
     }
 )
+#: Maximum number of elements of a list or tuple in which the tensors among the arguments of an op are searched.
+MAX_SEARCHED_ELEMENTS = 64
 #: Reasons to leave the mode stack for a while: an optimizer's step, a module that queries modes, a PyTorch trace,
 #: Dynamo.
 OPTIMIZER, QUERY, TRACE, DYNAMO = 1, 2, 4, 8
@@ -83,6 +85,16 @@ class Op:
         self.before, self.after = numbers
         self.frame, self.inspecting, self.optimizing = frame, inspecting, optimizing
         self.entry: Entry | None = None
+
+    def tensors(self) -> list[Any]:
+        """Return the tensors among the arguments, and in lists and tuples among them."""
+        found = []
+        for value in (*self.args, *self.kwargs.values()) if self.kwargs else self.args:
+            if isinstance(value, torch.Tensor):
+                found.append(value)
+            elif type(value) in (list, tuple):
+                found += [one for one in value[:MAX_SEARCHED_ELEMENTS] if isinstance(one, torch.Tensor)]
+        return found
 
 
 class TorchCallRecorder(TorchFunctionMode):

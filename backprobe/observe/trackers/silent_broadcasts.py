@@ -15,7 +15,7 @@ gives ``(8, 8)``. It is reported if all of this holds:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -64,8 +64,8 @@ _EXTREMES = _names("max min amax amin median")
 _INSERTIONS = _names("unsqueeze view reshape view_as reshape_as expand expand_as unflatten getitem")
 _TRANSPOSES = _names("t transpose permute swapaxes swapdims movedim")
 _TRANSPOSED = (_Tensor.T.__get__, _Tensor.mT.__get__)  # type: ignore[attr-defined]
-#: Maximum number of tensors that are followed in a step, of lines, and of tensors that are read from one list.
-MAX_FOLLOWED, MAX_LINES, MAX_LIST = 20_000, 100, 64
+#: Maximum number of tensors that are followed in a step, and of lines.
+MAX_FOLLOWED, MAX_LINES = 20_000, 100
 
 #: Code, instruction and function of an operation.
 _Key = tuple[CodeLocation | None, Any]
@@ -126,15 +126,15 @@ class SilentBroadcasts(Tracker):
     def op_inspected(self, op: Op) -> None:
         if self._context.recorder.in_builtin_optimizer or private.in_transform():
             return  # a closure that an optimizer's step calls is a forward, though
-        tensors = list(_tensors_of(op))
-        if not tensors or not all(map(_has_shape, tensors)):
+        tensors = op.tensors()
+        if not tensors or not all(map(private.is_dense, tensors)):
             return
         name = canonical(op_name(op.func))
         if len(tensors) > 1 and (name in _ARITHMETIC or name in _LOSSES):
             self._check(op, name, tensors)
         if self._derived:
             self._follow(op, name, tensors)
-        if type(op.out) is _Tensor and _has_shape(op.out):
+        if type(op.out) is _Tensor and private.is_dense(op.out):
             self._note_insertion(op, name, tensors)
 
     def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
@@ -291,23 +291,6 @@ _READ_FUNCTIONS = frozenset(
 
 def _has_new_dimension(index: Any) -> bool:
     return index is None or (type(index) is tuple and any(one is None for one in index))
-
-
-def _has_shape(tensor: Any) -> bool:
-    """Return whether a tensor is a plain one that has a shape and one block of memory."""
-    return private.is_plain(tensor) and tensor.layout is torch.strided and not tensor.is_nested
-
-
-def _tensors_of(op: Op) -> Iterator[Any]:
-    """Yield the tensors among the arguments of an operation, also those in lists."""
-    values: Iterable[Any] = (*op.args, *op.kwargs.values()) if op.kwargs else op.args
-    for value in values:
-        if isinstance(value, _Tensor):
-            yield value
-        elif type(value) in (list, tuple):
-            for t in value[:MAX_LIST]:
-                if isinstance(t, _Tensor):
-                    yield t
 
 
 def _broadcast(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:

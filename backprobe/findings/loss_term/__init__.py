@@ -1,0 +1,1 @@
+"""The rule for terms of a loss that have no graph."""

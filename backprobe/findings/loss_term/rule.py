@@ -1,0 +1,53 @@
+"""The rule for terms of a loss that have no graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import Finding, LostTerm
+from ...text import few
+from ..rules import LEARNING, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+
+@rule(
+    Kind(
+        "loss-term-without-graph",
+        "warning",
+        "a term of the loss depends on trained parameters and has no graph: it teaches nothing",
+        rank=LEARNING + 4,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the line where its graph was lost",
+    ),
+    silenced_by=("none-grad", "grad-mode-disabled"),
+)
+def terms_without_graph(trace: Trace) -> list[Finding]:
+    found = []
+    for seen in trace.facts.of(LostTerm):
+        why = "gradient mode was off when it was computed" if seen.how == "no_grad" else f"{seen.how} left the graph"
+        through = f" to {few(seen.parameters)}" if seen.parameters else ""
+        found.append(
+            Finding(
+                kind="loss-term-without-graph",
+                severity="warning",
+                title=f"a term of the loss has no graph, because {why}: it changes the loss, and gives no gradient"
+                f"{through}",
+                confidence="likely",
+                step=seen.step,
+                parameters=seen.parameters,
+                sites=sites_of(*(("cut", site) for site in seen.cuts), ("term", seen.added)),
+                evidence={"op": seen.how},
+                advice=_ADVICE["no_grad" if seen.how == "no_grad" else "op"],
+            )
+        )
+    return found
+
+
+_ADVICE = {
+    "no_grad": "Compute the term with gradient mode on. If it is not meant to train anything, leave it out of the loss "
+    "that you call backward() on.",
+    "op": "Compute the term from tensors that keep their graph: no detach, item, numpy or torch.tensor on the way. If "
+    "it is not meant to train anything, leave it out of the loss that you call backward() on.",
+}

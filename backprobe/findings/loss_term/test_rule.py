@@ -1,0 +1,27 @@
+"""The rule on hand-written records."""
+
+from __future__ import annotations
+
+import pytest
+from handmade import at, kinds, only, traced
+from learning import OPTIMIZER, STEP, lost, reached, sites_of_only
+
+from backprobe.records import LostTerm
+
+
+def term(how: str) -> LostTerm:
+    return LostTerm(how, (at(10), at(12)), at(20), ("a.weight",), 2)
+
+
+@pytest.mark.parametrize(("how", "why"), [("no_grad", "gradient mode was off"), ("item", "item left the graph")])
+def test_one_run_one_finding(how: str, why: str) -> None:
+    trace = traced(STEP, seen=[term(how)], parameters=reached("a.weight"))
+    assert sites_of_only("loss-term-without-graph", trace) == [("cut", 10), ("cut", 12), ("term", 20)]
+    found = only(trace)
+    assert f"because {why}" in found.title and found.title.endswith("to a.weight")
+    assert (found.step, found.parameters, found.evidence) == (2, ("a.weight",), {"op": how})
+
+
+def test_parameters_without_any_gradient_are_reported_instead() -> None:
+    parameters = [*reached("a.weight"), *lost("b.weight")]
+    assert kinds(traced(STEP, seen=[term("item"), OPTIMIZER], parameters=parameters)) == ["none-grad"]

@@ -1,0 +1,480 @@
+"""Finds terms of a loss that were computed from trained parameters and have no graph.
+
+Note [Terms of a loss]: the sums that made the root of a backward call are followed back to their terms. A term without
+a graph is reported if all of this holds:
+
+- Its value comes from a tensor that requires a gradient, by an operation under ``no_grad``, or by ``detach``, ``item``,
+  NumPy or the like. Values are followed through operations of torch, and through Python by the numbers themselves.
+- The next optimizer to step trains a parameter that the value depends on.
+- Another term has a graph and another value: some losses repeat a term with the gradient stopped at the other input.
+- The script does not detach it in the statement that adds it, and it is no baseline: a difference of one function's
+  results.
+"""
+
+from __future__ import annotations
+
+import ast
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+
+from ...ops import canonical
+from ...records import LostTerm, Site
+from ...source.frames import CodeLocation, variables
+from ...source.index import index_of, spans
+from ...torch_internals import code_objects, private
+from ...torch_internals.async_scalars import Later, capturing
+from ..backward.active_backward import ActiveBackward
+from ..forward.detach_points import VALUE_INDEPENDENT
+from ..forward.graph_reentry import is_foreign
+from ..forward.oplog import op_name
+from ..forward.torch_call_recorder import Op
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+_Tensor, _ref = torch.Tensor, private.tensor_ref
+_SUMS = frozenset(map(canonical, ("add", "sub", "rsub")))
+_DIFFERENCES = frozenset(map(canonical, ("sub", "rsub")))
+#: Operations whose result is a multiple of their one input with a graph, or has its value.
+_SCALINGS = frozenset(
+    map(canonical, ["neg", "mul", "div", "to", "float", "clone", "squeeze", "view", "reshape", "sum", "mean"])
+)
+_JOINS = frozenset(map(canonical, ["stack", "cat", "concat", "hstack"]))
+#: Functions that make a tensor of numbers.
+_CONSTRUCTORS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy, torch.scalar_tensor})
+#: Maximum number of tensors, terms and numbers that are followed in a step; of lines; of parameters of one term; of
+#: nodes on the way to them; of places where one value is lost; of numbers in a list.
+MAX_FOLLOWED, MAX_LINES, MAX_PARAMETERS, MAX_NODES, MAX_PLACES, MAX_NUMBERS = 20_000, 50, 8, 500, 3, 64
+#: Maximum number of elements of a storage whose number is kept until the end of the step.
+MAX_KEPT_BYTES = 1 << 12
+#: Terms whose values differ by less than this part are the same term.
+SAME_VALUE = 1e-5
+NO_GRAD = "no_grad"
+
+
+@dataclass
+class _Cut:
+    """A place at which a value leaves the graph.
+
+    :ivar how: see ``LostTerm``.
+    :ivar spots: the operation that left the graph, and the places where the value went to Python and came back.
+    :ivar off: the line that turned gradient mode off.
+    :ivar leaves: some of the leaves that the value depends on, by id.
+    """
+
+    how: str
+    spots: tuple[CodeLocation | None, ...]
+    off: Site | None
+    leaves: dict[int, weakref.ref[Any]]
+
+    def through(self, spot: CodeLocation | None) -> _Cut:
+        """Return the same with one more place."""
+        if spot in self.spots or len(self.spots) >= MAX_PLACES:
+            return self
+        return _Cut(self.how, (*self.spots, spot), self.off, self.leaves)
+
+
+class _Lost(NamedTuple):
+    ref: weakref.ref[Any]
+    cut: _Cut
+
+
+@dataclass
+class _Term:
+    """A number, or a few that were stacked, and the operation that made it.
+
+    :ivar value: the number, without its graph; ``None`` if it is not kept.
+    :ivar numbers: variables of Python whose values come from a graph, and that may be among the arguments.
+    """
+
+    name: str
+    spot: CodeLocation | None
+    graph: bool
+    cut: _Cut | None
+    value: Any
+    parts: tuple[_Term, ...] = ()
+    numbers: tuple[tuple[str, _Cut], ...] = ()
+
+
+@dataclass
+class _Found:
+    """A term without a graph, and where it is added; ``names``: one of these variables must be in that statement."""
+
+    cut: _Cut
+    added: CodeLocation | None
+    names: set[str]
+    step: int
+    trained: bool = False
+
+
+@dataclass
+class _Step:
+    """Values and terms that are followed in the running step.
+
+    :ivar read: number read from a tensor -> where; ``sums``: line of a read -> sum and count of its numbers.
+    :ivar arrays: addresses of NumPy arrays over tensors; ``codes``: functions that made some.
+    """
+
+    lost: dict[int, _Lost] = field(default_factory=dict)
+    terms: dict[int, tuple[weakref.ref[Any], _Term]] = field(default_factory=dict)
+    read: dict[float, _Cut] = field(default_factory=dict)
+    sums: dict[CodeLocation | None, tuple[float, int, _Cut | None]] = field(default_factory=dict)
+    arrays: dict[int, _Cut] = field(default_factory=dict)
+    codes: dict[Any, _Cut] = field(default_factory=dict)
+
+
+class LostTerms(Tracker):
+    """Tracker of terms of losses without a graph: Note [Terms of a loss]."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.frames
+        self._step = _Step()
+        self._found: dict[Any, _Found] = {}
+        #: Found in calls since the last optimizer's step.
+        self._pending: list[_Found] = []
+        self._library: Site | None = None
+        self._later = Later()
+
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        self._step, self._pending = _Step(), []
+
+    def detached(self) -> None:
+        self._step, self._pending = _Step(), []
+
+    def grad_mode_set(self, on: bool, frame: Any) -> None:
+        """Note the user's line that calls a library which turns gradient mode off."""
+        if on or not torch.is_grad_enabled():
+            return
+        code = frame.f_code
+        if code_objects.is_decorator(code):
+            code = getattr(variables(frame).get(code_objects.DECORATED), "__code__", code)
+        own = self._frames.is_user(code) or code.co_filename.startswith(code_objects.TORCH)
+        self._library = None if own else self._frames.site(self._frames.spot(frame))
+
+    # Values that leave the graph
+
+    def op_inspected(self, op: Op) -> None:
+        if self._context.recorder.in_builtin_optimizer or private.in_transform():
+            return
+        tensors = op.tensors()
+        if not tensors:
+            if op.func in _CONSTRUCTORS and type(op.out) is _Tensor and op.args:
+                self._construct(op)
+            return
+        if not all(map(private.is_dense, tensors)):
+            return
+        out = op.out
+        if type(out) is float or type(out) is list:
+            cut = self._cut_of(op.func, tensors[:1], op.frame)
+            if cut is not None or self._step.read:
+                self._note_numbers(out, cut, self._frames.spot_of_op(op.frame))
+        elif type(out) is _Tensor and private.is_dense(out):
+            cut = None
+            if not out.requires_grad and out.is_floating_point() and op.func not in VALUE_INDEPENDENT:
+                cut = self._cut_of(op.func, tensors, op.frame)
+                self._note_lost(out, cut)
+            name = canonical(op_name(op.func))
+            if out.numel() == 1 or name in _JOINS:
+                self._note_term(op, name, tensors, cut)
+
+    def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
+        if tensor.requires_grad and private.is_dense(tensor):
+            self._note_lost(out, self._new_cut("data", [tensor], frame))
+
+    def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
+        if not private.is_dense(tensor):
+            return
+        cut = self._cut_of(func, [tensor], frame)
+        if cut is not None and type(out).__module__ == "numpy" and len(self._step.arrays) < MAX_FOLLOWED:
+            user = self._frames.first(frame)
+            self._step.arrays[tensor.data_ptr()] = cut
+            if user is not None:
+                self._step.codes[user.f_code] = cut
+
+    def _cut_of(self, func: Any, tensors: Iterable[Any], frame: Any) -> _Cut | None:
+        """Return where the values of `tensors` leave the graph: here, or earlier; ``None`` if they never had one."""
+        sources, earlier = [], None
+        for t in tensors:
+            known = self._step.lost.get(id(t))
+            if known is not None and known.ref() is t:
+                earlier = earlier or known.cut
+            elif t.requires_grad:
+                sources.append(t)
+            elif self._step.codes and earlier is None and is_foreign(t):
+                earlier = self._cut_of_numpy(frame)
+        if earlier is not None:
+            for t in sources:
+                if len(earlier.leaves) < MAX_PARAMETERS:
+                    earlier.leaves.update(_nearest_leaves(t))
+            return earlier
+        return self._new_cut(op_name(func), sources, frame) if sources else None
+
+    def _new_cut(self, name: str, sources: Iterable[Any], frame: Any) -> _Cut:
+        leaves: dict[int, weakref.ref[Any]] = {}
+        for t in sources:
+            leaves.update(_nearest_leaves(t))
+        off = not torch.is_grad_enabled()
+        site = (self._library or self._context.modules.grad_off) if off else None
+        return _Cut(NO_GRAD if off else name, (self._frames.spot_of_op(frame),), site, leaves)
+
+    def _note_lost(self, tensor: Any, cut: _Cut | None) -> None:
+        if cut is None:
+            self._step.lost.pop(id(tensor), None)
+        elif len(self._step.lost) < MAX_FOLLOWED:
+            self._step.lost[id(tensor)] = _Lost(_ref(tensor), cut)
+
+    # Values in Python
+
+    def _note_numbers(self, out: Any, cut: _Cut | None, spot: CodeLocation | None) -> None:
+        for number in [out] if type(out) is float else _numbers_in(out):
+            if cut is not None and len(self._step.read) < MAX_FOLLOWED:
+                self._step.read[number] = cut
+        if type(out) is float:
+            total, count, earlier = self._step.sums.get(spot, (0.0, 0, None))
+            self._step.sums[spot] = total + out, count + 1, earlier or cut
+
+    def _cut_of_number(self, number: float) -> _Cut | None:
+        """Return where a number was read; also the sum or the mean of all numbers that were read at one place."""
+        if number in (0.0, 1.0, -1.0):
+            return None
+        known = self._step.read.get(number)
+        if known is None and len(self._step.sums) < MAX_NUMBERS:
+            sums = self._step.sums.values()
+            known = next((cut for total, count, cut in sums if cut and number in (total, total / count)), None)
+        return known
+
+    def _construct(self, op: Op) -> None:
+        """Note a tensor that is made of numbers which were read from tensors."""
+        value, step = op.args[0], self._step
+        cut = None
+        if type(value).__module__ == "numpy":
+            if type(value).__name__ == "ndarray":
+                cut = step.arrays.get(value.__array_interface__["data"][0])
+            cut = cut or self._cut_of_numpy(op.frame)
+        elif step.read:
+            numbers = [value] if type(value) is float else _numbers_in(value)
+            cut = next((known for one in numbers if (known := self._cut_of_number(one)) is not None), None)
+        if cut is not None and op.out.is_floating_point() and not op.out.requires_grad:
+            cut = cut.through(self._frames.spot_of_op(op.frame))
+            self._note_lost(op.out, cut)
+            if op.out.numel() == 1:
+                self._step.terms[id(op.out)] = _ref(op.out), _Term("", cut.spots[-1], False, cut, _value(op.out))
+
+    def _cut_of_numpy(self, frame: Any) -> _Cut | None:
+        """Return where the running function of the user's turned a tensor into an array of NumPy."""
+        user = self._frames.first(frame)
+        return self._step.codes.get(user.f_code) if user is not None else None
+
+    def _numbers_of(self, op: Op) -> tuple[tuple[str, _Cut], ...]:
+        """Return the variables of the user's function whose numbers an addition may add."""
+        added = [one for one in op.args if isinstance(one, float)]
+        user = self._frames.first(op.frame) if added and (self._step.read or self._step.codes) else None
+        if user is None:
+            return ()
+        found = []
+        for name, value in islice(variables(user).items(), 500):
+            if type(value) is float and (cut := self._cut_of_number(value)) is not None:
+                found.append((name, cut))
+        if type(added[0]) is not float and (cut := self._cut_of_numpy(user)) is not None:
+            found += [(name, cut) for name, value in variables(user).items() if value is added[0]]
+        return tuple(found)
+
+    # Terms
+
+    def _note_term(self, op: Op, name: str, tensors: Iterable[Any], cut: _Cut | None) -> None:
+        """Note a number that requires a gradient or was computed from one that does, and how it was made."""
+        out = op.out
+        if (not out.requires_grad and cut is None) or len(self._step.terms) >= MAX_FOLLOWED:
+            return
+        parts = []
+        for t in tensors if name in _SUMS or name in _SCALINGS or name in _JOINS else ():
+            known = self._step.terms.get(id(t))
+            lost = self._step.lost.get(id(t))
+            if known is not None and known[0]() is t:
+                parts.append(known[1])
+            elif lost is not None and lost.ref() is t:
+                parts.append(_Term("", lost.cut.spots[-1], False, lost.cut, _value(t)))
+            elif t.requires_grad:
+                parts.append(_Term("", None, True, None, _value(t)))
+        numbers = self._numbers_of(op) if name in _SUMS and out.requires_grad else ()
+        spot = self._frames.spot_of_op(op.frame)
+        term = _Term(name, spot, out.requires_grad, cut, _value(out), tuple(parts), numbers)
+        self._step.terms[id(out)] = _ref(out), term
+
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+        """Find the terms without a graph of the roots of a call."""
+        step = self._step
+        if running.inside is not None or not (step.lost or step.read or step.codes):
+            return
+        for root in running.roots:
+            known = step.terms.get(id(root))
+            if known is not None and known[0]() is root:
+                self._check(known[1])
+
+    def _check(self, root: _Term) -> None:
+        with_graph, without, numbers = _terms_of(root)
+        if not with_graph:
+            return
+        alive = self._different(without, with_graph) if without else []
+        for term, added in alive:
+            assert term.cut is not None
+            self._note_found(term.cut, added, set())
+        for (name, cut), added in numbers:
+            self._note_found(cut, added, {name})
+
+    def _different(
+        self, without: list[tuple[_Term, CodeLocation | None]], with_graph: list[_Term]
+    ) -> list[tuple[_Term, CodeLocation | None]]:
+        """Return the terms `without` a graph whose value is not zero, nor that of a term with a graph."""
+        terms = [*(term for term, _ in without), *with_graph]
+        if capturing() or private.in_mode():
+            return []
+        known = [term for term in terms if term.value is not None]
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            values = dict(zip(map(id, known), self._later.fetch([one.value.reshape(()) for one in known]), strict=True))
+        others = [values[id(term)] for term in with_graph if id(term) in values]
+        found = []
+        for term, added in without:
+            value = values.get(id(term))
+            if value is None or (value != 0 and not any(abs(value - one) <= SAME_VALUE * abs(value) for one in others)):
+                found.append((term, added))
+        return found
+
+    def _note_found(self, cut: _Cut, added: CodeLocation | None, names: set[str]) -> None:
+        key = added, cut.how, cut.spots
+        known = self._found.get(key)
+        if known is None:
+            if len(self._found) >= MAX_LINES:
+                return
+            known = self._found[key] = _Found(cut, added, set(), self._context.steps.index)
+        known.names |= names
+        known.cut.leaves.update(cut.leaves)
+        self._pending.append(known)
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        """Keep the terms that depend on a parameter of an optimizer that has just stepped."""
+        if not self._pending:
+            return
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for found in self._pending:
+            leaves = (ref() for ref in found.cut.leaves.values())
+            found.trained |= any(id(leaf) in held for leaf in leaves if leaf is not None)
+
+    def records(self) -> tuple[LostTerm, ...]:
+        names, site = self._context.names.leaves, self._frames.site
+        found = []
+        for one in self._found.values():
+            spots = [at for spot in one.cut.spots if (at := site(spot)) is not None]
+            added = site(one.added)
+            if not one.trained or not spots or _is_meant(one, spots, added):
+                continue
+            cuts = [one.cut.off, *spots] if one.cut.off is not None else spots
+            cuts = list({(at.file, at.line): at for at in reversed(cuts)}.values())[::-1]
+            parameters = tuple(sorted(set(names.names_of(one.cut.leaves.values()))))
+            found.append(LostTerm(one.cut.how, tuple(cuts), added, parameters, one.step))
+        return tuple(found)
+
+
+def _terms_of(
+    root: _Term,
+) -> tuple[list[_Term], list[tuple[_Term, CodeLocation | None]], list[tuple[tuple[str, _Cut], CodeLocation | None]]]:
+    """Return the terms that `root` is the sum of: with a graph, without one, and numbers of Python.
+
+    Each of the latter comes with the place that adds it.
+    """
+    with_graph: list[_Term] = []
+    without: list[tuple[_Term, CodeLocation | None]] = []
+    numbers: list[tuple[tuple[str, _Cut], CodeLocation | None]] = []
+    stack: list[tuple[_Term, CodeLocation | None, bool]] = [(root, None, False)]
+    visited = 0
+    while stack and visited < 1000:
+        term, added, scaled = stack.pop()
+        visited += 1
+        graphs = [part for part in term.parts if part.graph]
+        if not term.graph:
+            inner = [part for part in term.parts if part.cut is not None]
+            if term.name in _SCALINGS and len(inner) == 1 and inner[0].value is not None:
+                stack.append((inner[0], added, True))
+            elif term.cut is not None:
+                without.append((term, added))
+        elif term.name in _SUMS or term.name in _JOINS:
+            if term.name in _DIFFERENCES and (scaled or _is_baseline(term)):
+                with_graph.append(term)
+                continue
+            numbers += [(one, term.spot) for one in term.numbers]
+            stack += [(part, term.spot, scaled) for part in term.parts]
+        elif term.name in _SCALINGS and len(graphs) == 1 and (graphs[0].value is not None or graphs[0].name in _JOINS):
+            joined = graphs[0].name in _JOINS
+            stack.append((graphs[0], added, scaled or (added is not None and not joined)))
+        else:
+            with_graph.append(term)
+    return with_graph, without, numbers
+
+
+def _is_baseline(term: _Term) -> bool:
+    """Return whether a difference compares two results of one function."""
+    if len(term.parts) != 2:
+        return False
+    one, other = term.parts
+    same = bool(one.name) and one.name == other.name
+    return same and (one.spot == other.spot or "loss" in one.name or "entropy" in one.name)
+
+
+def _is_meant(found: _Found, spots: list[Site], added: Site | None) -> bool:
+    """Return whether the script removes the graph in the statement that adds the term, or adds no such number there."""
+    if added is None:
+        return bool(found.names)
+    index = index_of(added.file)
+    function = index.function_at(added.line, added.function)
+    simple = (one for one in index.inside(function) if isinstance(one, ast.stmt) and not hasattr(one, "body"))
+    statement = next((one for one in simple if spans(one, added.line)), None)
+    if statement is None:
+        return True
+    if found.cut.how != NO_GRAD and any(at.file == added.file and spans(statement, at.line) for at in spots):
+        return True
+    used = {one.id for one in index.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return bool(found.names) and not found.names & used
+
+
+def _nearest_leaves(tensor: Any) -> dict[int, weakref.ref[Any]]:
+    """Return references to some leaves of the graph of `tensor`, those with the shortest way to them."""
+    if tensor.grad_fn is None:
+        return {id(tensor): _ref(tensor)}
+    leaves: dict[int, weakref.ref[Any]] = {}
+    nodes = [tensor.grad_fn]
+    seen = set(nodes)
+    for node in nodes:  # grows as we go
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            leaves[id(variable)] = _ref(variable)
+            if len(leaves) >= MAX_PARAMETERS:
+                break
+        for child, _ in node.next_functions if len(nodes) < MAX_NODES else ():
+            if child is not None and child not in seen:
+                seen.add(child)
+                nodes.append(child)
+    return leaves
+
+
+def _numbers_in(value: Any) -> list[float]:
+    """Return the numbers in a list or tuple, which may contain others."""
+    found: list[float] = []
+    stack = [value]
+    while stack and len(found) < MAX_NUMBERS:
+        one = stack.pop()
+        if type(one) is float:
+            found.append(one)
+        elif type(one) in (list, tuple):
+            stack += one[:MAX_NUMBERS]
+    return found
+
+
+def _value(tensor: Any) -> Any:
+    """Return a tensor with the value of a number, without its graph; ``None`` if it is not to be kept."""
+    if tensor.numel() != 1 or private.hands_off(tensor) or tensor.untyped_storage().nbytes() > MAX_KEPT_BYTES:
+        return None
+    return tensor.data

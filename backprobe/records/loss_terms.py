@@ -1,0 +1,28 @@
+"""Records of terms of a loss that have no graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .places import Site
+from .registry import record
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class LostTerm:
+    """A number that is added to a loss, was computed from trained parameters, and has no graph.
+
+    :ivar how: the operation that left the graph, or ``no_grad`` if gradient mode was off.
+    :ivar cuts: where the graph was lost: the line that turned gradient mode off, or that of the operation, and the
+        lines where the value went to Python and came back.
+    :ivar added: the line that adds the term to the loss.
+    :ivar parameters: some of the parameters that the term depends on.
+    :ivar step: the first step in which it was observed.
+    """
+
+    how: str
+    cuts: tuple[Site, ...]
+    added: Site | None
+    parameters: tuple[str, ...]
+    step: int
