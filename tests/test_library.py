@@ -7,6 +7,7 @@ import io
 import linecache
 import sys
 import traceback
+import types
 from pathlib import Path
 
 import pytest
@@ -306,3 +307,27 @@ def test_packages_of_the_user_and_of_other_environments_are_libraries(
     monkeypatch.syspath_prepend(str(tmp_path / folder))
     code = compile("x = 1", str(tmp_path / folder / "package" / "module.py"), "exec")
     assert frames.Frames().is_user(code) == (folder == "mine")
+
+
+def test_a_file_that_a_library_wrote_and_loaded_under_its_own_name_is_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's script may be in the same folder, and the user's package may extend the library's."""
+    package, mine = tmp_path / "site-packages" / "messages", tmp_path / "mine"
+    package.mkdir(parents=True)
+    mine.mkdir()
+    (package / "__init__.py").write_text(f"__path__.append({str(mine)!r})\n")
+    (mine / "extension.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    written, script = tmp_path / "messages_propagate_4711.py", tmp_path / "train.py"
+    written.write_text("x = 1\n")
+    extension = importlib.import_module("messages.extension")
+    for name, file in (("messages.propagate", written), ("train", script)):
+        module = types.ModuleType(name)
+        module.__file__ = str(file)
+        monkeypatch.setitem(sys.modules, name, module)
+    known = frames.Frames((str(tmp_path),))
+    assert known.is_users_file(str(script)) and known.is_users_file(str(extension.__file__))
+    assert not known.is_users_file(str(written))
+    for name in ("messages", "messages.extension"):
+        del sys.modules[name]

@@ -53,6 +53,11 @@ def variables(frame: Any) -> dict[str, Any]:
     return found
 
 
+def _attribute(module: Any, name: str) -> Any:
+    """Return an attribute of a module, without running code of the module."""
+    return getattr(module, "__dict__", {}).get(name)
+
+
 def _watched() -> bool:
     return _is_python(sys.getprofile()) or _is_python(sys.gettrace())
 
@@ -71,6 +76,8 @@ class Frames:
         #: The user's folders that may be among installed packages: the script's, or that of the module of ``-m``.
         self.own = own
         self._own = tuple(os.path.realpath(p) + os.sep for p in own)
+        #: File outside of libraries -> whether a library wrote it.
+        self._written: dict[str, bool] = {}
         #: Id of a code object -> whether it is the user's. A code object's own hash is slow: it covers all of its code.
         self.known: dict[int, bool] = {}
         #: Those code objects, kept alive so that the ids stay valid.
@@ -104,7 +111,30 @@ class Frames:
         # user's folder among installed packages.
         library = max((len(f) for f in self._libraries if path.startswith(f)), default=0)
         own = max((len(f) for f in self._own if path.startswith(f)), default=0)
-        return own > library or not library
+        return (own > library or not library) and not self._is_written_by_library(path)
+
+    def _is_written_by_library(self, path: str) -> bool:
+        """Return whether a library wrote the file `path` and loaded it.
+
+        Such a module has a name inside the library's package, and is in none of the package's folders: message passing
+        of PyTorch Geometric is one in the system's temporary folder, where the user's script may be too.
+        """
+        known = self._written.get(path)
+        if known is None:
+            # A copy: another thread may import. Modules may have attributes that load something when they are read.
+            names = [name for name, one in list(sys.modules.items()) if _attribute(one, "__file__") == path]
+            known = self._written[path] = any(self._is_foreign_part(name, path) for name in names)
+        return known
+
+    def _is_foreign_part(self, name: str, path: str) -> bool:
+        """Return whether the module `name` of the file `path` has no place in the library after which it is named."""
+        package = sys.modules.get(name.partition(".")[0])
+        file = _attribute(package, "__file__")
+        if "." not in name or not isinstance(file, str) or not os.path.realpath(file).startswith(self._libraries):
+            return False
+        parent = sys.modules.get(name.rpartition(".")[0])
+        folders = _attribute(parent, "__path__") or ()
+        return not any(path.startswith(os.path.realpath(folder) + os.sep) for folder in folders)
 
     def first(self, frame: Any) -> Any:
         """Return the innermost user frame at or above `frame`."""
