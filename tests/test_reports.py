@@ -20,13 +20,9 @@ MISSED = {
     "control_tokens_gpt2": "nothing is found: the hook is on a weight that is replaced later",
     "forces_by_vmap_grad": "values inside vmap are not inspected",
     "tower_tuned_in_second_stage": "none-grad is found, at the same line and with the same cause",
-    # Nothing accounts yet for what happens to gradients and weights between the backward and the next forward.
-    "multitask_accelerate": "no rule for gradients that are cleared inside an accumulation",
-    "ring_gan_again": "no rule for gradients of another loss",
-    "pinn_lbfgs": "no rule for gradients that are added up over calls of a closure; the overflow that follows is found",
+    "pinn_lbfgs": "gradient-not-cleared is found, and listed after the overflow that follows from it",
     "contrastive_bf16": "no rule for updates that round away",
-    "two_phase": "no rule for frozen parameters that move",
-    "bert_fgm": "no rule for weights that something else than the optimizer changes",
+    "bert_fgm": "weight-overwritten names the line that changes the weight, not that of the backup",
     "flexible_head": "the line of the optimizer is named, not that of the layer that is made later",
     "gated_features": "the NaN that follows is listed first",
 }

@@ -4,8 +4,8 @@ Producers (``observe``) create them; consumers (``findings``, ``view``, ``report
 """
 
 from .batches import KeptBatch
-from .buffers import BadBuffers, FrozenStatistics, StaleStatistics
 from .broadcasts import SilentBroadcast
+from .buffers import BadBuffers, FrozenStatistics, StaleStatistics
 from .calls import BackwardCall, FailedAllocation, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
@@ -13,9 +13,8 @@ from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled, R
 from .corruption import GradientHook, Spoilt
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
-from .hooks import HookSeen, StaleRead
-from .ledger import LedgerEvent, LedgerOptimizer, LedgerRow
 from .hooks import HookSeen, HooksPileUp, StaleRead
+from .ledger import LedgerEvent, LedgerOptimizer, LedgerRow
 from .loss_terms import LostTerm
 from .memory import (
     GradientCycle,

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 EXPECT = {
     "class": "frozen parameters still move",
     "kind": "frozen-parameter-moves",
-    "line": ["cause", "cause"],
+    "line": ["zeroed", "cause"],
     "what": "From step 60 on the encoder's gradients are zeroed as a way of freezing, but AdamW still applies momentum and weight decay to parameters with a zero gradient, so the 'frozen' encoder moves at each step.",
     "symptom": "no error; the encoder moves away from its snapshot after the freeze",
     "set": "sixteenth",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         "hooks-pile-up",
         "warning",
         "the same hook is registered on an object again and again, and never removed",
-        rank=LEARNING + 4,
+        rank=LEARNING + 11,
         questions=(Question.HOOKS, Question.LEARNS_BADLY),
         points_to="a registration in a loop",
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         "learning-rate-zero",
         "warning",
         "the learning rate is zero for a large part of the run: no weight changes",
-        rank=LEARNING + 4,
+        rank=LEARNING + 9,
         questions=(Question.NOT_LEARNING,),
         points_to="the schedule",
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         "loss-term-without-graph",
         "warning",
         "a term of the loss depends on trained parameters and has no graph: it teaches nothing",
-        rank=LEARNING + 4,
+        rank=LEARNING + 2,
         questions=(Question.LEARNS_BADLY,),
         points_to="the line where its graph was lost",
     ),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         "silent-broadcast",
         "warning",
         "an operation on the way to the loss pairs each element of the batch with all others",
-        rank=LEARNING + 3,
+        rank=LEARNING + 1,
         questions=(Question.LEARNS_BADLY,),
         points_to="the line whose shapes do not match",
     )

@@ -23,10 +23,10 @@ from ...torch_internals.async_scalars import capturing, fetch
 from ...torch_internals.grad_scaler import STEPS_OPTIMIZER, is_unscaled
 from ...torch_internals.gradient_clipping import ClipCall
 from ...torch_internals.norms import quick
+from ..ledger.observed_steps import ObservedSteps
 from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
-from .gradient_use import CHECK_INTERVAL, CHECKED_STEPS_IN_A_ROW, FIRST_CHECKED_STEPS
 
 #: Number of calls in a row without effect after which a record is made.
 MIN_USELESS_CALLS = 3
@@ -119,7 +119,7 @@ class GradientClippingTracker(Tracker):
         self._stepped: dict[int, tuple[weakref.ref[Any], weakref.ref[Any], int]] = {}
         self._thread = threading.get_ident()
         self._listener: Callable[[ClipCall], None] = self._clips
-        context.may_pass.append(self._steps_until_check)
+        self._observed = ObservedSteps(context)
         context.put_back.append(self.detached)
 
     def attached(self) -> None:
@@ -302,18 +302,8 @@ class GradientClippingTracker(Tracker):
             line.last = None
 
     def _is_checked(self) -> bool:
-        step = self._context.steps.index
-        checked = step < FIRST_CHECKED_STEPS or step % CHECK_INTERVAL < CHECKED_STEPS_IN_A_ROW
-        return checked and not (self._context.steps.passing or self._context.steps.paused)
-
-    def _steps_until_check(self, step: int, long_steps: bool) -> int:
-        """Return how many steps from `step` on may take the fast path: as for the use of gradients."""
-        if not long_steps:
-            return sys.maxsize
-        apart = 2 * CHECK_INTERVAL
-        if step < FIRST_CHECKED_STEPS or step % apart < CHECKED_STEPS_IN_A_ROW:
-            return 0
-        return apart - step % apart
+        steps = self._context.steps
+        return self._observed.is_observed and not (steps.passing or steps.paused)
 
     # What is known
 
