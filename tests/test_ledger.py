@@ -209,9 +209,35 @@ def test_a_frozen_parameter_that_keeps_its_gradient() -> None:
     assert [site.text for site in frozen.frozen_at] == ["model[0].requires_grad_(False)"]
 
 
-def test_a_step_that_does_not_move_the_weight() -> None:
-    row = only_row(of_loop(plain, lr=0.0))
-    assert (row.moved, row.kept) == (0, 11)
+def test_steps_that_do_not_move_the_weight() -> None:
+    row = only_row(of_loop(plain, lr=1e-12))
+    assert (row.moved, row.kept, row.dtype) == (0, 11, "float32")
+    row = only_row(of_loop(plain, lr=0.0))  # not by rounding
+    assert (row.moved, row.kept) == (0, 0)
+
+
+def test_a_gradient_of_zeros_is_no_update_that_rounds_away() -> None:
+    def loop(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+        optimizer.zero_grad()
+        (loss_of(model) * 0).backward()
+        optimizer.step()
+
+    row = only_row(of_loop(loop))
+    assert (row.moved, row.kept) == (0, 0)
+
+
+def test_the_statement_that_casts_the_model() -> None:
+    def run() -> None:
+        model = small_model()
+        model = model.to(torch.bfloat16)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        for _ in range(12):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4).to(torch.bfloat16)).float().square().mean().backward()
+            optimizer.step()
+
+    (row, *_) = recorded(run).facts.of(LedgerRow)
+    assert [site.text for site in row.cast_at] == ["model = model.to(torch.bfloat16)"]
 
 
 def test_later_steps_are_accounted_for_in_rows() -> None:

@@ -21,7 +21,6 @@ MISSED = {
     "forces_by_vmap_grad": "values inside vmap are not inspected",
     "tower_tuned_in_second_stage": "none-grad is found, at the same line and with the same cause",
     "pinn_lbfgs": "gradient-not-cleared is found, and listed after the overflow that follows from it",
-    "contrastive_bf16": "no rule for updates that round away",
     "bert_fgm": "weight-overwritten names the line that changes the weight, not that of the backup",
     "flexible_head": "the line of the optimizer is named, not that of the layer that is made later",
     "gated_features": "the NaN that follows is listed first",

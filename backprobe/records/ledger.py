@@ -53,8 +53,8 @@ class LedgerRow:
 
     :ivar optimizer: the number of the ``LedgerOptimizer`` that holds them.
     :ivar periods: how many observed periods had these ``events``; ``first`` and ``last``: the steps in which the first
-        and the last of them ended. In ``moved`` of them the step changed the weight, in ``kept`` it did not; in the
-        others the weight's values were not compared.
+        and the last of them ended. In ``moved`` of them the step changed the weight; in ``kept`` it did not, though
+        the learning rate was not zero; in the others the weight's values were not compared.
     :ivar frozen: ``requires_grad`` was off when the optimizer stepped; ``frozen_at``: the line that turned it off, or
         if that was not observed, every line of the script that may have done so.
     """
@@ -69,6 +69,9 @@ class LedgerRow:
     kept: int = 0
     frozen: bool = False
     frozen_at: tuple[Site, ...] = ()
+    #: The parameters' dtype, and for one of 16 bits the statements that may have cast the model to it.
+    dtype: str = ""
+    cast_at: tuple[Site, ...] = ()
 
 
 @record

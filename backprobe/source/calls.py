@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ..records import Site
@@ -34,6 +34,26 @@ def calls_of_method(frames: Frames, method: str) -> list[MethodCall]:
             if isinstance(call.func, ast.Attribute) and call.func.attr == method:
                 argument = last_name(call.args[0]) if call.args else ""
                 found.append(MethodCall(index.site(call), call.lineno, call.end_lineno or call.lineno, argument))
+    return found
+
+
+def module_casts(frames: Frames, dtypes: Collection[str]) -> list[Site]:
+    """Return the statements of the user's code that cast a module to one of `dtypes`, as in ``model.half()``.
+
+    A cast in the middle of an expression is taken for one of a tensor.
+
+    :param dtypes: names of dtypes in ``torch``, or of methods that cast to one.
+    """
+    found = []
+    for index in indexes(frames.users_files()):
+        for call in index.of(ast.Call):
+            parent = index.parents.get(call)
+            if not isinstance(call.func, ast.Attribute) or not isinstance(parent, (ast.Assign, ast.Expr, ast.Return)):
+                continue
+            given = {last_name(one) for one in (*call.args, *(word.value for word in call.keywords))}
+            casts = call.func.attr in dtypes or (call.func.attr in ("to", "type") and not given.isdisjoint(dtypes))
+            if casts and isinstance(call.func.value, (ast.Name, ast.Attribute, ast.Call)):
+                found.append(index.site(call))
     return found
 
 

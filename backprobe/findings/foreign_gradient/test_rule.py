@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from handmade import kinds, only, roles, traced
-from learning import STEP
+import pytest
+from handmade import kinds, traced
+from learning import STEP, sites_of_only
 from ledgers import CLEARED, USED, event, gave, optimizer, row
 
 from backprobe import Trace
@@ -19,10 +20,19 @@ def run(*rows: LedgerRow) -> Trace:
     return traced(STEP, seen=[optimizer(0), optimizer(1, "Adam"), *rows])
 
 
-def test_gradients_of_two_losses() -> None:
-    found = only(run(row(*FOREIGN)))
-    assert found.kind == "foreign-gradient"
-    assert roles(found)[:5] == [("stepped", 33), ("foreign", 40), ("used", 41), ("backward", 50), ("cleared", 31)]
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "foreign-gradient": (
+        run(row(*FOREIGN)),
+        [("stepped", 33), ("foreign", 40), ("used", 41), ("backward", 50), ("cleared", 31), ("optimizer", 5)],
+    )
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 def test_what_is_no_foreign_gradient() -> None:

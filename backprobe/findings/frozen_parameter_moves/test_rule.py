@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
 from handmade import kinds, only
 from learning import sites_of_only
 from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, ZEROED, ZEROS, gave, ledger, row
 
 TRAINED = row(CLEARED, gave(32), USED, names=("b.weight",), periods=12)
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "frozen-parameter-moves": (
+        ledger(TRAINED, row(CLEARED, gave(32), ZEROED, ZEROS)),
+        [("zeroed", 35), ("stepped", STEPPED_LINE), ("optimizer", MADE_LINE)],
+    )
+}
 
 
-def test_gradients_that_the_script_sets_to_zero() -> None:
-    trace = ledger(TRAINED, row(CLEARED, gave(32), ZEROED, ZEROS))
-    assert sites_of_only("frozen-parameter-moves", trace) == [
-        ("zeroed", 35),
-        ("stepped", STEPPED_LINE),
-        ("optimizer", MADE_LINE),
-    ]
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 def test_a_frozen_parameter_whose_gradient_stays_zero() -> None:

@@ -16,13 +16,16 @@ from backprobe.traces import TracedStep
 EMPTY = UselessClipping("empty", False, "SGD", 3, 16, 1.0, 25.0, None, at(33), at(5), at(6))
 SCALED = replace(EMPTY, reason="scaled", norm=0.5, scale=65536.0, given=None)
 
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "clipping-without-effect": (traced(STEP, seen=[EMPTY]), [("cause", 33), ("cause", 5), ("optimizer", 6)]),
+}
 
-def test_the_line_that_clips_comes_first() -> None:
-    assert sites_of_only("clipping-without-effect", traced(STEP, seen=[EMPTY])) == [
-        ("cause", 33),
-        ("cause", 5),
-        ("optimizer", 6),
-    ]
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
 
 
 @pytest.mark.parametrize("reason", ["empty", "no-gradients", "used", "other"])

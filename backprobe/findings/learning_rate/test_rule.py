@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from handmade import at, kinds, only, traced
 from learning import STEP, sites_of_only
 
@@ -11,13 +12,19 @@ from backprobe.records import ZeroRate
 
 ZERO_RATE = ZeroRate("AdamW", 1, 1, 61, 139, 200, 0.0, 4e-3, True, "LambdaLR", at(9), 1, at(20), at(19))
 
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "learning-rate-zero": (traced(STEP, seen=[ZERO_RATE]), [("cause", 9), ("cause", 20), ("optimizer", 19)]),
+}
 
-def test_the_line_that_gives_the_factor_comes_first() -> None:
-    assert sites_of_only("learning-rate-zero", traced(STEP, seen=[ZERO_RATE])) == [
-        ("cause", 9),
-        ("cause", 20),
-        ("optimizer", 19),
-    ]
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+
+
+def test_the_title_has_rates_and_steps() -> None:
     finding = only(traced(STEP, seen=[ZERO_RATE]))
     assert finding.title == (
         "the learning rate of AdamW is 0 from step 61 on, for at least 139 steps, after a rate of up to 0.004: no "

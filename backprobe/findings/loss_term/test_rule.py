@@ -13,10 +13,24 @@ def term(how: str) -> LostTerm:
     return LostTerm(how, (at(10), at(12)), at(20), ("a.weight",), 2)
 
 
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "loss-term-without-graph": (
+        traced(STEP, seen=[term("item")], parameters=reached("a.weight")),
+        [("cut", 10), ("cut", 12), ("term", 20)],
+    )
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+
+
 @pytest.mark.parametrize(("how", "why"), [("no_grad", "gradient mode was off"), ("item", "item left the graph")])
-def test_one_run_one_finding(how: str, why: str) -> None:
+def test_the_reason_is_named(how: str, why: str) -> None:
     trace = traced(STEP, seen=[term(how)], parameters=reached("a.weight"))
-    assert sites_of_only("loss-term-without-graph", trace) == [("cut", 10), ("cut", 12), ("term", 20)]
     found = only(trace)
     assert f"because {why}" in found.title and found.title.endswith("to a.weight")
     assert (found.step, found.parameters, found.evidence) == (2, ("a.weight",), {"op": how})

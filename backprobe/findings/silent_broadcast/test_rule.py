@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from handmade import at, only, traced
 from learning import STEP, sites_of_only
 
@@ -14,10 +15,23 @@ def seen(site: Site, step: int = 0) -> SilentBroadcast:
     return SilentBroadcast("sub", SHAPES, (8, 8), site, "head", step, at(32))
 
 
-def test_one_run_one_finding() -> None:
-    trace = traced(STEP, seen=[seen(at(20), 3), seen(at(24)), seen(at(20))])
-    assert sites_of_only("silent-broadcast", trace) == [("cause", 20), ("cause", 24), ("failed", 32)]
-    found = only(trace)
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "silent-broadcast": (
+        traced(STEP, seen=[seen(at(20), 3), seen(at(24)), seen(at(20))]),
+        [("cause", 20), ("cause", 24), ("failed", 32)],
+    )
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+
+
+def test_the_shapes_are_named() -> None:
+    found = only(FIRES["silent-broadcast"][0])
     assert found.title.startswith("sub broadcasts shapes (8, 1) and (8,) to (8, 8)")
     assert (found.step, found.module) == (3, "head")
     assert found.evidence == {"op": "sub", "shapes": [[8, 1], [8]], "result": [8, 8]}

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import pytest
 from handmade import at, kinds, only
 from learning import sites_of_only
 from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, USED_AGAIN, gave, ledger, row
 
 FRESH = row(CLEARED, gave(32), USED, names=("b.weight",), periods=12)
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "stale-gradient": (
+        ledger(FRESH, row(USED_AGAIN, frozen=True, frozen_at=(at(20),))),
+        [("stepped", STEPPED_LINE), ("frozen", 20), ("optimizer", MADE_LINE)],
+    )
+}
 
 
-def test_a_frozen_parameter_that_keeps_its_gradient() -> None:
-    trace = ledger(FRESH, row(USED_AGAIN, frozen=True, frozen_at=(at(20),)))
-    assert sites_of_only("stale-gradient", trace) == [
-        ("stepped", STEPPED_LINE),
-        ("frozen", 20),
-        ("optimizer", MADE_LINE),
-    ]
-    assert only(trace).parameters == ("a.weight",) and "is frozen" in only(trace).title
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+
+
+def test_the_parameters_are_named() -> None:
+    found = only(FIRES["stale-gradient"][0])
+    assert found.parameters == ("a.weight",) and "is frozen" in found.title
 
 
 def test_several_lines_that_may_have_frozen_it_are_candidates() -> None:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import pytest
 from handmade import kinds, only
 from learning import sites_of_only
 from ledgers import CLEARED, STEPPED_LINE, USED, event, gave, ledger, row
 
 from backprobe.records import ledger as events
 
-WRITTEN, RESTORED = event(events.WRITTEN, 40), event(events.RESTORED, 44)
+WRITTEN = event(events.WRITTEN, 40)
+RESTORED = event(events.RESTORED, 44)
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "weight-overwritten": (
+        ledger(row(CLEARED, gave(32), WRITTEN, gave(42), USED)),
+        [("mutated", 40), ("backward", 32), ("second", 42), ("stepped", STEPPED_LINE)],
+    )
+}
 
 
-def test_a_perturbation_that_is_not_taken_back() -> None:
-    trace = ledger(row(CLEARED, gave(32), WRITTEN, gave(42), USED))
-    wanted = [("mutated", 40), ("backward", 32), ("second", 42), ("stepped", STEPPED_LINE)]
-    assert sites_of_only("weight-overwritten", trace) == wanted
-    assert only(trace).confidence == "certain"
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+
+
+def test_a_line_that_was_not_observed() -> None:
+    assert only(FIRES["weight-overwritten"][0]).confidence == "certain"
     assert only(ledger(row(CLEARED, gave(32), event(events.WRITTEN), gave(42), USED))).confidence == "likely"
 
 

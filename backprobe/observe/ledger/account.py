@@ -32,7 +32,7 @@ Event: TypeAlias = tuple[str, CodeLocation | None, tuple[int, ...]]
 class Account:
     """The account of one parameter since its optimizer last stepped.
 
-    :ivar ref: a reference to the parameter; ``name``: its name when the account was opened.
+    :ivar ref: a reference to the parameter; ``name``: its name when the account was opened; ``dtype``: of torch.
     :ivar events: the events of the period, each with how often it happened in a row; ``None`` while the account is
         closed: something was missed. ``lines``: by position of an event, the lines that were observed to cause it.
     :ivar grad, version: a reference to the gradient of the last look, and its version.
@@ -41,6 +41,7 @@ class Account:
     """
 
     __slots__ = (
+        "dtype",
         "events",
         "first_value",
         "grad",
@@ -57,6 +58,7 @@ class Account:
 
     def __init__(self, parameter: Any, name: str) -> None:
         self.ref, self.name = private.tensor_ref(parameter), name
+        self.dtype = str(parameter.dtype).removeprefix("torch.")
         self.events: list[list[Any]] | None = None
         self.lines: dict[int, set[CodeLocation]] = {}
         self.grad: Any = None

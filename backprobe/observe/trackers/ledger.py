@@ -13,6 +13,7 @@ import torch
 from ...records import LedgerEvent, LedgerOptimizer, LedgerRow, Site
 from ...records import ledger as events
 from ...source.assignments import freezes
+from ...source.calls import module_casts
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.references import IdentityMap
@@ -26,6 +27,8 @@ from ..tracker_context import TrackerContext
 
 #: Most optimizers, most parameters of one, and most of its parameters whose values are compared after the first steps.
 MAX_OPTIMIZERS, MAX_PARAMETERS, MAX_SAMPLED_LATER = 20, 2000, 32
+#: Dtype of 16 bits -> how code names it: as a dtype, or by a method that casts to it.
+CASTS_TO_16_BITS = {"bfloat16": ("bfloat16",), "float16": ("float16", "half")}
 #: Most parameters whose freezing line is remembered.
 MAX_FREEZES = 100_000
 #: Most different sequences of events in a run.
@@ -308,6 +311,7 @@ class LedgerTracker(Tracker):
         if not book.is_open:
             return
         book.periods += 1
+        idle = _without_rate(book.ref())
         for account, parameter, value in self._valued(book):
             self._note_use(account, parameter)
             found = account.events
@@ -324,7 +328,8 @@ class LedgerTracker(Tracker):
             periods.count, periods.last = periods.count + 1, step
             if value is not None and account.value is not None:
                 periods.moved += value != account.value
-                periods.kept += value == account.value
+                in_vain = value == account.value and id(parameter) not in idle
+                periods.kept += in_vain and account.has_nonzero_gradient(parameter)
             lines = book.lines.setdefault(sequence, [set() for _ in found])
             for i, known in enumerate(lines):
                 known |= account.lines.get(i, set())
@@ -409,10 +414,16 @@ class LedgerTracker(Tracker):
                 parameter = account.ref()
                 name = self._context.names.of(parameter) if parameter is not None else account.name
                 frozen = self._frozen_at(parameter) if sequence[1] else ()
-                key = periods.count, periods.first, periods.last, periods.moved, periods.kept, sequence[1], frozen
+                told_of = sequence[1], frozen, account.dtype, self._casts_to(account.dtype)
+                key = periods.count, periods.first, periods.last, periods.moved, periods.kept, *told_of
                 groups.setdefault(key, []).append(name)
             for key, names in groups.items():
                 yield LedgerRow(tuple(names), book.number, told, *key)
+
+    def _casts_to(self, dtype: str) -> tuple[Site, ...]:
+        """Return the statements that may have cast the model to a dtype of 16 bits."""
+        casts = CASTS_TO_16_BITS.get(dtype)
+        return tuple(module_casts(self._frames, casts)) if casts is not None else ()
 
     def _frozen_at(self, parameter: Any) -> tuple[Site, ...]:
         """Return the line that froze a parameter, or the lines of the script that may have done so."""
@@ -426,6 +437,16 @@ class LedgerTracker(Tracker):
             site = self._frames.site(spot) if spot is not None else sites.pop() if len(sites) == 1 else None
             told.append(LedgerEvent(what, site, times, optimizers))
         return tuple(told)
+
+
+def _without_rate(optimizer: Any) -> set[int]:
+    """Return the ids of the parameters whose learning rate is zero, or unknown."""
+    groups = optimizer.param_groups if optimizer is not None else ()
+    return {id(p) for group in groups for p in group["params"] if not _is_positive(group.get("lr"))}
+
+
+def _is_positive(rate: Any) -> bool:
+    return (isinstance(rate, float | int) or (private.is_plain(rate) and rate.is_cpu)) and bool(rate > 0)
 
 
 def _line(site: Site) -> tuple[str, int]:

@@ -384,7 +384,7 @@ def pipeline_shapes() -> None:
 @fact(
     "what a GradScaler calls",
     "losses and gradients are shown with its factor, and a step that it skips is one with the next",
-    "_amp_update_scale_",
+    "_amp_update_scale_ _per_optimizer_states",
     [ENGINE],
 )
 def grad_scaler() -> None:

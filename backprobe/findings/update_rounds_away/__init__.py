@@ -1,0 +1,1 @@
+"""Rule for parameters that every step leaves as they are, because the update is rounded away."""
