@@ -61,7 +61,7 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
-from .updates import UselessClipping, ZeroRate
+from .updates import LeftInEvaluation, UselessClipping, ZeroRate
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
 
@@ -108,6 +108,7 @@ __all__ = [
     "LedgerEvent",
     "LedgerOptimizer",
     "LedgerRow",
+    "LeftInEvaluation",
     "LostTerm",
     "Measured",
     "ModuleCall",

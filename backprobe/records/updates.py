@@ -67,3 +67,22 @@ class ZeroRate:
     returns: int
     scheduled: Site | None
     made: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class LeftInEvaluation:
+    """A model that was trained in train mode first, and then in evaluation mode to the end.
+
+    :ivar model: its name; ``since``: the first step in evaluation mode.
+    :ivar evaluation, train: numbers of observed steps in each mode.
+    :ivar affected: the classes of its modules that compute something else in evaluation mode.
+    :ivar calls: lines that may have turned it on.
+    """
+
+    model: str
+    since: int
+    evaluation: int
+    train: int
+    affected: tuple[str, ...]
+    calls: tuple[Site, ...]

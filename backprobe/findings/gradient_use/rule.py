@@ -13,6 +13,8 @@ from ..rules import LEARNING, Kind, Question, rule, sites_of
 if TYPE_CHECKING:
     from ...traces import Trace
 
+#: The least number of observed periods without any gradient.
+MIN_IDLE_STEPS = 8
 #: Title and advice by reason.
 _UNUSED = {
     "cleared": (
@@ -154,6 +156,35 @@ def _discarded(row: LedgerRow) -> tuple[int, LedgerEvent] | None:
     if len({(event.site, event.optimizers) for event in (*lost, *here)}) > 1:
         return None
     return sum(event.times for event in lost), lost[0]
+
+
+@rule(also=("gradient-not-used",))
+def idle(trace: Trace) -> list[Finding]:
+    """Find optimizers that step again and again, and none of whose parameters ever has a gradient.
+
+    Parameters of a model that the script calls are left to the rules for lost gradients.
+    """
+    found, known = [], {parameter.name for parameter in trace.parameters}
+    for book in books(trace.facts):
+        idle = all([event.what for event in row.events] == [events.SKIPPED] for row in book.rows)
+        if not book.rows or not idle or book.optimizer.periods < MIN_IDLE_STEPS or not known.isdisjoint(book.names):
+            continue
+        name = book.optimizer.name
+        found.append(
+            Finding(
+                kind="gradient-not-used",
+                severity="warning",
+                title=f"{name} steps, and none of its parameters has ever had a gradient: backward calls reach other "
+                "tensors, such as copies of them",
+                confidence="certain",
+                parameters=names_in(book.rows),
+                sites=sites_of(("stepped", book.optimizer.stepped), ("optimizer", book.optimizer.made)),
+                evidence={"optimizer": name, "reason": "idle", "periods": book.optimizer.periods},
+                advice="Compute the loss from the parameters that the optimizer holds. Gradients do not flow back from "
+                "a deep copy, or from weights that were written through .data.",
+            )
+        )
+    return found
 
 
 @rule(also=("gradient-not-cleared",))

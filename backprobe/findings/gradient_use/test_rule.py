@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from handmade import at, kinds, only, traced
+from handmade import at, kinds, only, parameter, traced
 from learning import STEP, sites_of_only
-from ledgers import CLEARED, MADE_LINE, SKIPPED, STEPPED_LINE, USED, event, gave, ledger, row
+from ledgers import CLEARED, MADE_LINE, SKIPPED, STEPPED_LINE, USED, event, gave, ledger, optimizer, row
 
 from backprobe.records import GradientUse
 from backprobe.records import ledger as events
@@ -73,3 +73,14 @@ def test_closures_that_add_up_their_gradients() -> None:
         [CLEARED, gave(32), gave(32), USED],  # two batches in one call of the closure
     ):
         assert kinds(ledger(row(*events_))) == []
+
+
+def test_an_optimizer_whose_parameters_never_have_a_gradient() -> None:
+    trace = ledger(row(SKIPPED, names=("model.weight",), periods=12, moved=0))
+    assert sites_of_only("gradient-not-used", trace) == [("stepped", STEPPED_LINE), ("optimizer", MADE_LINE)]
+    assert only(trace).evidence["reason"] == "idle"
+    one = row(SKIPPED, names=("model.weight",), periods=12, moved=0)
+    assert kinds(ledger(one, row(CLEARED, gave(32), USED, names=("other.weight",)))) == []
+    # A rule for lost gradients says more of the parameters of a model that the script calls.
+    called = traced(STEP, seen=[optimizer(), one], parameters=[parameter("model.weight")])
+    assert "gradient-not-used" not in kinds(called)

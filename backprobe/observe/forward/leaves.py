@@ -38,7 +38,7 @@ class LeafTensor:
 
     __slots__ = (
         *("alive", "first", "label", "other", "owner", "owners", "parameter", "parts", "path", "reached", "ref"),
-        *("requires_grad", "root", "shape", "since", "thawed"),
+        *("requires_grad", "root", "shape", "since", "thawed", "without_gradient"),
     )
 
     def __init__(
@@ -60,6 +60,8 @@ class LeafTensor:
         self.requires_grad = bool(tensor.requires_grad)
         self.reached = 0
         self.alive = False
+        #: Whether it had no gradient whenever this was checked before a step; ``None`` before the first check.
+        self.without_gradient: bool | None = None
         #: The step of the first backward call that reached the leaf.
         self.first: int | None = None
         #: The line that turned ``requires_grad`` on; in `since`, the node counter at that moment and how many backward
@@ -99,6 +101,8 @@ class Leaves:
         self._all: list[LeafTensor] = []
         #: The length of ``_all``, and its leaves by the id of their references.
         self._by_ref: tuple[int, dict[int, LeafTensor]] = 0, {}
+        #: How many times an optimizer has begun a step, but for those of the fast path.
+        self._steps = 0
         #: Leaves that belong to no module, by their name in the user's code.
         self._plain: dict[str, LeafTensor] = {}
 
@@ -195,6 +199,18 @@ class Leaves:
         with nullcontext() if private.jit_tracing() is not None else private.unseen():
             self.scan()
 
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """Note at step 1, 2, 4 and so on which leaves that no recorded call reached have no gradient.
+
+        A model may be gone when its parameters are reported: then this says whether unrecorded calls gave them one.
+        """
+        self._steps += 1
+        if self._steps & (self._steps - 1):
+            return
+        for leaf in self._all:
+            if not leaf.reached and leaf.root is not None and (tensor := leaf.ref()) is not None:
+                leaf.without_gradient = leaf.without_gradient is not False and tensor.grad is None
+
     def scan(self) -> None:
         """Record the parameters of every outermost module that is alive."""
         for root in self._modules.roots:
@@ -258,12 +274,14 @@ class Leaves:
                 count += 1
         return count
 
-    def _missed(self, tensor: Any, seen: bool = True) -> bool:
+    def _missed(self, tensor: Any, seen: bool = True, without_gradient: bool | None = None) -> bool:
         """Return whether an unrecorded step may have given `tensor` a gradient.
 
-        `seen`: a recorded step gave a gradient to another parameter of the model.
+        :param seen: a recorded step gave a gradient to another parameter of the model.
+        :param without_gradient: what is known of a tensor that is gone.
         """
-        return not (self.whole or (seen and tensor is not None and getattr(tensor, "grad", None) is None))
+        has_none = bool(without_gradient) if tensor is None else getattr(tensor, "grad", None) is None
+        return not (self.whole or (seen and has_none))
 
     def refresh(self) -> None:
         """Update ``requires_grad`` of all live leaves."""
@@ -317,7 +335,7 @@ class Leaves:
             replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
             if leaf is not last[(id(leaf.root), leaf.path)]:
                 continue  # a newer parameter has this name
-            if not leaf.reached and self._missed(leaf.ref(), id(leaf.root) in seen):
+            if not leaf.reached and self._missed(leaf.ref(), id(leaf.root) in seen, leaf.without_gradient):
                 continue
             calls, quiet = self._modules.counts(leaf.owner)
             name = leaf.path.rpartition(".")[2]

@@ -1,0 +1,1 @@
+"""Rule for models that stay in evaluation mode while they are trained."""

@@ -1,0 +1,40 @@
+"""Rule for models that stay in evaluation mode while they are trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import Finding, LeftInEvaluation
+from ...text import listed
+from ..rules import LEARNING, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+
+@rule(
+    Kind(
+        "left-in-evaluation-mode",
+        "warning",
+        "a model is trained in evaluation mode after it was trained in train mode: nothing switches it back",
+        rank=LEARNING + 14,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the call of `eval`",
+    )
+)
+def left_in_evaluation_mode(trace: Trace) -> list[Finding]:
+    return [
+        Finding(
+            kind="left-in-evaluation-mode",
+            severity="warning",
+            title=f"{seen.model} is in evaluation mode from step {seen.since} on, and training goes on: "
+            f"{listed(seen.affected)} compute something else than in the steps before",
+            confidence="certain" if len(seen.calls) == 1 else "likely",
+            step=seen.since,
+            module=None,
+            sites=sites_of(*(("cause", site) for site in seen.calls[:3])),
+            evidence={"steps": seen.evaluation, "affected": list(seen.affected)},
+            advice="Call train() on the model after each evaluation, before the next training step.",
+        )
+        for seen in trace.facts.of(LeftInEvaluation)
+    ]
