@@ -132,6 +132,7 @@ BROKEN = {
     "trees of tensors": [("backprobe.torch_internals.facts.tensors.tree_leaves", lambda tree: [tree])],
     "saved tensors": [("torch.Tensor.exp", torch.Tensor.sin)],
     "tensors behind hooks": [("backprobe.torch_internals.saved_by_nodes._top_hooks", None)],
+    "lookups in embeddings": [("backprobe.torch_internals.saved_by_nodes.embedding_lookup", lambda node: (-1, None))],
     "choices": [("backprobe.torch_internals.saved_by_nodes.chosen_from", lambda node: None)],
     "settings of attention": [
         ("backprobe.torch_internals.saved_by_nodes.attention_settings", lambda node: (None, False))

@@ -112,6 +112,16 @@ def shape_before(node: Any) -> tuple[int, ...] | None:
     return shape if isinstance(shape, tuple) else None
 
 
+def embedding_lookup(node: Any) -> tuple[int, torch.Tensor | None]:
+    """Return the padding row of an embedding's node, -1 if it has none, and the ids that were looked up.
+
+    The ids are ``None`` if they are freed, or behind a hook.
+    """
+    row = getattr(node, "_saved_padding_idx", -1)
+    ids, packed = slot_content(saved_slot(node, "indices")) or (None, True)
+    return row if 0 <= row < 1 << 63 else -1, None if packed else ids  # a negative one is saved as unsigned
+
+
 def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
     """Return (raw attribute, unpacking attribute, name) of each saved value; the same for all nodes of a class."""
     if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python

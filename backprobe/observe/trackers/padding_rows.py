@@ -12,6 +12,7 @@ import torch
 from ...records import PaddingRowUsed, Site
 from ...source.index import indexes
 from ...torch_internals import private
+from ...torch_internals.saved_by_nodes import embedding_lookup
 from ..backward.active_backward import ActiveBackward
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -64,12 +65,8 @@ class PaddingRowTracker(Tracker):
     def _read(self, graph: Any, i: int) -> None:
         node, edges = graph.nodes[i], graph.plan.edges(i)
         leaf = getattr(graph.nodes[edges[0][0]], "variable", None) if edges and edges[0] else None
-        row = node._saved_padding_idx
-        if leaf is None or not 0 <= row < leaf.shape[0]:  # an index of -1 is saved if there is none
-            return
-        try:
-            ids = node._saved_indices
-        except RuntimeError:  # changed since then, or freed
+        row, ids = embedding_lookup(node)
+        if leaf is None or ids is None or not 0 <= row < leaf.shape[0]:
             return
         if not ids.is_cpu or private.hands_off(ids) or not 0 < ids.numel() <= MAX_IDS:
             return

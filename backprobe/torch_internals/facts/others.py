@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.util
 import re
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -384,11 +385,12 @@ def pipeline_shapes() -> None:
 @fact(
     "what a GradScaler calls",
     "losses and gradients are shown with its factor, and a step that it skips is one with the next",
-    "_amp_update_scale_ _per_optimizer_states",
+    "_amp_update_scale_ _per_optimizer_states SCALER_STEP SCALER_MAY_STEP",
     [ENGINE],
 )
 def grad_scaler() -> None:
     seen: list[Any] = []
+    callers: list[Any] = []
 
     class Mode(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -400,7 +402,9 @@ def grad_scaler() -> None:
         def __init__(self, weight: torch.Tensor) -> None:
             self.param_groups = [{"params": [weight]}]
 
-        def step(self) -> None: ...
+        def step(self) -> None:
+            frame = sys._getframe(1)
+            callers.extend((frame.f_code, frame.f_back.f_code if frame.f_back is not None else None))
 
     weight = leaf()
     optimizer: Any = Optimizer(weight)
@@ -415,7 +419,8 @@ def grad_scaler() -> None:
         scaler.step(optimizer)
         scaler.update()
     expect(states == [False, True], f"before and after a scaler unscales, it is said to have done so: {states}")
-    expect(len(STEPS_OPTIMIZER) == 2, "a scaler steps an optimizer in other methods")
+    methods = [code_objects.SCALER_MAY_STEP, code_objects.SCALER_STEP]
+    expect(callers == methods and set(callers) == STEPS_OPTIMIZER, "a scaler steps an optimizer in other methods")
     expect(len(seen) == 1, f"a scaler updated its scale {len(seen)} times")
     scales = Scales()
     scales.updated(seen[0])

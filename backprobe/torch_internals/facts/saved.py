@@ -194,6 +194,20 @@ def attention() -> None:
 
 
 @fact(
+    "lookups in embeddings",
+    "a padding row that stands for a real id is not noticed",
+    "_saved_padding_idx",
+)
+def lookups() -> None:
+    table, ids = torch.ones(3, 2, requires_grad=True), torch.tensor([0, 2])
+    for row, given in ((0, 0), (1, -2), (-1, None)):
+        node = torch.nn.functional.embedding(ids, table, padding_idx=given).grad_fn
+        found, looked_up = saved_by_nodes.embedding_lookup(node)
+        expect(found == row, f"an embedding with the padding row {given} keeps {found}")
+        expect(looked_up is not None and torch.equal(looked_up, ids), "an embedding does not keep its ids")
+
+
+@fact(
     "choices",
     "the load of routers is not measured",
     "_saved_dim _saved_self_sym_sizes",
