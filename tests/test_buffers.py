@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from accelerator import stand_in
 from torch import nn
 
 from backprobe.observe.session import Session, Settings
@@ -29,8 +31,13 @@ class Own(nn.Module):
         return x
 
 
-def trained(batch: Callable[[nn.Module, int], torch.Tensor], steps: int = 30, settings: Settings | None = None) -> Any:
-    """A run that skips batches with a loss that is not finite."""
+def trained(
+    batch: Callable[[nn.Module, int], torch.Tensor],
+    steps: int = 30,
+    settings: Settings | None = None,
+    forgets: bool = False,
+) -> Any:
+    """A run that skips batches with a loss that is not finite; the model may be gone when it ends."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 4), Own())
     collector = Collector()
@@ -45,6 +52,9 @@ def trained(batch: Callable[[nn.Module, int], torch.Tensor], steps: int = 30, se
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    if forgets:
+        del model, optimizer
+        gc.collect()
     session.stop()
     assert session.error is None, repr(session.error)
     return collector.trace(session)
@@ -63,6 +73,22 @@ def test_a_nan_that_a_skipped_batch_left(settings: Settings) -> None:
     assert found.step is not None and found.step >= 9
     texts = {site.role: site.site.text for site in found.sites}
     assert texts == {"cause": "loss = model(x).square().mean()", "condition": "if not loss.isfinite():"}
+
+
+def of_buffers(trace: Any) -> list[Any]:
+    return [found for found in trace.findings if found.kind == "nonfinite-buffer"]
+
+
+def test_the_lines_are_known_of_a_model_that_is_gone() -> None:
+    (found,) = of_buffers(trained(one_nan, forgets=True))
+    assert found.sites[0].site.text == "loss = model(x).square().mean()"
+
+
+def test_buffers_on_an_accelerator_are_read_without_waiting() -> None:
+    with stand_in() as waits:
+        (found,) = of_buffers(trained(one_nan))
+    assert found.parameters == ("1.running_mean", "1.running_var", "4.running") and found.step >= 9
+    assert waits.calls == [] and len([chain for chain in waits.fetches if "buffers.py" in chain]) == 1
 
 
 def put_back(model: nn.Module, n: int) -> torch.Tensor:

@@ -19,6 +19,7 @@ from ...torch_internals.async_scalars import fetch
 from ...torch_internals.references import IdentityMap
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
+from .buffers import NORMS
 
 #: Steps after which copies are compared: the first ones, and then this many in a row out of every so many.
 FIRST_STEPS, STEPS_IN_A_ROW, INTERVAL = 16, 5, 64
@@ -26,7 +27,6 @@ FIRST_STEPS, STEPS_IN_A_ROW, INTERVAL = 16, 5, 64
 MAX_COPIES, MAX_PLACES = 8, 40
 #: How often the weights of a copy, and the statistics of the trained model, must have changed between two looks.
 MIN_CHANGES = 3
-_Norm = nn.modules.batchnorm._NormBase
 
 
 @dataclass
@@ -177,7 +177,7 @@ def _norms_of(module: nn.Module) -> dict[str, weakref.ref[nn.Module]]:
     return {
         path.removeprefix("module."): weakref.ref(one)
         for path, one in module.named_modules()
-        if isinstance(one, _Norm) and one.running_mean is not None
+        if isinstance(one, NORMS) and one.running_mean is not None
     }
 
 

@@ -2,8 +2,8 @@
 
 Note [Looks at buffers]: a batch whose loss the script skips meets no backward call, but it has changed the running
 statistics of every normalisation layer. So buffers are read when a step is over: after the first steps, after a few in
-a row out of many, and when the script ends. The largest absolute values of all buffers are read together. On an
-accelerator they are copied without waiting, and read at a later look.
+a row out of many, and when the script ends. The largest absolute values of all buffers are read together. Those on an
+accelerator are read many looks later, without waiting, or when the script ends: Note [Nothing waits].
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 import sys
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from ...source.dataflow import is_singular, singular_before
 from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef, RootModule
 from ...torch_internals import private
-from ...torch_internals.async_scalars import Copy, capturing, fetch
+from ...torch_internals.async_scalars import Later, capturing, fetch
 from ...torch_internals.references import IdentityMap
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -49,7 +50,24 @@ MIN_BATCHES = 16
 MAX_LINES = 3
 #: A call that switches to train mode, not back to an earlier mode.
 _TRAIN_CALL = re.compile(r"\.train\((True|mode=True)?\)")
-_Norm = nn.modules.batchnorm._NormBase
+#: The layers with running statistics.
+NORMS = (
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+)
+
+
+@dataclass
+class _FirstCall:
+    """The first call of a module: its number among those of all modules, and the line."""
+
+    order: int = sys.maxsize
+    spot: CodeLocation | None = None
 
 
 @dataclass
@@ -57,6 +75,7 @@ class _Buffer:
     """A buffer that is read, by its name in its module.
 
     :ivar path: of the module in its outermost module.
+    :ivar calls: the first calls of the module and of its outermost module: the modules may be gone when the run ends.
     :ivar after, step: the last step after which it was finite, and the first of those since then after which it was
         not; -1 for none. ``what``: what it was then.
     """
@@ -65,6 +84,7 @@ class _Buffer:
     root: RootModule
     path: str
     class_name: str
+    calls: tuple[_FirstCall, _FirstCall]
     name: str
     statistics: bool
     after: int = -1
@@ -73,7 +93,8 @@ class _Buffer:
 
     def tensor(self) -> Any:
         module = self.module()
-        return module._buffers.get(self.name) if module is not None else None
+        # Not of the dictionary of buffers: that of a ScriptModule has no ``get``.
+        return dict(module._buffers.items()).get(self.name) if module is not None else None
 
     def note(self, step: int, value: float) -> None:
         """Note that the largest absolute value was `value` after `step`."""
@@ -99,6 +120,7 @@ class _Layer:
     root: RootModule
     path: str
     class_name: str
+    calls: tuple[_FirstCall, _FirstCall]
     versions: tuple[int, ...] = ()
     trained: bool = False
     since: int = -1
@@ -115,15 +137,6 @@ class _Layer:
         return self.moves >= MIN_MOVES and self.moves >= MIN_MOVING_SHARE * self.pairs
 
 
-@dataclass
-class _Reading:
-    """Largest absolute values of buffers after a step, on their way from an accelerator."""
-
-    step: int
-    buffers: list[_Buffer]
-    copy: Copy = field(repr=False)
-
-
 class BufferTracker(Tracker):
     """Tracker that reads the buffers of all models: Note [Looks at buffers]."""
 
@@ -133,9 +146,10 @@ class BufferTracker(Tracker):
         self._layers: list[_Layer] = []
         #: The modules in ``_buffers`` and ``_layers``.
         self._known: IdentityMap[bool] = IdentityMap()
-        #: The line that calls a module with buffers, or an outermost one, in the order of their first calls.
-        self._called: IdentityMap[tuple[int, CodeLocation | None]] = IdentityMap()
-        self._reading: _Reading | None = None
+        #: The first calls of modules with buffers and of outermost modules, and the number of those that were seen.
+        self._calls: IdentityMap[_FirstCall] = IdentityMap()
+        self._seen_calls = 0
+        self._later = Later()
         #: The step that ended last, and the number of outermost modules at the last search for modules.
         self._index = self._roots = 0
         #: The number of frozen layers among the first ones, after the step that ended last.
@@ -155,8 +169,18 @@ class BufferTracker(Tracker):
             self._until = step + STEPS_AFTER_CHANGE
 
     def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
-        if (module._buffers or not where.path) and module not in self._called:
-            self._called[module] = len(self._called), self._frames.spot(sys._getframe())
+        if module._buffers or not where.path:
+            first = self._first_call(module)
+            if first.order == sys.maxsize:
+                first.order, first.spot = self._seen_calls, self._frames.spot(sys._getframe())
+                self._seen_calls += 1
+
+    def _first_call(self, module: nn.Module) -> _FirstCall:
+        """Return the first call of a module, which is filled in when it is called."""
+        found = self._calls.get(module)
+        if found is None:
+            found = self._calls[module] = _FirstCall()
+        return found
 
     def step_ended(self, step: Step) -> None:
         self._index = step.index
@@ -171,8 +195,8 @@ class BufferTracker(Tracker):
 
     def ended(self) -> None:
         self._look(max(self._index, self._context.steps.index - 1))
-        if self._reading is not None:
-            self._take(self._reading)
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            self._later.flush()
 
     def _count_frozen(self) -> int:
         """Return how many of the first layers are frozen."""
@@ -204,8 +228,6 @@ class BufferTracker(Tracker):
             self._find_modules()
         if not self._buffers:
             return
-        if self._reading is not None and self._reading.copy.is_there:
-            self._take(self._reading)
         with private.unseen(), private.unnoticed(), torch.no_grad():
             self._read(step)
             for layer in self._layers:
@@ -217,40 +239,39 @@ class BufferTracker(Tracker):
             model = root.ref()
             for module in model.modules() if model is not None else ():
                 if module not in self._known and module._buffers and len(self._buffers) < MAX_BUFFERS:
-                    self._add(root, module)
+                    assert model is not None
+                    self._add(root, model, module)
 
-    def _add(self, root: RootModule, module: nn.Module) -> None:
+    def _add(self, root: RootModule, model: nn.Module, module: nn.Module) -> None:
         self._known[module] = True
         path = root.path_of(module)
         if path is None:
             root.scan()
             path = root.path_of(module) or ""
         ref, kind = weakref.ref(module), type(module).__name__
-        is_norm = isinstance(module, _Norm)
+        is_norm = isinstance(module, NORMS)
+        calls = self._first_call(module), self._first_call(model)
         for name, buffer in module._buffers.items():
             if buffer is None or buffer.is_floating_point():
-                self._buffers.append(_Buffer(ref, root, path, kind, name, is_norm))
+                self._buffers.append(_Buffer(ref, root, path, kind, calls, name, is_norm))
         if is_norm and module.track_running_stats and module._parameters:
-            self._layers.append(_Layer(ref, root, path, kind))
+            self._layers.append(_Layer(ref, root, path, kind, calls))
 
     # NaN and Inf
 
     def _read(self, step: int) -> None:
-        here: list[tuple[_Buffer, torch.Tensor]] = []
-        away: list[tuple[_Buffer, torch.Tensor]] = []
+        groups: dict[Any, list[tuple[_Buffer, torch.Tensor]]] = {}
         for one in self._buffers:
             tensor = one.tensor()
             if tensor is not None and _is_readable(tensor):
-                (here if tensor.is_cpu else away).append((one, tensor))
-        for (one, _), value in zip(here, _largest(here), strict=True):
-            one.note(step, value.item())
-        if away and self._reading is None:
-            self._reading = _Reading(step, [one for one, _ in away], Copy(_largest(away)))
-
-    def _take(self, reading: _Reading) -> None:
-        self._reading = None
-        for one, (value,) in zip(reading.buffers, reading.copy.read(), strict=True):
-            one.note(reading.step, value)
+                groups.setdefault((tensor.device, tensor.dtype), []).append((one, tensor))
+        for group in groups.values():
+            buffers = [one for one, _ in group]
+            largest = torch.stack(torch._foreach_norm([tensor for _, tensor in group], float("inf")))
+            if largest.is_cpu:
+                _note(buffers, step, largest.tolist())
+            else:
+                self._later.add_all(largest, partial(_note, buffers, step))
 
     # Frozen layers
 
@@ -293,14 +314,14 @@ class BufferTracker(Tracker):
         bad = [one for one in self._buffers if one.step >= 0]
         if not bad:
             return
-        bad.sort(key=self._order)
+        bad.sort(key=lambda one: (one.step, one.calls[0].order))
         first = bad[0]
         written: tuple[Site, ...] = ()
         if not first.statistics:
             lines = writes_to(self._frames, f"{first.path}.{first.name}")
             assigned = assigned_in(self._frames, first.name) if not lines else None
             written = tuple(lines[:MAX_LINES]) if assigned is None else (assigned,)
-        called = self._call_site(first.module(), first.root)
+        called = self._call_site(first)
         singular = singular_before(called, self._frames) if called is not None else None
         yield BadBuffers(
             tuple(self._name(one.root, f"{one.path}.{one.name}".lstrip(".")) for one in bad),
@@ -316,14 +337,9 @@ class BufferTracker(Tracker):
             nonfinite_checks(self._frames)[:MAX_LINES],
         )
 
-    def _order(self, one: _Buffer) -> tuple[int, int]:
-        called = self._called.get(one.module())
-        return one.step, called[0] if called is not None else sys.maxsize
-
-    def _call_site(self, module: nn.Module | None, root: RootModule) -> Site | None:
-        """Return the line that calls a module; if that was not seen, the line that calls the outermost module."""
-        called = self._called.get(module) or self._called.get(root.ref())
-        return self._frames.site(called[1]) if called is not None else None
+    def _call_site(self, one: _Buffer | _Layer) -> Site | None:
+        """Return the line that calls the module; if that was not seen, the line that calls the outermost module."""
+        return next((self._frames.site(call.spot) for call in one.calls if call.spot is not None), None)
 
     def _name(self, root: RootModule, path: str) -> str:
         return self._modules.full_name(root, path)
@@ -343,7 +359,7 @@ class BufferTracker(Tracker):
             max(one.looked for one in moving),
             shift,
             any(one.trained for one in moving),
-            self._call_site(first.module(), first.root),
+            self._call_site(first),
             frozen[:MAX_LINES],
             self._train_call(frozen),
         )
@@ -370,15 +386,9 @@ def _is_readable(tensor: Any) -> bool:
     return tensor.is_floating_point() and 0 < tensor.numel() <= MAX_ELEMENTS and private.local(tensor) is tensor
 
 
-def _largest(some: list[tuple[_Buffer, torch.Tensor]]) -> list[torch.Tensor]:
-    """Return the largest absolute value of each tensor."""
-    groups: dict[Any, list[int]] = {}
-    for at, (_, tensor) in enumerate(some):
-        groups.setdefault((tensor.device, tensor.dtype), []).append(at)
-    found: dict[int, torch.Tensor] = {}
-    for places in groups.values():
-        found |= zip(places, torch._foreach_norm([some[at][1] for at in places], float("inf")), strict=True)
-    return [found[at] for at in range(len(some))]
+def _note(buffers: list[_Buffer], step: int, largest: list[float]) -> None:
+    for one, value in zip(buffers, largest, strict=True):
+        one.note(step, value)
 
 
 def _shift(layer: _Layer, module: Any) -> Any:
