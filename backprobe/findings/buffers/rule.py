@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...records import BadBuffers, Finding, FrozenStatistics, Spoilt, StaleStatistics
 from ...text import counted, few, plural
+from ..nonfinite.rule import nonfinites
 from ..rules import HOOKS, VALUES, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -26,10 +27,18 @@ MIN_SHIFTED_SHARE = 0.25
     )
 )
 def nonfinite_buffers(trace: Trace) -> list[Finding]:
-    """Report buffers that became bad before any backward call or weight was: otherwise they are a consequence."""
+    """Report buffers that became bad before any backward call or weight was: otherwise they are a consequence.
+
+    They are not reported either if a later bad loss is reported at the line that made them bad.
+    """
     bad = [call.step for call in trace.backwards if call.bad_nodes or any(root.bad for root in call.roots)]
     bad += [one.step for one in trace.facts.of(Spoilt)]
-    return [_nonfinite(seen) for seen in trace.facts.of(BadBuffers) if seen.step < min(bad, default=seen.step + 1)]
+    early = [seen for seen in trace.facts.of(BadBuffers) if seen.step < min(bad, default=seen.step + 1)]
+    if not early or not bad:
+        return [_nonfinite(seen) for seen in early]
+    # A loss that met the bad buffer later, in eval mode, is explained by the same line.
+    explained = {at.site for one in nonfinites(trace) for at in one.sites if at.role in ("cause", "entered")}
+    return [_nonfinite(seen) for seen in early if explained.isdisjoint({seen.called, seen.singular, *seen.written})]
 
 
 def _nonfinite(seen: BadBuffers) -> Finding:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from handmade import at, bad_root, call, kinds, only, run, traced
+from handmade import NAN, at, bad_root, call, kinds, only, run, traced
 from learning import STEP, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import BadBuffers, FrozenStatistics, StaleStatistics
+from backprobe.records import BadBuffers, BadOp, FrozenStatistics, StaleStatistics
 
 NORM = BadBuffers(
     ("norm.running_mean", "norm.running_var"), "norm", "BatchNorm1d", "NaN", 3, 4, True, at(12), (), at(11), (at(13),)
@@ -42,6 +42,15 @@ def with_bad_loss(step: int) -> Trace:
 
 def test_a_bad_buffer_after_a_bad_loss_is_a_consequence() -> None:
     assert "nonfinite-buffer" not in kinds(with_bad_loss(4))
+
+
+@pytest.mark.parametrize(("line", "reported"), [(12, False), (11, False), (30, True)])
+def test_a_later_bad_loss_at_the_same_line_is_the_same_mistake(line: int, reported: bool) -> None:
+    """The line that calls the layer, the line that makes its input bad, or one that has nothing to do with it."""
+    bad = BadOp(100, 100, "batch_norm", at(line), "norm", 1, NAN, (), None, False)
+    runs = run("SumBackward0", 1, op="sum"), run("NativeBatchNormBackward0", op="batch_norm")
+    trace = traced(call(*runs, step=20, roots=bad_root(), bad_ops=(bad,)), seen=[NORM])
+    assert ("nonfinite-buffer" in kinds(trace)) == reported and "nonfinite-forward" in kinds(trace)
 
 
 @pytest.mark.parametrize(
