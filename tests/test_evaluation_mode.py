@@ -13,6 +13,13 @@ from backprobe.observe.sinks.memory import Collector
 from backprobe.records import LeftInEvaluation
 
 
+def switch(model: nn.Module, mode: bool) -> None:
+    if mode:
+        model.train()
+        return
+    model.eval()
+
+
 def trained(modes: list[bool], *layers: nn.Module, settings: Settings | None = None) -> Any:
     """Train a model with `layers` for one step in each of `modes`; true is train mode."""
     torch.manual_seed(0)
@@ -22,10 +29,7 @@ def trained(modes: list[bool], *layers: nn.Module, settings: Settings | None = N
     model = nn.Sequential(nn.Linear(4, 8), *layers, nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     for mode in modes:
-        if mode:
-            model.train()
-        else:
-            model.eval()
+        switch(model, mode)
         optimizer.zero_grad()
         model(torch.randn(8, 4)).square().mean().backward()
         optimizer.step()
@@ -40,6 +44,26 @@ def test_a_model_that_stays_in_evaluation_mode(settings: Settings) -> None:
     assert (found.model, found.since, found.train, found.evaluation) == ("Sequential", 10, 10, 12)
     assert found.affected == ("BatchNorm1d", "Dropout")
     assert [site.text for site in found.calls] == ["model.eval()"]
+
+
+def test_a_phase_that_begins_in_evaluation_mode_on_purpose() -> None:
+    def run(new_optimizer: bool) -> Any:
+        collector = Collector()
+        session = Session(collector, Settings(budget=None))
+        session.start()
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        for step in range(24):
+            if step == 12:
+                switch(model, False)
+                optimizer = torch.optim.SGD(model.parameters(), lr=1e-3) if new_optimizer else optimizer
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+        session.stop()
+        return collector.trace(session).facts.of(LeftInEvaluation)
+
+    assert run(new_optimizer=True) == () and len(run(new_optimizer=False)) == 1
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,9 @@ def test_the_line_that_writes_through_data() -> None:
 
 def test_a_closure_that_moves_the_weights_between_its_calls() -> None:
     trace = of_loop(with_closure, kind=torch.optim.LBFGS, max_iter=3)
-    whole = whats(max(trace.facts.of(LedgerRow), key=lambda row: row.periods))
+    row = max(trace.facts.of(LedgerRow), key=lambda row: row.periods)
+    whole = whats(row)
+    assert (row.moved, row.kept) == (row.periods, 0)
     assert whole[-1] == events.USED and events.MOVED_IN_STEP in whole and events.WRITTEN not in whole
 
 

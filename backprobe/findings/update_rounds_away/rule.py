@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The least number of steps with a gradient in which a parameter was compared, and stayed as it was each time.
 MIN_KEPT = 8
+#: In float32, an update that rounds away belongs to a gradient of rounding size, as that of a bias before BatchNorm.
+NARROW_DTYPES = ("bfloat16", "float16")
 
 
 @rule(
@@ -60,7 +62,7 @@ def update_rounds_away(trace: Trace) -> list[Finding]:
                     **({"candidates": [str(site) for site in sites]} if len(sites) > 1 else {}),
                 },
                 advice="Keep the parameters in float32 and compute in 16 bits with torch.autocast, or use an optimizer "
-                "that keeps a copy in float32. In float32, the learning rate is too small for these parameters.",
+                "that keeps a copy in float32.",
             )
         )
     return found
@@ -71,7 +73,7 @@ def _kept(book: Book) -> dict[str, int]:
     counts: dict[str, int] = {}
     moved: set[str] = set()
     for row in book.rows:
-        if row.moved or row.frozen:
+        if row.moved or row.frozen or row.dtype not in NARROW_DTYPES:
             moved.update(row.parameters)
         elif row.events[-1].what == events.USED:
             for name in row.parameters:

@@ -49,6 +49,7 @@ class Account:
         "name",
         "perturbed",
         "ref",
+        "step_value",
         "used",
         "value",
         "version",
@@ -64,16 +65,19 @@ class Account:
         self.grad: Any = None
         self.version = self.weight_version = 0
         self.used = self.zero = self.perturbed = False
-        #: The norm of the weight's sample at the last look, and at the first backward call of the period.
+        #: The norm of the weight's sample at the last look, at the first backward call of the period, and when the
+        #: optimizer's step began.
         self.value: float | None = None
         self.first_value: float | None = None
+        self.step_value: float | None = None
 
     def open(self, parameter: Any, value: float | None) -> None:
         """Begin a period: the optimizer has just stepped."""
         self.events, self.lines = [], {}
         self._take_gradient(parameter.grad)
         self.used, self.zero, self.perturbed = self.grad is not None, False, False
-        self.value, self.first_value, self.weight_version = value, None, parameter._version
+        self.value, self.first_value, self.step_value = value, None, None
+        self.weight_version = parameter._version
 
     def close(self) -> None:
         """End the period without an account of it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +11,8 @@ from torch import nn
 
 from ...records import LeftInEvaluation, Site
 from ...source.calls import calls_of_method
+from ...source.frames import CodeLocation
 from ...source.roots import RootModule
-from ...torch_internals import private
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -25,17 +27,23 @@ AFFECTED = (
 
 @dataclass
 class _Modes:
-    """In how many steps a model was in train mode, and since when in evaluation mode, in how many steps."""
+    """In how many steps a model was in train mode, and since when in evaluation mode, in how many steps.
+
+    :ivar optimizer: the last optimizer that stepped parameters of the model in train mode. Others do not count.
+    :ivar stepped: the line where it stepped for the first time in evaluation mode.
+    """
 
     root: RootModule
     affected: tuple[str, ...]
     train: int = 0
+    optimizer: weakref.ref[Any] | None = None
     since: int = 0
+    stepped: CodeLocation | None = None
     evaluation: int = 0
 
 
 class EvaluationModeTracker(Tracker):
-    """Tracker of the mode of each outermost module that has gradients when an optimizer steps."""
+    """Tracker of the mode of each outermost module when the optimizer of its parameters steps."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
@@ -51,41 +59,51 @@ class EvaluationModeTracker(Tracker):
                 modes = self._modes[id(root)] = _Modes(root, _affected(module))
             if not modes.affected or not (module.training or modes.train):
                 continue
-            with private.unseen():
-                learns = any(p.grad is not None for p in module.parameters())
-            if learns:
-                self._count(modes, module.training)
+            if modes.optimizer is None or modes.optimizer() is not optimizer:
+                held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+                if module.training and any(id(p) in held for p in module.parameters()):
+                    modes.optimizer = weakref.ref(optimizer)
+                else:  # another phase of training, or another model's turn
+                    continue
+            self._count(modes, module.training)
 
     def _count(self, modes: _Modes, training: bool) -> None:
         if training:
             modes.train, modes.evaluation = modes.train + 1, 0
             return
-        modes.since = modes.since if modes.evaluation else self._context.steps.index
+        if not modes.evaluation:
+            modes.since, modes.stepped = self._context.steps.index, self._context.frames.spot(sys._getframe())
         modes.evaluation += 1
 
     def records(self) -> tuple[LeftInEvaluation, ...]:
-        return tuple(
-            LeftInEvaluation(
-                *(modes.root.class_name, modes.since, modes.evaluation, modes.train),
-                *(modes.affected, self._calls()),
-            )
-            for modes in self._modes.values()
-            if modes.train >= MIN_TRAIN_STEPS and modes.evaluation >= MIN_EVALUATION_STEPS
-        )
+        found = []
+        for modes in self._modes.values():
+            calls = self._calls(self._context.frames.site(modes.stepped))
+            if modes.train >= MIN_TRAIN_STEPS and modes.evaluation >= MIN_EVALUATION_STEPS and calls:
+                counts = modes.since, modes.evaluation, modes.train
+                found.append(LeftInEvaluation(modes.root.class_name, *counts, modes.affected, calls))
+        return tuple(found)
 
-    def _calls(self) -> tuple[Site, ...]:
-        """Return the lines that call ``eval``.
+    def _calls(self, stepped: Site | None) -> tuple[Site, ...]:
+        """Return the lines that call ``eval``; none if one of them is meant for the training that follows.
 
-        Those in functions that call ``train`` after it are left out, if others remain.
+        That is so if it stands before the line where the optimizer steps, in its function, and no ``train`` between
+        them. Those in functions that call ``train`` after it are left out, if others remain.
         """
         calls = [one.site for one in calls_of_method(self._context.frames, "eval")]
         back = [one.site for one in calls_of_method(self._context.frames, "train")]
-        stay = [
-            site
+        if stepped is not None and any(
+            _is_before(site, stepped) and not any(_is_before(site, one) and _is_before(one, stepped) for one in back)
             for site in calls
-            if not any((one.file, one.function) == (site.file, site.function) and one.line > site.line for one in back)
-        ]
+        ):
+            return ()
+        stay = [site for site in calls if not any(_is_before(site, one) for one in back)]
         return tuple(dict.fromkeys(stay or calls))
+
+
+def _is_before(one: Site, other: Site) -> bool:
+    """Return whether `one` stands before `other` in the same function."""
+    return (one.file, one.function) == (other.file, other.function) and one.line < other.line
 
 
 def _affected(module: nn.Module) -> tuple[str, ...]:

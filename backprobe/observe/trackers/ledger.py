@@ -139,7 +139,9 @@ class LedgerTracker(Tracker):
         for account, parameter, value in self._valued(book):
             if account.look_at_weight(parameter, value, in_step):
                 self._keep_lines(account, parameter)
-            if at_backward and account.first_value is None:
+            if not at_backward:
+                account.step_value = value
+            elif account.first_value is None:
                 account.first_value = value
 
     def _valued(self, book: _Book) -> list[tuple[Account, Any, float | None]]:
@@ -326,9 +328,9 @@ class LedgerTracker(Tracker):
             step = self._context.steps.index
             periods.first = periods.first if periods.count else step
             periods.count, periods.last = periods.count + 1, step
-            if value is not None and account.value is not None:
-                periods.moved += value != account.value
-                in_vain = value == account.value and id(parameter) not in idle
+            if value is not None and account.step_value is not None:
+                periods.moved += value != account.step_value
+                in_vain = value == account.step_value and id(parameter) not in idle
                 periods.kept += in_vain and account.has_nonzero_gradient(parameter)
             lines = book.lines.setdefault(sequence, [set() for _ in found])
             for i, known in enumerate(lines):
