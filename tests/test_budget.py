@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 import math
 import random
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -446,3 +449,32 @@ def test_another_tools_replacement_function_stays_in_place(monkeypatch: pytest.M
     trace, session, _ = watched(1e-9, lambda: train(Net()))
     assert torch.autograd._engine_run_backward is theirs  # type: ignore[attr-defined]
     assert trace.findings == [] and session.schedule.state.attached is False
+
+
+def test_parameters_of_a_model_that_is_gone_when_they_are_reported(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.body, self.codes = torch.nn.Linear(64, 64), torch.nn.Embedding(8, 64)\n"
+        "    def forward(self, x):\n"
+        "        for _ in range(60):\n"
+        "            x = self.body(x).tanh()\n"
+        "        return x + self.codes(torch.zeros(len(x), dtype=torch.long)).detach()\n"
+        "def main():\n"
+        "    net = Net()\n"
+        "    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)\n"
+        "    for _ in range(150):\n"
+        "        optimizer.zero_grad()\n"
+        "        net(torch.randn(64, 64)).square().mean().backward()\n"
+        "        optimizer.step()\n"
+        "main()\n"
+    )
+    findings = tmp_path / "findings.json"
+    command = [sys.executable, "-m", "backprobe", "run", "--no-keep", "--budget", "1%", "--findings", str(findings)]
+    subprocess.run([*command, str(script)], check=True, capture_output=True, timeout=600)
+    found = json.loads(findings.read_text())
+    assert [one["kind"] for one in found["findings"]] == ["none-grad"]
+    assert found["findings"][0]["parameters"] == ["codes.weight"]
