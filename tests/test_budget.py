@@ -461,7 +461,7 @@ def test_parameters_of_a_model_that_is_gone_when_they_are_reported(tmp_path: Pat
         "        self.body, self.codes = torch.nn.Linear(64, 64), torch.nn.Embedding(8, 64)\n"
         "    def forward(self, x):\n"
         "        for _ in range(60):\n"
-        "            x = self.body(x).tanh()\n"
+        "            x = x + 0.01 * self.body(x).tanh()\n"
         "        return x + self.codes(torch.zeros(len(x), dtype=torch.long)).detach()\n"
         "def main():\n"
         "    net = Net()\n"
