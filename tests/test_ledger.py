@@ -79,6 +79,20 @@ def zeros_in_place(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -
     optimizer.step()
 
 
+def zeros_through_data(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    for p in model.parameters():
+        if p.grad is not None:
+            p.grad.data.zero_()
+    loss_of(model).backward()
+    optimizer.step()
+
+
+def gives_zeros(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    optimizer.zero_grad()
+    (loss_of(model) * 0).backward()
+    optimizer.step()
+
+
 def accumulates(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
     for _ in range(3):
         loss_of(model).backward()
@@ -137,6 +151,8 @@ def without_gradient(model: nn.Module, optimizer: torch.optim.Optimizer, n: int)
 GAVE = events.GRADIENT
 LOOPS = {
     zeros_in_place: [events.ZEROED, GAVE, events.USED],
+    zeros_through_data: [events.ZEROED, GAVE, events.USED],
+    gives_zeros: [events.CLEARED, GAVE, events.USED_ZERO],
     accumulates: [events.CLEARED, GAVE, events.SCALED, events.USED],
     never_clears: [events.ADDED, events.USED],
     replaces: [events.CLEARED, GAVE, events.REPLACED, events.USED],
@@ -219,12 +235,7 @@ def test_steps_that_do_not_move_the_weight() -> None:
 
 
 def test_a_gradient_of_zeros_is_no_update_that_rounds_away() -> None:
-    def loop(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
-        optimizer.zero_grad()
-        (loss_of(model) * 0).backward()
-        optimizer.step()
-
-    row = only_row(of_loop(loop))
+    row = only_row(of_loop(gives_zeros))
     assert (row.moved, row.kept) == (0, 0)
 
 

@@ -6,7 +6,7 @@ The file ``rule.py`` of a folder here has one or more functions decorated with `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, ParamSpec
@@ -150,6 +150,12 @@ def rule(
         return Rule(answer, kinds, topic, each_call, invalidates_gradients, silences, silenced_by, also)
 
     return made
+
+
+def candidates(sites: Iterable[Site]) -> dict[str, list[str]]:
+    """Return the evidence of a line that is one of several: the lines that it could be; empty if there are none."""
+    lines = [f"{one.file}:{one.line}" for one in sites]
+    return {"candidates": lines} if lines else {}
 
 
 def sites_of(*pairs: tuple[str, Site | None]) -> tuple[FindingSite, ...]:

@@ -22,6 +22,8 @@ OTHER_STEP, SHARED_STEP = "step of another optimizer", "step of an optimizer tha
 WRITTEN, MOVED_IN_STEP, RESTORED = "weight changed outside of steps", "weight moved inside the step", "weight restored"
 #: The optimizer stepped: with a gradient; with one of zeros; with that of its last step; without one.
 USED, USED_ZERO, USED_AGAIN, SKIPPED = "used", "used: zeros", "used again", "no gradient in the step"
+#: Events after which there is a gradient of a backward call; after which there is none.
+GIVING, CLEARING = (GRADIENT, ADDED), (CLEARED, ZEROED)
 EVENTS = (
     *(GRADIENT, ADDED, CLEARED, ZEROED, SCALED, REPLACED, OTHER_STEP, SHARED_STEP, WRITTEN, MOVED_IN_STEP, RESTORED),
     *(USED, USED_ZERO, USED_AGAIN, SKIPPED),
@@ -55,8 +57,8 @@ class LedgerRow:
     :ivar periods: how many observed periods had these ``events``; ``first`` and ``last``: the steps in which the first
         and the last of them ended. In ``moved`` of them the step changed the weight; in ``kept`` it did not, though
         the learning rate was not zero; in the others the weight's values were not compared.
-    :ivar frozen: ``requires_grad`` was off when the optimizer stepped; ``frozen_at``: the line that turned it off, or
-        if that was not observed, every line of the script that may have done so.
+    :ivar frozen: ``requires_grad`` was off when the optimizer stepped; ``frozen_at``: the line that turned it off, if
+        that was ``frozen_observed``, otherwise every line of the script that may have done so.
     """
 
     parameters: tuple[str, ...]
@@ -69,6 +71,7 @@ class LedgerRow:
     kept: int = 0
     frozen: bool = False
     frozen_at: tuple[Site, ...] = ()
+    frozen_observed: bool = False
     #: The parameters' dtype, and for one of 16 bits the statements that may have cast the model to it.
     dtype: str = ""
     cast_at: tuple[Site, ...] = ()

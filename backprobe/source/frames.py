@@ -6,6 +6,7 @@ import os
 import site as site_packages
 import sys
 import sysconfig
+from collections.abc import Iterator
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
@@ -240,15 +241,18 @@ class Frames:
         code = compile("\n" * (site.line - 1) + "pass", site.file, "exec").replace(co_name=site.function)
         return next(((code, begin) for begin, _, at in code.co_lines() if at == site.line), None)
 
-    def site_of_traceback(self, traceback: Any) -> Site | None:
-        """Return the user's innermost line in a traceback."""
-        last = None
+    def in_traceback(self, traceback: Any) -> Iterator[tuple[Site, FrameType]]:
+        """Yield the user's lines in a traceback, the innermost last, each with its frame."""
         while traceback is not None:
             frame: FrameType = traceback.tb_frame
             if self.is_user(frame.f_code):
-                last = site_at(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name)
+                yield site_at(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name), frame
             traceback = traceback.tb_next
-        return last
+
+    def site_of_traceback(self, traceback: Any) -> Site | None:
+        """Return the user's innermost line in a traceback."""
+        lines = [site for site, _ in self.in_traceback(traceback)]
+        return lines[-1] if lines else None
 
 
 def _spot_in(codes: list[CodeType], file: str, line: int) -> CodeLocation | None:

@@ -9,3 +9,8 @@ from ..records import Site
 
 def site_at(file: str, line: int, function: str) -> Site:
     return Site(file, line, function, linecache.getline(file, line).strip())
+
+
+def is_before(one: Site, other: Site) -> bool:
+    """Return whether `one` stands before `other` in the same function."""
+    return (one.file, one.function) == (other.file, other.function) and one.line < other.line

@@ -30,7 +30,7 @@ def strip(error: BaseException) -> None:
     Also removes them from the file in which ``record`` of ``torch.distributed.elastic`` has stored the error.
     """
     _mend(error, os.environ.get("TORCHELASTIC_ERROR_FILE"), of_elastic=True)
-    for one in _chain(error):
+    for one in chain(error):
         one.__traceback__ = without_ours(one.__traceback__)
 
 
@@ -64,7 +64,7 @@ def _given_signal(frame: FrameType, running: FrameType) -> bool:
     return any(a in signal.valid_signals() and b is running for a, b in itertools.pairwise(values) if type(a) is int)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield `error`, and the exceptions that caused it or that it contains."""
     seen: set[int] = set()
     stack: list[BaseException | None] = [error]
@@ -129,7 +129,7 @@ def _without(text: str, lines: Sequence[str]) -> str:
 def _lines_of_ours(error: BaseException) -> list[str]:
     """Return the traceback lines of backprobe's frames, in the chain of `error`."""
     found: list[str] = []
-    for one in _chain(error):
+    for one in chain(error):
         frames = list(_frames(one.__traceback__))
         ours = _ours(frames)
         found += [text for i, text in enumerate(traceback.format_tb(one.__traceback__)) if i in ours]

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from .modes import is_symbolic
+from .modes import hands_off, is_symbolic
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -58,6 +58,19 @@ def is_distributed(tensor: Any) -> bool:
     """Return whether `tensor` is a ``DTensor``: this process has a shard or a copy of it."""
     kind = class_of("torch.distributed.tensor", "DTensor")
     return kind is not None and isinstance(tensor, kind)
+
+
+def is_readable(tensor: Any) -> bool:
+    """Return whether `tensor` is plain and strided, and its values can be read here without disturbing the script.
+
+    The read is hidden from dispatch modes (``undispatched``).
+    """
+    return (
+        type(tensor) in _PLAIN
+        and tensor.layout is torch.strided
+        and not is_freed(tensor)
+        and not hands_off(tensor, past_ours=True)
+    )
 
 
 def is_partial(tensor: Any) -> bool:

@@ -66,6 +66,7 @@ from .local import (
     is_distributed,
     is_freed,
     is_partial,
+    is_readable,
     local,
     placement_of,
 )
@@ -201,6 +202,7 @@ __all__ = [
     "is_freed",
     "is_partial",
     "is_plain",
+    "is_readable",
     "is_symbolic",
     "is_wrapped",
     "jit_tracing",

@@ -78,7 +78,7 @@ def _nonfinite(seen: BadBuffers) -> Finding:
 @rule(
     Kind(
         "frozen-buffer-changes",
-        "info",
+        "warning",
         "running statistics of layers whose parameters are frozen move far from what they were",
         rank=HOOKS + 50,
         questions=(Question.LEARNS_BADLY,),

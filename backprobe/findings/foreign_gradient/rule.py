@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...records import Finding, LedgerEvent, LedgerRow
 from ...records import ledger as events
 from ...text import few
-from ..relations.ledger import CLEARING, GIVING, Book, books, names_in, site_in
+from ..relations.ledger import Book, books, names_in, site_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def foreign_gradient(trace: Trace) -> list[Finding]:
                     ("foreign", foreign.site),
                     ("used", other.site),
                     ("backward", own.site),
-                    ("cleared", site_in(rows, *CLEARING)),
+                    ("cleared", site_in(rows, *events.CLEARING)),
                     ("optimizer", book.optimizer.made),
                 ),
                 evidence={"optimizer": name, "periods": sum(row.periods for row in rows)},
@@ -70,15 +70,15 @@ def _foreign(row: LedgerRow) -> tuple[LedgerEvent, LedgerEvent, LedgerEvent] | N
     """
     if row.events[-1].what != events.USED or any(e.what in (events.SHARED_STEP, events.REPLACED) for e in row.events):
         return None
-    gone = max((i for i, e in enumerate(row.events) if e.what in CLEARING), default=-1)
+    gone = max((i for i, e in enumerate(row.events) if e.what in events.CLEARING), default=-1)
     rest = row.events[gone + 1 :]
     for j, step in enumerate(rest):
         if step.what != events.OTHER_STEP:
             continue
         (other,) = step.optimizers
-        before = [e for e in rest[:j] if e.what in GIVING and other in e.optimizers]
-        after = [e for e in rest[j + 1 :] if e.what in GIVING and other not in e.optimizers]
-        if before and after and len(before) + len(after) == sum(e.what in GIVING for e in rest):
+        before = [e for e in rest[:j] if e.what in events.GIVING and other in e.optimizers]
+        after = [e for e in rest[j + 1 :] if e.what in events.GIVING and other not in e.optimizers]
+        if before and after and len(before) + len(after) == sum(e.what in events.GIVING for e in rest):
             return before[-1], step, after[0]
     return None
 

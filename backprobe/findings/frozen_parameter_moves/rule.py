@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...records import Finding, LedgerRow
 from ...records import ledger as events
 from ...text import few, plural
-from ..relations.ledger import GIVING, MIN_PERIODS, books, names_in
+from ..relations.ledger import MIN_PERIODS, books, names_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -61,5 +61,5 @@ def frozen_parameter_moves(trace: Trace) -> list[Finding]:
 def _is_zeroed(row: LedgerRow) -> bool:
     """Return whether the script set a gradient to zero after the last backward call, before the optimizer stepped."""
     whats = [e.what for e in row.events]
-    gave = max((i for i, what in enumerate(whats) if what in GIVING), default=-1)
+    gave = max((i for i, what in enumerate(whats) if what in events.GIVING), default=-1)
     return whats[-1] == events.USED_ZERO and (row.frozen or (gave >= 0 and events.ZEROED in whats[gave + 1 :]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...records import Finding, NoGradient
-from ..rules import GENERAL, Kind, Question, rule, sites_of
+from ..rules import GENERAL, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -27,7 +27,6 @@ def grad_mode_disabled(trace: Trace) -> list[Finding]:
             continue
         known.add((seen.kind, seen.site, seen.failed))
         inference = seen.kind == "inference"
-        others = [f"{one.file}:{one.line}" for one in seen.candidates]
         found.append(
             Finding(
                 kind="grad-mode-disabled",
@@ -39,7 +38,7 @@ def grad_mode_disabled(trace: Trace) -> list[Finding]:
                 module=seen.module,
                 step=seen.step,
                 sites=sites_of(("cut", seen.site), ("failed", seen.failed)),
-                evidence={"candidates": others} if others else {},
+                evidence=candidates(seen.candidates),
                 advice="Use torch.no_grad() in place of torch.inference_mode() for what is used in training later, or "
                 "clone() the tensor outside of it."
                 if inference

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...records import Finding, GradientUse, LedgerEvent, LedgerRow
 from ...records import ledger as events
 from ...text import few, plural
-from ..relations.ledger import CLEARING, GIVING, Book, books, names_in, site_in
+from ..relations.ledger import Book, books, names_in, site_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def discarded(trace: Trace) -> list[Finding]:
                 step=min(row.first for row in rows),
                 parameters=names,
                 sites=sites_of(
-                    ("cleared", site_in(rows, *CLEARING)),
+                    ("cleared", site_in(rows, *events.CLEARING)),
                     ("backward", gave.site),
                     ("stepped", book.optimizer.stepped),
                     ("optimizer", book.optimizer.made),
@@ -145,9 +145,9 @@ def _discarded(row: LedgerRow) -> tuple[int, LedgerEvent] | None:
     lost: list[LedgerEvent] = []
     here: list[LedgerEvent] = []
     for event in row.events[:-1]:
-        if event.what in GIVING:
+        if event.what in events.GIVING:
             here.append(event)
-        elif event.what in CLEARING:
+        elif event.what in events.CLEARING:
             lost, here = [*lost, *here], []
         elif event.what != events.SCALED:
             return None
@@ -197,9 +197,8 @@ def added_up(trace: Trace) -> list[Finding]:
             continue
         name, rows = book.optimizer.name, book.habits(_adds_to_used)
         names = names_in(rows)
-        others = [
-            row for row in book.rows if not {*row.parameters} & {*names} and any(e.what in CLEARING for e in row.events)
-        ]
+        rest = (row for row in book.rows if {*names}.isdisjoint(row.parameters))
+        others = [row for row in rest if any(event.what in events.CLEARING for event in row.events)]
         if names and others:
             title = f"{name} steps {few(names)} with the sum of this step's gradients and those of earlier steps: the "
             title += "script clears those of its other parameters only"
@@ -215,9 +214,9 @@ def added_up(trace: Trace) -> list[Finding]:
 
 
 def _not_cleared(book: Book, rows: list[LedgerRow], title: str, reason: str) -> Finding:
-    gave = site_in(rows, *GIVING)
+    gave = site_in(rows, *events.GIVING)
     in_closure = reason == "closure"
-    cleared = site_in(rows if in_closure else book.rows, *CLEARING)
+    cleared = site_in(rows if in_closure else book.rows, *events.CLEARING)
     return Finding(
         kind="gradient-not-cleared",
         severity="warning",
@@ -242,19 +241,19 @@ def _adds_to_used(row: LedgerRow) -> bool:
     whats = [event.what for event in row.events]
     if whats[-1] != events.USED or events.ADDED not in whats or events.SHARED_STEP in whats:
         return False
-    return not any(what in (*CLEARING, events.REPLACED) for what in whats[whats.index(events.ADDED) :])
+    return not any(what in (*events.CLEARING, events.REPLACED) for what in whats[whats.index(events.ADDED) :])
 
 
 def _adds_in_closure(row: LedgerRow) -> bool:
     """Return whether a closure's gradient was added to one of a call that was made with other weights."""
     has_gradient = moved = False
     for event in row.events:
-        if event.what in GIVING:
+        if event.what in events.GIVING:
             if has_gradient and moved:
                 return True
             has_gradient, moved = True, False
         elif event.what == events.MOVED_IN_STEP:
             moved = True
-        elif event.what in (*CLEARING, events.REPLACED):
+        elif event.what in (*events.CLEARING, events.REPLACED):
             has_gradient = moved = False
     return False

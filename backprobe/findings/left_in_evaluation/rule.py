@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...records import Finding, LeftInEvaluation
 from ...text import listed
-from ..rules import LEARNING, Kind, Question, rule, sites_of
+from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -29,11 +29,10 @@ def left_in_evaluation_mode(trace: Trace) -> list[Finding]:
             severity="warning",
             title=f"{seen.model} is in evaluation mode from step {seen.since} on, and training goes on: "
             f"{listed(seen.affected)} compute something else than in the steps before",
-            confidence="certain" if len(seen.calls) == 1 else "likely",
+            confidence="likely",
             step=seen.since,
-            module=None,
             sites=sites_of(*(("cause", site) for site in seen.calls[:3])),
-            evidence={"steps": seen.evaluation, "affected": list(seen.affected)},
+            evidence={"steps": seen.evaluation, "affected": list(seen.affected), **candidates(seen.calls)},
             advice="Call train() on the model after each evaluation, before the next training step.",
         )
         for seen in trace.facts.of(LeftInEvaluation)

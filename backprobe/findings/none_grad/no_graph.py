@@ -10,7 +10,7 @@ from ...records import ACCUMULATE_SEQ, BackwardCall, Cut, Finding, FindingSite, 
 from ...text import few
 from ...torch_texts import NO_GRAPH, UNUSED
 from ..relations.module_paths import common_module
-from ..rules import sites_of
+from ..rules import candidates, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -47,7 +47,6 @@ def _frozen(seen: FrozenLoss) -> Finding:
     names, several = few(seen.parameters), len(seen.parameters) > 1
     learned = f", {'which' if several else 'it'} learned before" if seen.before else ""
     title = f"the loss has no graph: requires_grad is off for {names}{learned}, and nothing else in the loss needs a"
-    found = [f"{one.file}:{one.line}" for one in seen.candidates]
     return Finding(
         kind="none-grad",
         severity="error",
@@ -57,7 +56,7 @@ def _frozen(seen: FrozenLoss) -> Finding:
         parameters=seen.parameters,
         step=seen.step,
         sites=sites_of(("cut", seen.site), ("cut", seen.caller), ("failed", seen.failed)),
-        evidence={"reason": "frozen", **({"candidates": found} if found else {})},
+        evidence={"reason": "frozen", **candidates(seen.candidates)},
         advice="Freeze only what is not to learn, and turn requires_grad on again, before the forward, for what is. If "
         "nothing is to learn in this step, skip backward() and the optimizer's step.",
     )

@@ -8,7 +8,7 @@ from ...ops import GAPS, ZERO, info
 from ...records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root
 from ...text import few
 from ...torch_texts import COMPILED
-from ..rules import sites_of
+from ..rules import candidates, sites_of
 from .provenance import is_half
 
 RECORD_ALL = "backprobe run --budget none SCRIPT records every step, and names the line."
@@ -154,12 +154,11 @@ def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
     """Lower the confidence of `found`, whose line was inferred, and add the candidate lines."""
     if line is None:
         return found
-    candidates = line.candidates
     sites = found.sites
-    if candidates and not any(one.role == "cause" for one in sites):
-        sites = (*sites_of(("cause", candidates[0])), *sites)
+    if line.candidates and not any(one.role == "cause" for one in sites):
+        sites = (*sites_of(("cause", line.candidates[0])), *sites)
     cause = next((one.site for one in sites if one.role == "cause"), None)
-    others = [one for one in candidates if cause is None or (one.file, one.line) != (cause.file, cause.line)]
+    others = [one for one in line.candidates if cause is None or (one.file, one.line) != (cause.file, cause.line)]
     told = ""
     if others:
         lines = few([str(one.line) if cause and one.file == cause.file else f"{one.file}:{one.line}" for one in others])
@@ -171,7 +170,7 @@ def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
         evidence={
             **found.evidence,
             "line_inferred": True,
-            "candidates": [f"{one.file}:{one.line}" for one in ((cause, *others) if cause is not None else others)],
+            **candidates((cause, *others) if cause is not None else others),
         },
         advice=f"{found.advice}{told}",
     )

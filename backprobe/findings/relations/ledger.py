@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...records import Facts, LedgerEvent, LedgerOptimizer, LedgerRow, Site
-from ...records import ledger as events
+from ...records import Facts, LedgerOptimizer, LedgerRow, Site
 
 #: The least number of periods with an event sequence, and their least share of the periods from the first of them on.
 MIN_PERIODS, MIN_SHARE = 3, 0.5
-#: Events of a backward call that gave a gradient; of a gradient that is gone.
-GIVING, CLEARING = (events.GRADIENT, events.ADDED), (events.CLEARED, events.ZEROED)
-
-Predicate = Callable[[Sequence[LedgerEvent]], bool]
 
 
 @dataclass(frozen=True)

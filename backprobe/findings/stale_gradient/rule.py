@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ...records import Finding, LedgerRow
 from ...records import ledger as events
 from ...text import few, plural
-from ..relations.ledger import GIVING, books, names_in
-from ..rules import LEARNING, Kind, Question, rule, sites_of
+from ..relations.ledger import books, names_in
+from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -30,21 +30,24 @@ def stale_gradient(trace: Trace) -> list[Finding]:
         rows = [row for row in book.habits(_is_stale) if row.moved]
         first = min((row.first for row in rows), default=0)
         later = (event for row in book.rows if row.last >= first for event in row.events)
-        if not rows or not any(event.what in GIVING for event in later):
+        if not rows or not any(event.what in events.GIVING for event in later):
             continue
-        names, frozen = names_in(rows), [site for row in rows for site in row.frozen_at]
-        sites = tuple(dict.fromkeys(frozen))
-        is_frozen = any(row.frozen for row in rows)
-        why = "is frozen" if is_frozen else "gets no gradient any more"
-        whys = "are frozen" if is_frozen else "get no gradient any more"
+        names, frozen = names_in(rows), [row for row in rows if row.frozen]
+        sites = tuple(dict.fromkeys(site for row in frozen for site in row.frozen_at))
+        inferred = not all(row.frozen_observed for row in frozen)
+        why = (
+            plural(names, "is frozen", "are frozen")
+            if frozen
+            else plural(names, "gets", "get") + " no gradient any more"
+        )
         found.append(
             Finding(
                 kind="stale-gradient",
                 severity="warning",
-                title=f"{few(names)} {plural(names, why, whys)}, but {book.optimizer.name} still moves "
+                title=f"{few(names)} {why}, but {book.optimizer.name} still moves "
                 f"{plural(names, 'it', 'them')}: in each step with the same gradient of an earlier step, from step "
                 f"{first} on at the latest",
-                confidence="certain",
+                confidence="likely" if inferred else "certain",
                 step=first,
                 parameters=names,
                 sites=sites_of(
@@ -54,9 +57,9 @@ def stale_gradient(trace: Trace) -> list[Finding]:
                 ),
                 evidence={
                     "optimizer": book.optimizer.name,
-                    "frozen": is_frozen,
+                    "frozen": bool(frozen),
                     "periods": sum(row.periods for row in rows),
-                    **({"candidates": [str(site) for site in sites]} if len(sites) > 1 else {}),
+                    **candidates(sites if inferred else ()),
                 },
                 advice="Set .grad to None if you freeze a parameter, and clear the gradients of all parameters of the "
                 "optimizer in each step: optimizer.zero_grad() also clears those of frozen ones.",
@@ -66,4 +69,4 @@ def stale_gradient(trace: Trace) -> list[Finding]:
 
 
 def _is_stale(row: LedgerRow) -> bool:
-    return row.events[-1].what == events.USED_AGAIN and not any(e.what in GIVING for e in row.events)
+    return row.events[-1].what == events.USED_AGAIN and not any(e.what in events.GIVING for e in row.events)

@@ -11,7 +11,7 @@ FRESH = row(CLEARED, gave(32), USED, names=("b.weight",), periods=12)
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
     "stale-gradient": (
-        ledger(FRESH, row(USED_AGAIN, frozen=True, frozen_at=(at(20),))),
+        ledger(FRESH, row(USED_AGAIN, frozen=True, frozen_at=(at(20),), frozen_observed=True)),
         [("stepped", STEPPED_LINE), ("frozen", 20), ("optimizer", MADE_LINE)],
     )
 }
@@ -25,17 +25,24 @@ def test_one_run_one_finding(kind: str) -> None:
 
 def test_the_parameters_are_named() -> None:
     found = only(FIRES["stale-gradient"][0])
+    assert found.confidence == "certain" and "candidates" not in found.evidence
     assert found.parameters == ("a.weight",) and "is frozen" in found.title
+
+
+def test_a_line_that_was_not_observed_is_likely() -> None:
+    found = only(ledger(FRESH, row(USED_AGAIN, frozen=True, frozen_at=(at(20),))))
+    assert (found.confidence, found.evidence["candidates"]) == ("likely", ["train.py:20"])
 
 
 def test_several_lines_that_may_have_frozen_it_are_candidates() -> None:
     found = only(ledger(FRESH, row(USED_AGAIN, frozen=True, frozen_at=(at(20), at(21)))))
-    assert [site.role for site in found.sites] == ["stepped", "optimizer"]
+    assert [site.role for site in found.sites] == ["stepped", "optimizer"] and found.confidence == "likely"
     assert found.evidence["candidates"] == ["train.py:20", "train.py:21"]
 
 
 def test_a_parameter_that_is_not_frozen() -> None:
-    assert "gets no gradient any more" in only(ledger(FRESH, row(USED_AGAIN))).title
+    found = only(ledger(FRESH, row(USED_AGAIN)))
+    assert "gets no gradient any more" in found.title and found.confidence == "certain"
 
 
 def test_what_is_no_stale_gradient() -> None:

@@ -8,7 +8,7 @@ from ...records import Finding
 from ...records import ledger as events
 from ...text import counted, few, plural
 from ..relations.ledger import Book, books
-from ..rules import LEARNING, Kind, Question, rule, sites_of
+from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -59,7 +59,7 @@ def update_rounds_away(trace: Trace) -> list[Finding]:
                     "optimizer": book.optimizer.name,
                     "dtypes": dtypes,
                     "compared": least,
-                    **({"candidates": [str(site) for site in sites]} if len(sites) > 1 else {}),
+                    **candidates(sites if len(sites) > 1 else ()),
                 },
                 advice="Keep the parameters in float32 and compute in 16 bits with torch.autocast, or use an optimizer "
                 "that keeps a copy in float32.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...records import Finding, LedgerRow
 from ...records import ledger as events
 from ...text import few, plural
-from ..relations.ledger import GIVING, books, names_in, site_in
+from ..relations.ledger import books, names_in, site_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def weight_overwritten(trace: Trace) -> list[Finding]:
             continue
         names, name = names_in(rows), book.optimizer.name
         written = site_in(rows, events.WRITTEN)
-        calls = [e.site for e in rows[0].events if e.what in GIVING]
+        calls = [e.site for e in rows[0].events if e.what in events.GIVING]
         found.append(
             Finding(
                 kind="weight-overwritten",
@@ -61,5 +61,5 @@ def _is_perturbed(row: LedgerRow) -> bool:
     whats = [e.what for e in row.events]
     if whats[-1] != events.USED or events.SHARED_STEP in whats or events.RESTORED in whats:
         return False
-    gave = [i for i, what in enumerate(whats) if what in GIVING]
+    gave = [i for i, what in enumerate(whats) if what in events.GIVING]
     return bool(gave) and events.WRITTEN in whats[gave[0] : gave[-1]]

@@ -37,8 +37,8 @@ class LeafTensor:
     """A parameter of a module, or another leaf tensor under its name in the user's code."""
 
     __slots__ = (
-        *("alive", "first", "label", "other", "owner", "owners", "parameter", "parts", "path", "reached", "ref"),
-        *("requires_grad", "root", "shape", "since", "thawed", "without_gradient"),
+        *("alive", "first", "frozen", "label", "other", "owner", "owners", "parameter", "parts", "path", "reached"),
+        *("ref", "requires_grad", "root", "shape", "since", "thawed", "without_gradient"),
     )
 
     def __init__(
@@ -64,6 +64,8 @@ class LeafTensor:
         self.without_gradient: bool | None = None
         #: The step of the first backward call that reached the leaf.
         self.first: int | None = None
+        #: The line that turned ``requires_grad`` off last.
+        self.frozen: CodeLocation | None = None
         #: The line that turned ``requires_grad`` on; in `since`, the node counter at that moment and how many backward
         #: calls had reached the leaf by then.
         self.thawed: CodeLocation | None = None
@@ -165,6 +167,8 @@ class Leaves:
             leaf.requires_grad = on  # kept here because the tensor may be gone later
             if on and not tensor.requires_grad:
                 leaf.thawed, leaf.since = self._frames.spot(frame), (private.next_sequence_nr(), leaf.reached)
+            elif tensor.requires_grad and not on:
+                leaf.frozen = self._frames.spot(frame)
 
     def reached(self) -> list[LeafTensor]:
         """Return the leaves to which a backward call gave a gradient."""
@@ -209,7 +213,7 @@ class Leaves:
             return
         for leaf in self._all:
             if not leaf.reached and leaf.root is not None and (tensor := leaf.ref()) is not None:
-                leaf.without_gradient = leaf.without_gradient is not False and tensor.grad is None
+                leaf.without_gradient = leaf.without_gradient is not False and tensor.is_leaf and tensor.grad is None
 
     def scan(self) -> None:
         """Record the parameters of every outermost module that is alive."""

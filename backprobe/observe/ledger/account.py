@@ -2,10 +2,11 @@
 
 Note [Accounts]: an account compares the parameter with what it was at the last look. Looks are taken when a backward
 call begins and ends, and when an optimizer's step begins and ends; nothing else is observed, so an account costs
-nothing between them and needs no recorded step. The identity and version of the gradient say whether it was changed;
-what changed it follows from the look: a backward call if the look is at its end, otherwise the script. Weights are
-compared by the values of a sample of their elements (``sample_norms``), because writes through ``.data`` do not change
-the version; without a sample (on an accelerator, for subclasses), by the version.
+nothing between them and needs no recorded step. The identity and version of the gradient say whether it was changed,
+and its values whether it is zero: writes through ``.data`` do not change the version. What changed it follows from the
+look: a backward call if the look is at its end, otherwise the script. Weights are
+compared by the values of a sample of their elements (``sample_norms``); without a sample (on an accelerator, for
+subclasses), by the version.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...records import ledger as events
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.measure import is_float
+from ..forward.leaves import LeafTensor
 
 #: Most events of one period; most elements of a sample, and of a tensor that must be copied to sample it.
 MAX_EVENTS, MAX_SAMPLED_ELEMENTS, MAX_COPIED_ELEMENTS = 64, 4096, 1 << 20
@@ -32,11 +34,12 @@ Event: TypeAlias = tuple[str, CodeLocation | None, tuple[int, ...]]
 class Account:
     """The account of one parameter since its optimizer last stepped.
 
-    :ivar ref: a reference to the parameter; ``name``: its name when the account was opened; ``dtype``: of torch.
+    :ivar ref: a reference to the parameter; ``leaf``: its record, which names it; ``dtype``: of torch.
+    :ivar sampled: its values are compared in this period.
     :ivar events: the events of the period, each with how often it happened in a row; ``None`` while the account is
         closed: something was missed. ``lines``: by position of an event, the lines that were observed to cause it.
     :ivar grad, version: a reference to the gradient of the last look, and its version.
-    :ivar used: that gradient is what the last step used, unchanged; ``zero``: it was set to zero.
+    :ivar used: that gradient is what the last step used, unchanged; ``zero``: all its elements are zero.
     :ivar perturbed: the weight was changed after the first backward call of the period, and not restored since.
     """
 
@@ -45,10 +48,11 @@ class Account:
         "events",
         "first_value",
         "grad",
+        "leaf",
         "lines",
-        "name",
         "perturbed",
         "ref",
+        "sampled",
         "step_value",
         "used",
         "value",
@@ -57,14 +61,14 @@ class Account:
         "zero",
     )
 
-    def __init__(self, parameter: Any, name: str) -> None:
-        self.ref, self.name = private.tensor_ref(parameter), name
+    def __init__(self, parameter: Any, leaf: LeafTensor) -> None:
+        self.ref, self.leaf = private.tensor_ref(parameter), leaf
         self.dtype = str(parameter.dtype).removeprefix("torch.")
         self.events: list[list[Any]] | None = None
         self.lines: dict[int, set[CodeLocation]] = {}
         self.grad: Any = None
         self.version = self.weight_version = 0
-        self.used = self.zero = self.perturbed = False
+        self.used = self.zero = self.perturbed = self.sampled = False
         #: The norm of the weight's sample at the last look, at the first backward call of the period, and when the
         #: optimizer's step began.
         self.value: float | None = None
@@ -75,7 +79,8 @@ class Account:
         """Begin a period: the optimizer has just stepped."""
         self.events, self.lines = [], {}
         self._take_gradient(parameter.grad)
-        self.used, self.zero, self.perturbed = self.grad is not None, False, False
+        self.used, self.perturbed = self.grad is not None, False
+        self.zero = self.zero and self.used
         self.value, self.first_value, self.step_value = value, None, None
         self.weight_version = parameter._version
 
@@ -109,12 +114,15 @@ class Account:
             if known is None:
                 return ""
             what = events.CLEARED
-        elif known is not None and known() is grad:
-            if grad._version == self.version:
-                return ""
-            what = events.SCALED if may_be_nonzero(grad) else events.ZEROED
         else:
-            what = events.REPLACED if may_be_nonzero(grad) else events.ZEROED
+            same = known is not None and known() is grad
+            unchanged = same and grad._version == self.version
+            if unchanged and self.zero:
+                return ""
+            zero = not may_be_nonzero(grad)  # also if unchanged: ``p.grad.data.zero_()`` leaves the version as it is
+            if unchanged and not zero:
+                return ""
+            what = events.ZEROED if zero else events.SCALED if same else events.REPLACED
         self._take_gradient(grad)
         self.used, self.zero = False, what == events.ZEROED
         self.note(what)
@@ -128,7 +136,7 @@ class Account:
             return ""
         what = events.ADDED if self.used else events.GRADIENT
         self._take_gradient(grad)
-        self.used = self.zero = False
+        self.used, self.zero = False, not may_be_nonzero(grad)
         return what
 
     def look_at_weight(self, parameter: Any, value: float | None, in_step: bool = False) -> bool:
@@ -148,10 +156,6 @@ class Account:
             self.perturbed = self.first_value is not None
             self.note(events.WRITTEN)
         return True
-
-    def has_nonzero_gradient(self, parameter: Any) -> bool:
-        """Return whether the parameter has a gradient that may have nonzero elements."""
-        return parameter.grad is not None and may_be_nonzero(parameter.grad)
 
     def other_stepped(self, parameter: Any, value: float | None) -> None:
         """Take what an optimizer that also holds the parameter made of it for given."""
@@ -183,9 +187,7 @@ def can_account(parameter: Any) -> bool:
 def may_be_nonzero(grad: Any) -> bool:
     """Return whether a gradient may have nonzero elements, without waiting for an accelerator: there it may."""
     here = private.local(grad)
-    if here is None or not private.is_plain(here) or here.layout is not torch.strided or not here.is_cpu:
-        return True
-    return private.hands_off(here, past_ours=True) or bool(here.any())
+    return here is None or not private.is_readable(here) or not here.is_cpu or bool(here.any())
 
 
 def sample_norms(parameters: Sequence[Any]) -> list[float | None]:
@@ -206,14 +208,6 @@ def sample_norms(parameters: Sequence[Any]) -> list[float | None]:
 
 
 def _is_readable(p: Any) -> bool:
-    return (
-        private.is_plain(p)
-        and p.is_cpu
-        and p.layout is torch.strided
-        and is_float(p)
-        and not p.is_complex()
-        and p.numel() > 0
-        and (p.is_contiguous() or p.numel() <= MAX_COPIED_ELEMENTS)
-        and private.local(p) is p
-        and not private.hands_off(p, past_ours=True)
-    )
+    if not private.is_readable(p) or not p.is_cpu or not is_float(p) or p.is_complex():
+        return False
+    return bool(p.numel() > 0 and (p.is_contiguous() or p.numel() <= MAX_COPIED_ELEMENTS))

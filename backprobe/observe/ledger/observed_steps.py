@@ -13,6 +13,16 @@ FIRST_OBSERVED_STEPS, OBSERVED_STEPS_IN_A_ROW, OBSERVATION_INTERVAL = 16, 5, 64
 MAX_LATE_OPTIMIZERS, FIRST_OBSERVED_STEPS_IF_LATE = 4, 8
 
 
+def is_in_row(step: int) -> bool:
+    """Return whether a step is one of the first, or in a row of later ones."""
+    return step < FIRST_OBSERVED_STEPS or step % OBSERVATION_INTERVAL < OBSERVED_STEPS_IN_A_ROW
+
+
+def ends_row(step: int) -> bool:
+    """Return whether a step is the last of the first ones, or of a row of later ones."""
+    return step == FIRST_OBSERVED_STEPS - 1 or step % OBSERVATION_INTERVAL == OBSERVED_STEPS_IN_A_ROW - 1
+
+
 class ObservedSteps:
     """The steps to observe. They do not take the fast path; if steps are short, every other row of them may take it."""
 
@@ -31,12 +41,7 @@ class ObservedSteps:
     @property
     def is_observed(self) -> bool:
         """Return whether the running step is observed."""
-        step = self._steps.index
-        return (
-            step < FIRST_OBSERVED_STEPS
-            or 0 <= step - self._late < FIRST_OBSERVED_STEPS_IF_LATE
-            or step % OBSERVATION_INTERVAL < OBSERVED_STEPS_IN_A_ROW
-        )
+        return self.is_first or is_in_row(self._steps.index)
 
     @property
     def is_first(self) -> bool:

@@ -17,12 +17,11 @@ from ...source.roots import modules_in_sight
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ...torch_internals.references import IdentityMap
+from ..ledger.observed_steps import ends_row, is_in_row
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
-from .buffers import NORMS
+from .buffers import NORMS, share_apart
 
-#: Steps after which copies are compared: the first ones, and then this many in a row out of every so many.
-FIRST_STEPS, STEPS_IN_A_ROW, INTERVAL = 16, 5, 64
 #: The most modules that are followed, and the most places that write to parameters and are searched for their module.
 MAX_COPIES, MAX_PLACES = 8, 40
 #: How often the weights of a copy, and the statistics of the trained model, must have changed between two looks.
@@ -112,9 +111,8 @@ class AveragedCopyTracker(Tracker):
             self._copies.append(_Copy(weakref.ref(found[1]), found[0], spot, norms, _state(norms)))
 
     def step_ended(self, step: Step) -> None:
-        if self._copies and (step.index < FIRST_STEPS or step.index % INTERVAL < STEPS_IN_A_ROW):
-            ends_row = step.index == FIRST_STEPS - 1 or step.index % INTERVAL == STEPS_IN_A_ROW - 1
-            self._look(ends_row)
+        if self._copies and is_in_row(step.index):
+            self._look(ends_row(step.index))
 
     def ended(self) -> None:
         self._look(True)
@@ -199,10 +197,7 @@ def _batches(norms: dict[str, weakref.ref[nn.Module]]) -> int:
 
 
 def _apart(copy: _Copy) -> Any:
-    """Return the largest share of channels of a layer whose statistics are far from those of the twin.
-
-    That is a mean by more than a standard deviation, or a variance by a factor of four.
-    """
+    """Return the share of channels whose statistics are far from the twin's, for the layer with most of them."""
     shares = []
     for path, ref in copy.norms.items():
         mine: Any = ref()
@@ -213,7 +208,5 @@ def _apart(copy: _Copy) -> Any:
             return None
         if mine.running_mean.device != twin.running_mean.device:
             return None
-        far = (mine.running_mean - twin.running_mean).square() > twin.running_var
-        wide = (mine.running_var > 4 * twin.running_var) | (4 * mine.running_var < twin.running_var)
-        shares.append((far | wide).float().mean())
+        shares.append(share_apart((mine.running_mean, mine.running_var), (twin.running_mean, twin.running_var)))
     return torch.stack(shares).max()

@@ -1,8 +1,8 @@
 """Detects buffers that became NaN or Inf, and running statistics that move although their layers are frozen.
 
 Note [Looks at buffers]: a batch whose loss the script skips meets no backward call, but it has changed the running
-statistics of every normalisation layer. So buffers are read when a step is over: after the first steps, after a few in
-a row out of many, and when the script ends. The largest absolute values of all buffers are read together. Those on an
+statistics of every normalisation layer. So buffers are read when a step is over: after the steps of ``is_in_row`` and
+some others, and when the script ends. The largest absolute values of all buffers are read together. Those on an
 accelerator are read many looks later, without waiting, or when the script ends: Note [Nothing waits].
 """
 
@@ -26,15 +26,20 @@ from ...source.control_flow import nonfinite_checks
 from ...source.dataflow import is_singular, singular_before
 from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef, RootModule
+from ...source.sites import is_before
 from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing, fetch
 from ...torch_internals.references import IdentityMap
+from ..ledger.observed_steps import (
+    FIRST_OBSERVED_STEPS,
+    OBSERVATION_INTERVAL,
+    OBSERVED_STEPS_IN_A_ROW,
+    ends_row,
+    is_in_row,
+)
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Steps after which buffers are read: the first ones, and then this many in a row out of every so many. They are among
-#: those that ``GradientUseTracker`` keeps off the fast path.
-FIRST_STEPS, STEPS_IN_A_ROW, INTERVAL = 16, 5, 64
 #: Number of steps after a change of the graph that are followed by a look, and how many changes of a run are.
 STEPS_AFTER_CHANGE, MAX_CHANGES = 10, 4
 #: The number of layers that are checked after every step whether they were frozen.
@@ -190,7 +195,7 @@ class BufferTracker(Tracker):
             if self._frozen > frozen:
                 self._look_often(step.index)
         doubled = step.index & (step.index - 1) == 0
-        if doubled or step.index < max(FIRST_STEPS, self._until) or step.index % INTERVAL < STEPS_IN_A_ROW:
+        if doubled or step.index < self._until or is_in_row(step.index):
             self._look(step.index)
 
     def ended(self) -> None:
@@ -209,10 +214,12 @@ class BufferTracker(Tracker):
         :param long_steps: steps are long enough to keep every other row of looks whole; otherwise one step of it is
             kept.
         """
-        if not long_steps and FIRST_STEPS <= step <= INTERVAL and step >= self._until:
-            return (INTERVAL // 2 if step <= INTERVAL // 2 else INTERVAL) - step  # steps 32 and 64
-        apart, kept = 2 * INTERVAL, STEPS_IN_A_ROW if long_steps else 1
-        first = max(FIRST_STEPS, self._until) if long_steps else self._until
+        if not long_steps and FIRST_OBSERVED_STEPS <= step <= OBSERVATION_INTERVAL and step >= self._until:
+            return (
+                OBSERVATION_INTERVAL // 2 if step <= OBSERVATION_INTERVAL // 2 else OBSERVATION_INTERVAL
+            ) - step  # steps 32 and 64
+        apart, kept = 2 * OBSERVATION_INTERVAL, OBSERVED_STEPS_IN_A_ROW if long_steps else 1
+        first = max(FIRST_OBSERVED_STEPS, self._until) if long_steps else self._until
         return 0 if step < first or step % apart < kept else apart - step % apart
 
     def _look(self, step: int) -> None:
@@ -220,7 +227,7 @@ class BufferTracker(Tracker):
             return
         if (
             step & (step - 1) == 0
-            or step % INTERVAL == 0
+            or step % OBSERVATION_INTERVAL == 0
             or step == self._until - 1
             or len(self._modules.roots) != self._roots
         ):
@@ -300,8 +307,7 @@ class BufferTracker(Tracker):
             if step == layer.looked + 1:
                 layer.pairs += 1
                 layer.moves += count > layer.count
-            ends_row = step % INTERVAL == STEPS_IN_A_ROW - 1 or step == FIRST_STEPS - 1
-            if layer.is_moving and (ends_row or layer.shift is None):
+            if layer.is_moving and (ends_row(step) or layer.shift is None):
                 layer.shift = _shift(layer, module)
         layer.looked, layer.count = step, count
 
@@ -370,20 +376,13 @@ class BufferTracker(Tracker):
         This is the first one after a line that freezes, in the same function; otherwise the first one.
         """
         calls = [one.site for one in calls_of_method(self._frames, "train") if _TRAIN_CALL.search(one.site.text)]
-        after = [
-            call
-            for site in frozen
-            for call in calls
-            if (site.file, site.function) == (call.file, call.function) and site.line < call.line
-        ]
+        after = [call for site in frozen for call in calls if is_before(site, call)]
         return next(iter(after or calls), None)
 
 
 def _is_readable(tensor: Any) -> bool:
     """Return whether a buffer has values of floating point that can be read."""
-    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or private.hands_off(tensor):
-        return False
-    return tensor.is_floating_point() and 0 < tensor.numel() <= MAX_ELEMENTS and private.local(tensor) is tensor
+    return private.is_readable(tensor) and tensor.is_floating_point() and 0 < tensor.numel() <= MAX_ELEMENTS
 
 
 def _note(buffers: list[_Buffer], step: int, largest: list[float]) -> None:
@@ -392,16 +391,24 @@ def _note(buffers: list[_Buffer], step: int, largest: list[float]) -> None:
 
 
 def _shift(layer: _Layer, module: Any) -> Any:
-    """Return the share of channels whose statistics moved by more than a standard deviation, or a factor of four.
+    """Return the share of channels whose statistics have moved far since the layer was frozen.
 
     It is zero if they had hardly left their initial values when the layer was frozen: those say nothing about data.
     """
     if layer.before is None:
         return None
-    mean, var = layer.before
-    far = (module.running_mean - mean).square() > var
-    wide = (module.running_var > 4 * var) | (4 * module.running_var < var)
-    return (far | wide).float().mean() * layer.learned
+    return share_apart((module.running_mean, module.running_var), layer.before) * layer.learned
+
+
+def share_apart(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    """Return the share of channels whose (mean, variance) are far apart.
+
+    That is a mean by more than a standard deviation of `other`, or a variance by a factor of four.
+    """
+    (mean, var), (other_mean, other_var) = one, other
+    far = (mean - other_mean).square() > other_var
+    wide = (var > 4 * other_var) | (4 * var < other_var)
+    return (far | wide).float().mean()
 
 
 def _has_learned(module: Any) -> Any:

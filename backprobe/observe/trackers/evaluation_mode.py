@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -13,6 +13,8 @@ from ...records import LeftInEvaluation, Site
 from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
 from ...source.roots import RootModule
+from ...source.sites import is_before
+from ...torch_internals.references import IdentityMap
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -29,13 +31,15 @@ AFFECTED = (
 class _Modes:
     """In how many steps a model was in train mode, and since when in evaluation mode, in how many steps.
 
-    :ivar optimizer: the last optimizer that stepped parameters of the model in train mode. Others do not count.
+    :ivar holds: by optimizer, whether it holds parameters of the model; ``optimizer``: the last one that does and
+        stepped in train mode. Others do not count.
     :ivar stepped: the line where it stepped for the first time in evaluation mode.
     """
 
     root: RootModule
     affected: tuple[str, ...]
     train: int = 0
+    holds: IdentityMap[bool] = field(default_factory=IdentityMap)
     optimizer: weakref.ref[Any] | None = None
     since: int = 0
     stepped: CodeLocation | None = None
@@ -60,11 +64,9 @@ class EvaluationModeTracker(Tracker):
             if not modes.affected or not (module.training or modes.train):
                 continue
             if modes.optimizer is None or modes.optimizer() is not optimizer:
-                held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-                if module.training and any(id(p) in held for p in module.parameters()):
-                    modes.optimizer = weakref.ref(optimizer)
-                else:  # another phase of training, or another model's turn
-                    continue
+                if not (module.training and _holds(modes, optimizer, module)):
+                    continue  # another phase of training, or another model's turn
+                modes.optimizer = weakref.ref(optimizer)
             self._count(modes, module.training)
 
     def _count(self, modes: _Modes, training: bool) -> None:
@@ -93,17 +95,21 @@ class EvaluationModeTracker(Tracker):
         calls = [one.site for one in calls_of_method(self._context.frames, "eval")]
         back = [one.site for one in calls_of_method(self._context.frames, "train")]
         if stepped is not None and any(
-            _is_before(site, stepped) and not any(_is_before(site, one) and _is_before(one, stepped) for one in back)
+            is_before(site, stepped) and not any(is_before(site, one) and is_before(one, stepped) for one in back)
             for site in calls
         ):
             return ()
-        stay = [site for site in calls if not any(_is_before(site, one) for one in back)]
+        stay = [site for site in calls if not any(is_before(site, one) for one in back)]
         return tuple(dict.fromkeys(stay or calls))
 
 
-def _is_before(one: Site, other: Site) -> bool:
-    """Return whether `one` stands before `other` in the same function."""
-    return (one.file, one.function) == (other.file, other.function) and one.line < other.line
+def _holds(modes: _Modes, optimizer: Any, module: nn.Module) -> bool:
+    """Return whether an optimizer held parameters of a model when both were first seen together."""
+    known = modes.holds.get(optimizer)
+    if known is None:
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        known = modes.holds[optimizer] = any(id(p) in held for p in module.parameters())
+    return known
 
 
 def _affected(module: nn.Module) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ class GradientClippingTracker(Tracker):
         if not parameters:
             return "empty"
         norm = call.total_norm
-        if not with_grads or (norm is not None and _is_plain(norm) and norm.is_cpu and not norm.item()):
+        if not with_grads or (norm is not None and private.is_readable(norm) and norm.is_cpu and not norm.item()):
             return "no-gradients"
         known = [(p, p.grad, self._stepped.get(id(p))) for p in with_grads]
         seen = [(grad, one) for p, grad, one in known if one is not None and one[0]() is p]
@@ -201,7 +201,7 @@ class GradientClippingTracker(Tracker):
             line.scaled_optimizer = optimizer
             norm = call.total_norm if call.total_norm is not None else _total_norm(call.grads)
             scale = scaler._scale
-            if norm is not None and _is_plain(norm) and scale is not None and len(line.scales) < MAX_NORMS:
+            if norm is not None and private.is_readable(norm) and scale is not None and len(line.scales) < MAX_NORMS:
                 line.scales.append((norm.detach().clone(), scale.detach().clone()))
             return
         line.scaled = 0
@@ -358,14 +358,10 @@ def _trains(parameter: Any) -> bool:
     return isinstance(parameter, torch.Tensor) and parameter.requires_grad
 
 
-def _is_plain(tensor: Any) -> bool:
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not private.hands_off(tensor)
-
-
 def _total_norm(grads: Iterable[Any]) -> torch.Tensor | None:
     """Return the norm of all `grads`, on their device; ``None`` if one of them cannot be read, or devices differ."""
     tensors = list(grads)
-    plain = all(map(_is_plain, tensors)) and len({one.device for one in tensors}) == 1
+    plain = all(map(private.is_readable, tensors)) and len({one.device for one in tensors}) == 1
     if not plain or (tensors[0].is_cuda and capturing()):
         return None
     return quick(torch.stack([quick(one.detach()).float() for one in tensors]))

@@ -14,10 +14,12 @@ import torch
 from ...records import GradientUse, Site
 from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
+from ...source.sites import is_before
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
+from ..ledger.account import may_be_nonzero
 from ..ledger.observed_steps import ObservedSteps
 from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker
@@ -251,9 +253,9 @@ class GradientUseTracker(Tracker):
         """
         lines = {line for line, *_ in calls_of_method(self._context.frames, "zero_grad")}
         if len(lines) > 1 and backward is not None and stepped is not None:
-            lines = {line for line in lines if not (_is_before(line, backward) or _is_before(stepped, line))}
+            lines = {line for line in lines if not (is_before(line, backward) or is_before(stepped, line))}
             if len(lines) > 1:
-                lines = {line for line in lines if _is_before(backward, line) or _is_before(line, stepped)}
+                lines = {line for line in lines if is_before(backward, line) or is_before(line, stepped)}
         return lines.pop() if len(lines) == 1 else None
 
     def _unused_records(self) -> list[GradientUse]:
@@ -287,30 +289,14 @@ def _share(one: dict[int, weakref.ref[Any]], other: dict[int, weakref.ref[Any]])
     return any(ref is other.get(number) for number, ref in one.items())
 
 
-def _is_before(one: Site, other: Site) -> bool:
-    """Return whether `one` stands before `other` in the same function."""
-    return (one.file, one.function) == (other.file, other.function) and one.line < other.line
-
-
 def _readable(tensor: Any) -> bool:
     """Return whether the values of a tensor can be read and kept; false if FSDP has freed their memory."""
-    return _is_plain(tensor) and 0 < tensor.numel() <= MAX_KEPT_ELEMENTS and private.local(tensor) is tensor
+    return private.is_readable(tensor) and 0 < tensor.numel() <= MAX_KEPT_ELEMENTS
 
 
 def _any_may_be_nonzero(grads: Iterable[Any]) -> bool:
     """Return whether a gradient may have nonzero elements. Small gradients are read first."""
-    return any(map(_may_be_nonzero, sorted((grad for grad in grads if grad is not None), key=torch.Tensor.numel)))
-
-
-def _may_be_nonzero(grad: Any) -> bool:
-    """Return whether a gradient may have nonzero elements, without waiting for an accelerator: there it may."""
-    here = private.local(grad)
-    return not _is_plain(here) or not here.is_cpu or bool(here.any())
-
-
-def _is_plain(tensor: Any) -> bool:
-    kind = type(tensor) in (torch.Tensor, torch.nn.Parameter)
-    return kind and tensor.layout is torch.strided and not private.hands_off(tensor)
+    return any(map(may_be_nonzero, sorted((grad for grad in grads if grad is not None), key=torch.Tensor.numel)))
 
 
 def _plain(tensor: Any) -> bool:

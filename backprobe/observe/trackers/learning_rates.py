@@ -177,10 +177,7 @@ def _values(frame: FrameType) -> Iterable[Any]:
 
 
 def _has_plain_gradient(tensor: Any) -> bool:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.grad is None:
-        return False
-    strided = tensor.layout is torch.strided and not private.hands_off(tensor) and private.local(tensor) is tensor
-    return strided and 0 < tensor.numel() <= MAX_ELEMENTS
+    return private.is_readable(tensor) and tensor.grad is not None and 0 < tensor.numel() <= MAX_ELEMENTS
 
 
 def _is_unchanged(state: _State) -> bool | None:

@@ -29,10 +29,8 @@ from ..tracker_context import TrackerContext
 MAX_OPTIMIZERS, MAX_PARAMETERS, MAX_SAMPLED_LATER = 20, 2000, 32
 #: Dtype of 16 bits -> how code names it: as a dtype, or by a method that casts to it.
 CASTS_TO_16_BITS = {"bfloat16": ("bfloat16",), "float16": ("float16", "half")}
-#: Most parameters whose freezing line is remembered.
-MAX_FREEZES = 100_000
-#: Most different sequences of events in a run.
-MAX_ROWS = 1000
+#: Most entries of all books: a sequence of events of a parameter is one.
+MAX_ENTRIES = 50_000
 
 #: A sequence of events, each with how often it happened in a row; and whether the parameter was frozen.
 _Sequence = tuple[tuple[tuple[Any, int], ...], bool]
@@ -75,8 +73,6 @@ class _Book:
     lines: dict[_Sequence, list[set[CodeLocation]]] = field(default_factory=dict)
     reads: set[CodeLocation] = field(default_factory=set)
     reads_in_vain: set[CodeLocation] = field(default_factory=set)
-    #: Parameters whose values are compared in this period, with their accounts.
-    sampled: list[Account] = field(default_factory=list)
 
     def close(self) -> None:
         if self.is_open:
@@ -98,8 +94,7 @@ class LedgerTracker(Tracker):
         self._changes: dict[int, set[CodeLocation]] = {}
         self._grads: IdentityMap[None] = IdentityMap(private.tensor_ref)
         self._weights: dict[int, int] = {}
-        #: The lines that froze parameters.
-        self._freezes: IdentityMap[CodeLocation | None] = IdentityMap(private.tensor_ref)
+        self._entries = 0
 
     # Looks
 
@@ -128,7 +123,7 @@ class LedgerTracker(Tracker):
                 what = account.look_at_gradient(parameter)
                 if what:
                     self._keep_lines(account, parameter, old() if old is not None else None, parameter.grad)
-                    cleared = cleared or (what in (events.CLEARED, events.ZEROED) and before == events.GRADIENT)
+                    cleared = cleared or (what in events.CLEARING and before in events.GIVING)
             if cleared:
                 book.reads_in_vain |= book.reads
             book.reads.clear()
@@ -147,10 +142,8 @@ class LedgerTracker(Tracker):
     def _valued(self, book: _Book) -> list[tuple[Account, Any, float | None]]:
         """Return the accounts that are open, their parameters, and the norms of the weights to compare."""
         alive = list(self._alive(book))
-        sampled = {id(account) for account in book.sampled}
-        chosen = [parameter for account, parameter in alive if id(account) in sampled]
-        norms = iter(sample_norms(chosen))
-        return [(a, p, next(norms) if id(a) in sampled else None) for a, p in alive]
+        norms = iter(sample_norms([parameter for account, parameter in alive if account.sampled]))
+        return [(a, p, next(norms) if a.sampled else None) for a, p in alive]
 
     def _keep_lines(self, account: Account, *changed: Any) -> None:
         """Keep the lines that were observed to change one of the tensors, for the last event of the account."""
@@ -170,7 +163,7 @@ class LedgerTracker(Tracker):
     def _backward_begins(self) -> None:
         books = self._open_books()
         if books:
-            with private.unseen(), private.unnoticed(), torch.no_grad():
+            with private.measuring():
                 self._look(books, True)
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
@@ -200,7 +193,7 @@ class LedgerTracker(Tracker):
             return
         got: list[tuple[Account, str]] = []
         numbers: set[int] = set()
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.measuring():
             for book in books:
                 for account, parameter in self._alive(book):
                     what = account.got_gradient(parameter)
@@ -269,16 +262,12 @@ class LedgerTracker(Tracker):
         if id(tensor) in self._weights:
             self._note_change(id(tensor), frame)
 
-    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
-        if not on and tensor.requires_grad and len(self._freezes) < MAX_FREEZES:
-            self._freezes[tensor] = self._frames.spot(frame)
-
     # Events of optimizers
 
     def optimizer_begins(self, optimizer: Any) -> None:
         book = self._book(optimizer)
         if book is not None and book.is_open and self._observed.is_observed:
-            with private.unseen(), private.unnoticed(), torch.no_grad():
+            with private.measuring():
                 self._look([book], False)
 
     def _book(self, optimizer: Any) -> _Book | None:
@@ -304,7 +293,7 @@ class LedgerTracker(Tracker):
             return
         spot = self._frames.spot(sys._getframe())
         book.spot = spot or book.spot
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.measuring():
             self._end_periods(book)
             self._tell_others(book, spot)
             self._open(book, optimizer)
@@ -315,36 +304,41 @@ class LedgerTracker(Tracker):
         book.periods += 1
         idle = _without_rate(book.ref())
         for account, parameter, value in self._valued(book):
-            self._note_use(account, parameter)
+            self._note_use(account)
             found = account.events
-            if found is None:
+            periods = None
+            if found is not None:
+                sequence = tuple((event, times) for event, times in found), not parameter.requires_grad
+                periods = self._periods_of(book, sequence, account)
+            if found is None or periods is None:
                 book.omitted += 1
                 continue
-            sequence = tuple((event, times) for event, times in found), not parameter.requires_grad
-            if sequence not in book.rows and sum(len(one.rows) for one in self._books.values()) >= MAX_ROWS:
-                book.omitted += 1
-                continue
-            periods = book.rows.setdefault(sequence, {}).setdefault(account, _Periods())
             step = self._context.steps.index
             periods.first = periods.first if periods.count else step
             periods.count, periods.last = periods.count + 1, step
             if value is not None and account.step_value is not None:
                 periods.moved += value != account.step_value
                 in_vain = value == account.step_value and id(parameter) not in idle
-                periods.kept += in_vain and account.has_nonzero_gradient(parameter)
+                periods.kept += in_vain and account.grad is not None and not account.zero
             lines = book.lines.setdefault(sequence, [set() for _ in found])
             for i, known in enumerate(lines):
                 known |= account.lines.get(i, set())
 
-    def _note_use(self, account: Account, parameter: Any) -> None:
+    def _periods_of(self, book: _Book, sequence: _Sequence, account: Account) -> _Periods | None:
+        """Return the entry of a parameter for a sequence of events; ``None`` if it would be one too many."""
+        known = book.rows.get(sequence, {}).get(account)
+        if known is None and self._entries < MAX_ENTRIES:
+            self._entries += 1
+            known = book.rows.setdefault(sequence, {})[account] = _Periods()
+        return known
+
+    def _note_use(self, account: Account) -> None:
         if account.grad is None:
             account.note(events.SKIPPED)
         elif account.zero:
             account.note(events.USED_ZERO)
-        elif account.used:
-            account.note(events.USED_AGAIN if account.has_nonzero_gradient(parameter) else events.USED_ZERO)
         else:
-            account.note(events.USED)
+            account.note(events.USED_AGAIN if account.used else events.USED)
 
     def _tell_others(self, book: _Book, spot: CodeLocation | None) -> None:
         """Note the step in the accounts of other optimizers that have a gradient now."""
@@ -370,26 +364,25 @@ class LedgerTracker(Tracker):
                 continue
             account = known.get(id(p))
             if account is None or account.ref() is not p:
-                account = Account(p, self._context.names.of(p))
+                account = Account(p, self._context.names.leaves.get(p))
             book.ids[id(p)] = account
             opened.append((account, p))
         book.accounts = list(book.ids.values())
-        book.sampled = self._to_sample(book)
+        self._choose_sampled(book)
         book.is_open = True
         self._changes.clear()
-        sampled = {id(account) for account in book.sampled}
-        norms = iter(sample_norms([p for account, p in opened if id(account) in sampled]))
+        norms = iter(sample_norms([p for account, p in opened if account.sampled]))
         for account, p in opened:
-            account.open(p, next(norms) if id(account) in sampled else None)
+            account.open(p, next(norms) if account.sampled else None)
 
-    def _to_sample(self, book: _Book) -> list[Account]:
-        """Return the accounts whose values are compared in the next period: all, or in later steps some in turn."""
-        if self._observed.is_first or len(book.accounts) <= MAX_SAMPLED_LATER:
-            return book.accounts
-        if not book.is_open:  # the same ones in a row of steps
-            book.next_sampled = (book.next_sampled + MAX_SAMPLED_LATER) % len(book.accounts)
-        twice = book.accounts + book.accounts
-        return twice[book.next_sampled : book.next_sampled + MAX_SAMPLED_LATER]
+    def _choose_sampled(self, book: _Book) -> None:
+        """Choose the accounts whose values are compared in the next period: all, or in later steps some in turn."""
+        count = len(book.accounts)
+        compares_all = self._observed.is_first or count <= MAX_SAMPLED_LATER
+        if not (compares_all or book.is_open):  # the same ones in a row of steps
+            book.next_sampled = (book.next_sampled + MAX_SAMPLED_LATER) % count
+        for i, account in enumerate(book.accounts):
+            account.sampled = compares_all or (i - book.next_sampled) % count < MAX_SAMPLED_LATER
 
     # What is known
 
@@ -409,16 +402,18 @@ class LedgerTracker(Tracker):
         return LedgerOptimizer(book.number, book.name, made, site(book.spot), *numbers)
 
     def _rows(self, book: _Book) -> Iterator[LedgerRow]:
+        site, name = self._frames.site, self._context.names.leaves.name
+        casts = {account.dtype: self._casts_to(account.dtype) for rows in book.rows.values() for account in rows}
+        may_freeze = tuple(freezes(self._frames)) if any(frozen for _, frozen in book.rows) else ()
         for sequence, accounts in book.rows.items():
             told = self._events(sequence, book.lines[sequence])
             groups: dict[tuple[Any, ...], list[str]] = {}
             for account, periods in accounts.items():
-                parameter = account.ref()
-                name = self._context.names.of(parameter) if parameter is not None else account.name
-                frozen = self._frozen_at(parameter) if sequence[1] else ()
-                told_of = sequence[1], frozen, account.dtype, self._casts_to(account.dtype)
+                observed = site(account.leaf.frozen) if sequence[1] else None
+                frozen_at = (observed,) if observed is not None else may_freeze if sequence[1] else ()
+                told_of = sequence[1], frozen_at, observed is not None, account.dtype, casts[account.dtype]
                 key = periods.count, periods.first, periods.last, periods.moved, periods.kept, *told_of
-                groups.setdefault(key, []).append(name)
+                groups.setdefault(key, []).append(name(account.leaf))
             for key, names in groups.items():
                 yield LedgerRow(tuple(names), book.number, told, *key)
 
@@ -426,11 +421,6 @@ class LedgerTracker(Tracker):
         """Return the statements that may have cast the model to a dtype of 16 bits."""
         casts = CASTS_TO_16_BITS.get(dtype)
         return tuple(module_casts(self._frames, casts)) if casts is not None else ()
-
-    def _frozen_at(self, parameter: Any) -> tuple[Site, ...]:
-        """Return the line that froze a parameter, or the lines of the script that may have done so."""
-        observed = self._frames.site(self._freezes.get(parameter)) if parameter is not None else None
-        return (observed,) if observed is not None else tuple(freezes(self._frames))
 
     def _events(self, sequence: _Sequence, lines: list[set[CodeLocation]]) -> tuple[LedgerEvent, ...]:
         told = []

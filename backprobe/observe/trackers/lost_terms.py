@@ -26,7 +26,7 @@ from ...ops import canonical
 from ...records import LostTerm, Site
 from ...source.frames import CodeLocation, variables
 from ...source.index import index_of, spans
-from ...torch_internals import code_objects, private
+from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing
 from ..backward.active_backward import ActiveBackward
 from ..forward.detach_points import VALUE_INDEPENDENT
@@ -136,7 +136,6 @@ class LostTerms(Tracker):
         self._found: dict[Any, _Found] = {}
         #: Found in calls since the last optimizer's step.
         self._pending: list[_Found] = []
-        self._library: Site | None = None
         self._later = Later()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
@@ -144,16 +143,6 @@ class LostTerms(Tracker):
 
     def detached(self) -> None:
         self._step, self._pending = _Step(), []
-
-    def grad_mode_set(self, on: bool, frame: Any) -> None:
-        """Note the user's line that calls a library which turns gradient mode off."""
-        if on or not torch.is_grad_enabled():
-            return
-        code = frame.f_code
-        if code_objects.is_decorator(code):
-            code = getattr(variables(frame).get(code_objects.DECORATED), "__code__", code)
-        own = self._frames.is_user(code) or code.co_filename.startswith(code_objects.TORCH)
-        self._library = None if own else self._frames.site(self._frames.spot(frame))
 
     # Values that leave the graph
 
@@ -218,7 +207,7 @@ class LostTerms(Tracker):
         for t in sources:
             leaves.update(_nearest_leaves(t))
         off = not torch.is_grad_enabled()
-        site = (self._library or self._context.modules.grad_off) if off else None
+        site = self._context.modules.grad_off if off else None
         return _Cut(NO_GRAD if off else name, (self._frames.spot_of_op(frame),), site, leaves)
 
     def _note_lost(self, tensor: Any, cut: _Cut | None) -> None:

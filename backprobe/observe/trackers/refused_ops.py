@@ -6,7 +6,6 @@ if the step is recorded, and otherwise inferred from the source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from ...records import NoGradient, RefusedOp, Site
 from ...source.definitions import use_of
 from ...source.frames import variables
 from ...source.operands import made_at
-from ...source.sites import site_at
+from ...source.tracebacks import chain
 from ...torch_internals import private
 from ...torch_internals.structure import is_a
 from ...torch_texts import (
@@ -91,11 +90,11 @@ class RefusedOpsTracker(Tracker):
         return () if found is None else (found,)
 
     def _record(self, error: BaseException) -> RefusedOp | NoGradient | None:
-        for one in _chain(error):
+        for one in chain(error):
             text = str(one) if isinstance(one, RuntimeError) else ""
             reason = reason_of(text)
             if reason or INFERENCE in text:
-                running = list(self._users(one.__traceback__))
+                running = list(self._names.frames.in_traceback(one.__traceback__))
                 lines, step = [site for site, _ in running], self._context.steps.position[0]
                 if not lines:
                     return None
@@ -116,14 +115,6 @@ class RefusedOpsTracker(Tracker):
             return use_of(self._names.frames, "inference_mode", lines[-1].file), False
         return made_at(lines), False
 
-    def _users(self, trace: Any) -> Iterator[tuple[Site, Any]]:
-        """Yield the user's lines in a traceback, the innermost last, each with its frame."""
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            if self._names.frames.is_user(code):
-                yield site_at(code.co_filename, trace.tb_lineno, code.co_name), trace.tb_frame
-            trace = trace.tb_next
-
     def _module(self, running: list[tuple[Site, Any]]) -> str:
         """Return the name of the innermost module whose method was running."""
         modules = self._names.modules
@@ -139,12 +130,3 @@ class RefusedOpsTracker(Tracker):
 def reason_of(text: str) -> str:
     """Return why autograd refused an op with the error `text`; empty if it is another error."""
     return next((reason for part, reason in _REASONS.items() if part in text), "")
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes, or those that were handled when it was raised."""
-    seen, one = set[int](), error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        yield one
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)  # type: ignore[assignment]
