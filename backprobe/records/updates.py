@@ -76,7 +76,7 @@ class LeftInEvaluation:
 
     :ivar model: its name; ``since``: the first step in evaluation mode.
     :ivar evaluation, train: numbers of observed steps in each mode.
-    :ivar affected: the classes of its modules that compute something else in evaluation mode.
+    :ivar affected: the classes of its modules that behave differently in evaluation mode.
     :ivar calls: lines that may have turned it on.
     """
 

@@ -42,8 +42,8 @@ def foreign_gradient(trace: Trace) -> list[Finding]:
             Finding(
                 kind="foreign-gradient",
                 severity="warning",
-                title=f"{name} steps {few(names, 2)} with gradients of two losses: those of an earlier backward call, "
-                "which another optimizer has used, are still there",
+                title=f"{name} uses gradients of two losses for {few(names, 2)}: those of an earlier backward call, "
+                "made for another optimizer, were not cleared",
                 confidence="likely",
                 step=rows[0].first,
                 parameters=names,

@@ -40,9 +40,8 @@ def frozen_parameter_moves(trace: Trace) -> list[Finding]:
             Finding(
                 kind="frozen-parameter-moves",
                 severity="warning",
-                title=f"{few(names)} {plural(names, 'has', 'have')} only zeros as gradient, and {name} still moves "
-                f"{plural(names, 'it', 'them')} in each step, by momentum or weight decay, from step {first} on at the "
-                "latest",
+                title=f"{few(names)} {plural(names, 'has', 'have')} gradients of zero, but {name} still moves "
+                f"{plural(names, 'it', 'them')} by momentum or weight decay, since step {first} or earlier",
                 confidence="certain",
                 step=first,
                 parameters=names,

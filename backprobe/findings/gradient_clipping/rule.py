@@ -101,11 +101,13 @@ def _finding(seen: UselessClipping, severity: str) -> Finding:
         texts["norm"] = f", with a norm of up to {number(before)} instead of at most {number(bound)}"
     elif before is not None:
         texts["norm"] = f", with a norm of up to {number(before)}"
+    if seen.given is not None:
+        evidence["line_inferred"] = True
     return Finding(
         kind="clipping-without-effect",
         severity=severity,
         title=title.format(**texts),
-        confidence="certain",
+        confidence="certain" if seen.given is None else "likely",
         step=seen.step,
         sites=sites_of(("cause", seen.clipped), ("cause", seen.given), ("optimizer", seen.made)),
         evidence=evidence,

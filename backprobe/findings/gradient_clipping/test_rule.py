@@ -30,7 +30,7 @@ def test_one_run_one_finding(kind: str) -> None:
 
 @pytest.mark.parametrize("reason", ["empty", "no-gradients", "used", "other"])
 def test_the_norm_that_the_optimizer_uses_is_named(reason: str) -> None:
-    finding = only(traced(STEP, seen=[replace(EMPTY, reason=reason)]))
+    finding = only(traced(STEP, seen=[replace(EMPTY, reason=reason, given=None)]))
     assert finding.title.startswith("clip_grad_norm_ ") and "steps with gradients as they are" in finding.title
     assert finding.title.endswith("with a norm of up to 25 instead of at most 1")
     assert (finding.severity, finding.confidence, finding.step) == ("warning", "certain", 3)

@@ -116,8 +116,8 @@ def discarded(trace: Trace) -> list[Finding]:
             Finding(
                 kind="gradient-not-used",
                 severity="warning",
-                title=f"{name} uses the last of {lost + 1} backward calls in each step: the gradients of the other "
-                f"{lost} are cleared before{nothing}",
+                title=f"{name} uses only the last of {lost + 1} backward calls in each step: the gradients of the "
+                f"{'other one' if lost == 1 else f'other {lost}'} are cleared first{nothing}",
                 confidence="certain",
                 step=min(row.first for row in rows),
                 parameters=names,
@@ -174,8 +174,8 @@ def idle(trace: Trace) -> list[Finding]:
             Finding(
                 kind="gradient-not-used",
                 severity="warning",
-                title=f"{name} steps, and none of its parameters has ever had a gradient: backward calls reach other "
-                "tensors, such as copies of them",
+                title=f"none of the parameters of {name} ever gets a gradient: the backward calls reach other tensors, "
+                "such as copies of them",
                 confidence="certain",
                 parameters=names_in(book.rows),
                 sites=sites_of(("stepped", book.optimizer.stepped), ("optimizer", book.optimizer.made)),
@@ -200,16 +200,12 @@ def added_up(trace: Trace) -> list[Finding]:
         rest = (row for row in book.rows if {*names}.isdisjoint(row.parameters))
         others = [row for row in rest if any(event.what in events.CLEARING for event in row.events)]
         if names and others:
-            title = f"{name} steps {few(names)} with the sum of this step's gradients and those of earlier steps: the "
-            title += "script clears those of its other parameters only"
-            found.append(_not_cleared(book, rows, title, "part"))
+            title = f"{name} adds up new and old gradients of {few(names)}: the script clears only those of its other "
+            found.append(_not_cleared(book, rows, f"{title}parameters", "part"))
         rows = book.habits(_adds_in_closure, 2)
         if rows:
-            title = (
-                f"{name} calls its closure several times in a step, and each call adds to the gradients of the calls "
-            )
-            title += "before, which belong to other weights"
-            found.append(_not_cleared(book, rows, title, "closure"))
+            title = f"{name} calls its closure several times in a step, and the gradients of these calls add up: the "
+            found.append(_not_cleared(book, rows, f"{title}closure does not clear them", "closure"))
     return found
 
 

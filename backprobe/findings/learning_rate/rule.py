@@ -33,7 +33,7 @@ def _finding(seen: ZeroRate) -> Finding:
     since = f"from step {seen.step} on, for at least {seen.steps:,} steps" if seen.step else "in every step"
     effect = "no weight changes" if whole else "their weights stay as they are"
     before = f", after a rate of up to {number(seen.highest)}" if seen.highest else ""
-    inferred = seen.given is not None and seen.returns > 1
+    inferred = seen.scheduled is not None or (seen.given is not None and seen.returns > 1)
     sites: list[tuple[str, Site | None]] = [("cause", seen.given), ("cause", seen.scheduled), ("optimizer", seen.made)]
     if seen.given is None and seen.scheduled is None:
         sites = [("cause", seen.made)]

@@ -30,13 +30,14 @@ def test_the_title_has_rates_and_steps() -> None:
         "the learning rate of AdamW is 0 from step 61 on, for at least 139 steps, after a rate of up to 0.004: no "
         "weight changes"
     )
-    assert (finding.severity, finding.confidence, finding.step) == ("warning", "certain", 61)
+    assert (finding.severity, finding.confidence, finding.step) == ("warning", "likely", 61)
+    assert only(traced(STEP, seen=[replace(ZERO_RATE, scheduled=None)])).confidence == "certain"
 
 
 def test_a_part_is_no_warning_and_an_inferred_line_is_likely() -> None:
     assert only(traced(STEP, seen=[replace(ZERO_RATE, of=2)])).severity == "info"
-    assert only(traced(STEP, seen=[replace(ZERO_RATE, returns=2)])).confidence == "likely"
-    assert only(traced(STEP, seen=[replace(ZERO_RATE, unchanged=None)])).confidence == "likely"
+    assert only(traced(STEP, seen=[replace(ZERO_RATE, scheduled=None, returns=2)])).confidence == "likely"
+    assert only(traced(STEP, seen=[replace(ZERO_RATE, scheduled=None, unchanged=None)])).confidence == "likely"
     assert kinds(traced(STEP, seen=[replace(ZERO_RATE, unchanged=False)])) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...records import Finding, LeftInEvaluation
-from ...text import listed
+from ...text import listed, plural
 from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def left_in_evaluation_mode(trace: Trace) -> list[Finding]:
         Finding(
             kind="left-in-evaluation-mode",
             severity="warning",
-            title=f"{seen.model} is in evaluation mode from step {seen.since} on, and training goes on: "
-            f"{listed(seen.affected)} compute something else than in the steps before",
+            title=f"{seen.model} is still trained, but in evaluation mode since step {seen.since}: "
+            f"{listed(seen.affected)} {plural(seen.affected, 'does', 'do')} not behave as before",
             confidence="likely",
             step=seen.since,
             sites=sites_of(*(("cause", site) for site in seen.calls[:3])),

@@ -23,7 +23,7 @@ def test_one_run_one_finding(kind: str) -> None:
 
 def test_the_lines_that_it_could_be_are_candidates() -> None:
     found = only(traced(STEP, seen=[LEFT]))
-    assert (found.confidence, found.step) == ("likely", 40) and "BatchNorm2d and Dropout compute" in found.title
+    assert (found.confidence, found.step) == ("likely", 40) and "BatchNorm2d and Dropout do not behave" in found.title
     assert found.evidence["candidates"] == ["train.py:12"]
     several = only(traced(STEP, seen=[replace(LEFT, calls=(at(12), at(20)))]))
     assert [site.site.line for site in several.sites] == [12, 20]

@@ -45,8 +45,8 @@ def stale_gradient(trace: Trace) -> list[Finding]:
                 kind="stale-gradient",
                 severity="warning",
                 title=f"{few(names)} {why}, but {book.optimizer.name} still moves "
-                f"{plural(names, 'it', 'them')}: in each step with the same gradient of an earlier step, from step "
-                f"{first} on at the latest",
+                f"{plural(names, 'it', 'them')}: it uses the same old gradient in each step, since step {first} or "
+                "earlier",
                 confidence="likely" if inferred else "certain",
                 step=first,
                 parameters=names,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...records import Finding
 from ...records import ledger as events
-from ...text import counted, few, plural
+from ...text import counted, few, listed, plural
 from ..relations.ledger import Book, books
 from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
@@ -44,9 +44,8 @@ def update_rounds_away(trace: Trace) -> list[Finding]:
             Finding(
                 kind="update-rounds-away",
                 severity="warning",
-                title=f"{few(names)} {plural(names, 'stays', 'stay')} bit for bit the same: {book.optimizer.name} "
-                f"stepped {plural(names, 'it', 'them')} with a gradient in {counted(least, 'compared step')} and more, "
-                f"and each update was rounded away in {' and '.join(dtypes)}",
+                title=f"{few(names)} never {plural(names, 'changes', 'change')}: in at least {counted(least, 'step')} "
+                f"with a gradient, the update of {book.optimizer.name} was rounded away in {listed(dtypes)}",
                 confidence="likely",
                 step=min(row.first for row in rows),
                 parameters=names,

@@ -24,7 +24,7 @@ def test_one_run_one_finding(kind: str) -> None:
 
 def test_the_dtype_and_the_compared_steps_are_named() -> None:
     found = only(FIRES["update-rounds-away"][0])
-    assert "in 9 compared steps and more" in found.title and found.title.endswith("rounded away in bfloat16")
+    assert "in at least 9 steps with a gradient" in found.title and found.title.endswith("rounded away in bfloat16")
 
 
 def test_several_casts_are_candidates() -> None:

@@ -37,8 +37,8 @@ def weight_overwritten(trace: Trace) -> list[Finding]:
             Finding(
                 kind="weight-overwritten",
                 severity="warning",
-                title=f"{few(names)} {plural(names, 'changes', 'change')} between two backward calls of each step and "
-                f"{plural(names, 'is', 'are')} not restored before {name} steps",
+                title=f"the script changes {few(names)} between two backward calls of each step, and does not restore "
+                f"{plural(names, 'it', 'them')} before {name} steps",
                 confidence="certain" if written is not None else "likely",
                 step=min(row.first for row in rows),
                 parameters=names,

@@ -20,7 +20,7 @@ from ..tracker_context import TrackerContext
 
 #: The least number of steps in train mode, and after them in evaluation mode to the end.
 MIN_TRAIN_STEPS, MIN_EVALUATION_STEPS = 8, 8
-#: Modules that compute something else in evaluation mode.
+#: Modules that behave differently in evaluation mode.
 AFFECTED = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
@@ -113,6 +113,6 @@ def _holds(modes: _Modes, optimizer: Any, module: nn.Module) -> bool:
 
 
 def _affected(module: nn.Module) -> tuple[str, ...]:
-    """Return the names of the classes inside `module` that compute something else in evaluation mode."""
+    """Return the names of the classes inside `module` that behave differently in evaluation mode."""
     found = (one for one in module.modules() if isinstance(one, AFFECTED) and getattr(one, "p", True))
     return tuple(dict.fromkeys(type(one).__name__ for one in found))

@@ -48,7 +48,7 @@ _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gradien
 class _Call:
     """A call that clipped.
 
-    :ivar reason: why no optimizer can use what it did, as far as it is known; empty if one can.
+    :ivar reason: why it had no effect, if that is known; empty if it may have had one.
     :ivar grads: by id of each clipped parameter, a reference to it and one to its gradient.
     :ivar before: it was made before the running step of an optimizer.
     :ivar missed: an optimizer that stepped since, with gradients that were not clipped; ``norm``: their total norm.

@@ -1,10 +1,10 @@
 """Records why a loss has no graph: gradient mode was off while it was computed, or its parameters are frozen.
 
 Note [Losses without a graph]: the cause is decided by what ran in the failed step. The outermost module calls of a
-recorded step show whether gradient mode was on for each, and whether what it returned has a graph. A call with gradient
-mode on of a module whose parameters are all frozen gives no graph, whatever a ``no_grad`` block elsewhere in the step
-does. In a step that is not recorded, only the present is known: whether gradient mode is off, and whether all
-parameters that this line's earlier calls reached are frozen. The line that did it is then inferred from the source.
+recorded step show whether gradient mode was on for each, and whether what it returned has a graph. If all parameters
+of a module are frozen, calling it with gradient mode on gives no graph: then a ``no_grad`` block elsewhere in the step
+is not the cause. In a step that is not recorded, only the present is known: whether gradient mode is off, and whether
+all parameters that this line's earlier calls reached are frozen. The line that did it is then inferred from the source.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ _READS = _names(
 )
 #: Reads of a table of pairs if no dimension is given.
 _EXTREMES = _names("max min amax amin median")
-#: Operations that may insert a dimension of size 1, and those that move it.
+#: Operations that may insert a dimension of size 1; and operations that move dimensions.
 _INSERTIONS = _names("unsqueeze view reshape view_as reshape_as expand expand_as unflatten getitem")
 _TRANSPOSES = _names("t transpose permute swapaxes swapdims movedim")
 _TRANSPOSED = (_Tensor.T.__get__, _Tensor.mT.__get__)  # type: ignore[attr-defined]
