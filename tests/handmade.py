@@ -113,10 +113,16 @@ def traced(
 ) -> Trace:
     """A run of these calls, of which `seen` is known."""
     steps = [
-        TracedStep(Step(step, 0.1, 1.0, tuple(c.index for c in mine)), mine)
+        TracedStep(Step(step, 0.1, _loss(mine), tuple(c.index for c in mine)), mine)
         for step, mine in ((step, list(group)) for step, group in groupby(calls, key=lambda c: c.step))
     ]
     return Trace(steps, Facts(tuple(parameters), (), (ask,) if ask else (), tuple(seen)))
+
+
+def _loss(calls: Sequence[BackwardCall]) -> float:
+    """The sum of the losses of the calls, 1 if one of them is not known."""
+    values = [root.value for one in calls for root in one.roots]
+    return sum(value for value in values if value is not None) if values and None not in values else 1.0
 
 
 def looked(

@@ -4,16 +4,18 @@ zeros.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from ...ops import OpInfo, info
 from ...records import BackwardCall, Finding, FindingSite, Inside, NodeRun, Site
 from ...text import few
 from ...torch_texts import COMPILED
-from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, learned
+from ...traces.steps import numbers_of
+from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
 from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, rule
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ MAX_CALLS_BACK = 1000
 NEARLY_ALL_SHARE = 0.75
 #: The same, if none of the first calls had zeros only.
 HALF_SHARE = 0.5
+#: The least recorded steps that show that a loss of zero, which all of the last steps have, gives no gradient.
+MIN_RECORDED_EMPTY_STEPS = 3
 #: The least first calls that must be known to say that they had no zeros.
 MIN_FIRST_CALLS = 3
 
@@ -86,7 +90,8 @@ def _died(trace: Trace) -> list[Finding]:
     of zero in all of the last calls because everything is masked out is not.
     """
     alive = {p.name for p in learned(trace)}
-    steps = last_recorded(trace, 2 * AT_THE_END)
+    empty = _last_empty(trace, alive)
+    steps = empty or last_recorded(trace, 2 * AT_THE_END)
     if not steps:
         return []
     late = [c for calls in steps for c in calls]
@@ -94,7 +99,7 @@ def _died(trace: Trace) -> list[Finding]:
     whole = [c for c in late if _all_zero(c, alive)]
     share = len(whole) / len(late)
     may_die = _may_die
-    if all(_empty(c, alive) for c in late) and not _at_first(trace, alive, late[0].index, _empty, MIN_FIRST_CALLS):
+    if empty and not _at_first(trace, alive, late[0].index, _empty, MIN_FIRST_CALLS):
         dead: set[str] | None = set(_norms(late[-1], alive))
         calls, may_die = late[-1:], _leaves_out
     elif share >= NEARLY_ALL_SHARE or (share > HALF_SHARE and not _at_first(trace, alive, late[0].index, _all_zero)):
@@ -158,6 +163,20 @@ def _operator_of(run: NodeRun) -> OpInfo:
 def _leaves_out(run: NodeRun) -> bool:
     """Return whether the node returns zeros for inputs that do not affect its result."""
     return info(run.name).drops_inputs
+
+
+def _last_empty(trace: Trace, names: set[str]) -> list[list[BackwardCall]]:
+    """Return the calls of the last recorded steps if a loss of zero gave no gradient in any of them, and the loss was
+    zero in all other steps since the first of them too.
+
+    The losses of the steps that are not recorded are known, so that fewer recorded steps do.
+    """
+    latest = latest_recorded(trace, 2 * AT_THE_END)
+    empty = [*takewhile(lambda calls: all(_empty(call, names) for call in calls), latest)][::-1]
+    if len(empty) < MIN_RECORDED_EMPTY_STEPS:
+        return []
+    rows = [*trace.step_rows(bisect_left(numbers_of(trace.steps), empty[0][0].step))]
+    return empty if len(rows) >= 2 * AT_THE_END and all(row.loss == 0 for row in rows) else []
 
 
 def _died_in(trace: Trace, names: set[str]) -> list[tuple[BackwardCall, set[str]]]:

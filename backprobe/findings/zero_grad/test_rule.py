@@ -8,7 +8,9 @@ import pytest
 from handmade import at, call, kinds, leaf, only, parameter, roles, run, traced
 from learning import DEAD, STEP, flat, lost, reached, sites_of_only
 
-from backprobe.records import ACCUMULATE_SEQ, BackwardCall
+from backprobe import Trace
+from backprobe.records import ACCUMULATE_SEQ, BackwardCall, Facts, Step
+from backprobe.traces import Steps, TracedStep
 
 #: Kind -> a run that shows it; the sites of the finding.
 FIRES = {
@@ -164,6 +166,21 @@ def test_nothing_is_left_in_the_loss() -> None:
     assert seen("MulBackward0", [False] * 15 + [True] * 9) == []  # for a while
     assert seen("MulBackward0", [*late, False]) == []
     assert seen("MulBackward0", [True, *late]) == []  # as at the start
+
+
+def test_few_recorded_steps_of_an_empty_loss_do_if_the_others_are_known() -> None:
+    """The losses of steps that were not recorded are known: all of them have to be zero."""
+
+    def seen(losses: list[float], recorded: tuple[int, ...] = (*range(9), 12, 17, 23)) -> list[str]:
+        calls = [emptied(i, "MulBackward0", 1.0 if losses[i] else 0.0, losses[i]) for i in recorded]
+        steps = [TracedStep(Step(i, 0.0, loss, ()), [c for c in calls if c.step == i]) for i, loss in enumerate(losses)]
+        return kinds(Trace(Steps(steps), Facts(tuple(reached("a.weight")))))
+
+    zero_late = [0.5] * 9 + [0.0] * 15
+    assert seen(zero_late) == ["zero-grad"]
+    assert seen([*zero_late[:20], 0.5, *zero_late[21:]]) == []  # one of the steps between had a loss
+    assert seen(zero_late, recorded=(*range(9), 17, 23)) == []
+    assert seen([0.5] * 14 + [0.0] * 10, recorded=(*range(9), 15, 17, 23)) == []  # for a while
 
 
 def test_gradients_that_a_dtype_does_not_hold() -> None:
