@@ -73,16 +73,18 @@ def clean_path(root: nn.Module, path: str) -> str:
 
 
 def modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that the user's frames hold: variables, and attributes of a local ``self``."""
+    """Yield the modules that the user's frames hold: variables, and attributes of a local ``self``.
+
+    A module that is being constructed, before the call of ``nn.Module.__init__``, has no parts yet and is left out.
+    """
     while frame is not None:
         if frames.is_user(frame.f_code):
             local = variables(frame)
-            for name, value in local.items():
-                if is_a(value, nn.Module):
-                    yield name, value
+            held = list(local.items())
             owner = local.get("self")
             if owner is not None and not is_a(owner, nn.Module):
-                for name, value in attributes_of(owner).items():
-                    if is_a(value, nn.Module):
-                        yield name, value
+                held += attributes_of(owner).items()
+            for name, value in held:
+                if is_a(value, nn.Module) and getattr(value, "_modules", None) is not None:
+                    yield name, value
         frame = frame.f_back

@@ -9,6 +9,7 @@ from ...records import ledger as events
 from ...text import few, plural
 from ..relations.ledger import Book, books, names_in, site_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
+from ..unregistered.rule import not_in_optimizer
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -162,8 +163,10 @@ def _discarded(row: LedgerRow) -> tuple[int, LedgerEvent] | None:
 def idle(trace: Trace) -> list[Finding]:
     """Find optimizers that step again and again, and none of whose parameters ever has a gradient.
 
-    Parameters of a model that the script calls are left to the rules for lost gradients.
+    Parameters of a model that the script calls, or called, are left to other rules.
     """
+    if not_in_optimizer(trace):
+        return []
     found, known = [], {parameter.name for parameter in trace.parameters}
     for book in books(trace.facts):
         idle = all([event.what for event in row.events] == [events.SKIPPED] for row in book.rows)

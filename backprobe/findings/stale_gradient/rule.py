@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         rank=LEARNING + 3,
         questions=(Question.LEARNS_BADLY,),
         points_to="the step, and the line that froze the parameter",
-    )
+    ),
+    silenced_by=("parameter-not-in-optimizer",),  # a parameter that was replaced keeps its last gradient
 )
 def stale_gradient(trace: Trace) -> list[Finding]:
     found = []

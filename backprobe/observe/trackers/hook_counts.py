@@ -168,7 +168,7 @@ class HookCountTracker(Tracker):
                 one.first = one.first if one.growths > 1 else step
                 one.last = step
                 mine = [hook for own, hook in coded if own == code]
-                one.varies = one.varies or _differ(mine[-1], mine[-2])
+                one.varies = one.varies or (count > 1 and _differ(mine[-1], mine[-2]))
                 if one.piles_up or one.growths == MIN_GROWTHS:
                     one.name = holder.name()
                     one.site = registered_at(self._frames, mine[-1], methods)
