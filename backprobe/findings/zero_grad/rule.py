@@ -11,12 +11,12 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from ...ops import OpInfo, info
-from ...records import BackwardCall, Finding, FindingSite, Inside, NodeRun, Site
+from ...records import BackwardCall, Finding, Inside, NodeRun, Parameter, Site
 from ...text import few
 from ...torch_texts import COMPILED
 from ...traces.steps import numbers_of
 from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
-from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, rule
+from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -69,6 +69,7 @@ def zero_grads(trace: Trace) -> list[Finding]:
         if groups:
             break  # the first call that shows it; the others repeat it
     _merge_starved(groups)
+    _merge_lines(groups)
     # One op may precede another: parameters that the first explains are not reported again.
     found = []
     explained: set[str] = set()
@@ -77,7 +78,8 @@ def zero_grads(trace: Trace) -> list[Finding]:
         if names <= explained:
             continue
         explained |= names
-        found.append(_finding(run, sorted(names, key=place.__getitem__), call))
+        zeros = _zero_weights(trace, sorted(names, key=place.__getitem__), call)
+        found.append(_finding(run, sorted(names, key=place.__getitem__), call, zeros))
     return found
 
 
@@ -127,6 +129,7 @@ def _died(trace: Trace) -> list[Finding]:
     for name, run, _ in _killers(calls[0], rest):
         if may_die(run):
             groups.setdefault((run.name, run.site, run.module), (run, set(), calls[0]))[1].add(name)
+    _merge_lines(groups)
     return [
         replace(
             found,
@@ -246,6 +249,27 @@ def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -
                 del groups[key]
 
 
+def _merge_lines(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -> None:
+    """Merge what the same op in the same line does in several modules, as in the layers of a model: it is one cause."""
+    first: dict[tuple[str, Site], _Key] = {}
+    for key in list(groups):
+        name, site, _ = key
+        if site is not None and first.setdefault((name, site), key) != key:
+            groups[first[name, site]][1].update(groups.pop(key)[1])
+
+
+def _zero_weights(trace: Trace, names: Sequence[str], call: BackwardCall) -> list[Parameter]:
+    """Return the parameters of `names`, several, if all of them consist of zeros; empty if not, or if not known.
+
+    Where each is a factor of the other's gradient, as with the two factors of a low-rank adapter, none ever learns.
+    """
+    at = bisect_left(numbers_of(trace.steps), call.step)
+    stats = trace.steps[at].parameters if at < len(trace.steps) else {}
+    if len(names) < 2 or not all(name in stats and stats[name].weight == 0 for name in names):
+        return []
+    return [parameter for parameter in trace.parameters if parameter.name in names]
+
+
 def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, bool]]:
     """Return (parameter, node, passed) for nodes that got a gradient and returned zeros on the path to a dead
     parameter.
@@ -341,7 +365,8 @@ def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
     return False
 
 
-def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
+def _finding(run: NodeRun, names: list[str], call: BackwardCall, zeros: Sequence[Parameter] = ()) -> Finding:
+    """:param zeros: the parameters, if all of them are zero themselves."""
     op = run.node.op or run.name
     operator, cancels = info(run.name), _cancels(run)
     flat, rounds = operator.zero_derivative and not operator.is_fill, operator.casts
@@ -355,13 +380,14 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
     elif _is_zero(call) and _leaves_out(run):
         why = "a factor of zero or a mask leaves out everything that it got"
     came = next((g.norm for g in run.grad_outputs if g is not None and g.norm), None)
-    sites = [FindingSite("cut", run.site)] if run.site else []
-    if call.site:
-        sites.append(FindingSite("failed", call.site))
+    defined = dict.fromkeys(parameter.defined for parameter in zeros)
+    sites = sites_of(("cut", run.site), *(("defined", site) for site in defined), ("failed", call.site))
     return Finding(
         kind="zero-grad",
         severity="warning",
-        title=f"what goes back through the two sides of a difference in {op} cancels exactly, as it does if they are "
+        title=f"{few(names)} are all zero, and each is a factor of the other's gradient in {op}: they never learn"
+        if zeros
+        else f"what goes back through the two sides of a difference in {op} cancels exactly, as it does if they are "
         f"equal: {few(names)} never learn"
         if compares
         else f"what goes back through {op} and around it adds up to exactly zero (its result does not depend on what "
@@ -373,10 +399,12 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
         node=run.name,
         parameters=tuple(names),
         step=call.step,
-        sites=tuple(sites),
+        sites=sites,
         evidence={"op": op, "incoming_norm": came, "always_flat": flat},
         advice=(
-            "A step function has no slope to learn from: use a soft version of it (a sigmoid or tanh with a "
+            "Initialise one of the factors with random values; LoRA starts with random A and zero B."
+            if zeros
+            else "A step function has no slope to learn from: use a soft version of it (a sigmoid or tanh with a "
             "temperature), or a straight-through estimator."
             if flat
             else "Nothing can be learned from comparing an example with itself: look at how pairs are drawn "

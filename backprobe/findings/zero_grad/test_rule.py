@@ -9,7 +9,7 @@ from handmade import at, call, kinds, leaf, only, parameter, roles, run, traced
 from learning import DEAD, STEP, flat, lost, reached, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import ACCUMULATE_SEQ, BackwardCall, Facts, Step
+from backprobe.records import ACCUMULATE_SEQ, BackwardCall, Facts, NodeRun, ParameterStat, Step
 from backprobe.traces import Steps, TracedStep
 
 #: Kind -> a run that shows it; the sites of the finding.
@@ -188,3 +188,28 @@ def test_gradients_that_a_dtype_does_not_hold() -> None:
     (found,) = traced(*calls, parameters=reached("a.weight")).findings
     assert (found.kind, found.sites[0].site) == ("zero-grad", at(11))
     assert "too small for the dtype" in found.title and "GradScaler" in found.advice
+
+
+# Several of a kind, and parameters that are zero
+
+
+def factors(layer: int) -> list[NodeRun]:
+    """A low-rank adapter, the second to fourth node or the fifth to seventh: a product of two parameters."""
+    k = 1 + 3 * layer
+    product = run("MmBackward0", k + 1, k + 2, op="matmul", line=16, module=f"layers.{layer}", gave=(0.0, 0.0))
+    return [product, leaf(f"layers.{layer}.a", came=0.0), leaf(f"layers.{layer}.b", came=0.0)]
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, None])
+def test_factors_of_several_layers_are_one_finding(weight: float | None) -> None:
+    """Both factors of a low-rank adapter are zero, in each layer, or neither is."""
+    both = call(run("AddBackward0", 1, 4, op="add", line=20), *factors(0), *factors(1))
+    names = [run.parameter for run in both.nodes if run.parameter]
+    parameters = [parameter(name, alive=False, defined=at(10 if name.endswith("a") else 11)) for name in names]
+    stats = tuple(ParameterStat(name, weight, 0.0, 0.0) for name in names)
+    steps = [TracedStep(Step(i, 0.1, 1.0, (i,), stats), [dataclasses.replace(both, index=i, step=i)]) for i in range(4)]
+    found = only(Trace(steps, Facts(tuple(parameters))))
+    assert len(found.parameters) == 4
+    named = [("cut", 16), ("defined", 10), ("defined", 11), ("failed", 90)]
+    assert roles(found) == (named if weight == 0 else [named[0], named[-1]])
+    assert ("each is a factor" in found.title) == (weight == 0)

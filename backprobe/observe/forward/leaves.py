@@ -343,6 +343,7 @@ class Leaves:
                 continue
             calls, quiet = self._modules.counts(leaf.owner)
             name = leaf.path.rpartition(".")[2]
+            learns = leaf.alive or (leaf.reached and not held_too)
             found.append(
                 Parameter(
                     self.name(leaf),
@@ -354,7 +355,7 @@ class Leaves:
                     calls,
                     quiet,
                     leaf.root.label or leaf.root.class_name,
-                    place if place is not None or leaf.reached else defined_at(leaf.owners, name),
+                    place if place is not None or learns else defined_at(leaf.owners, name),
                     replaced,
                     self._modules.turned_off(leaf.owner),
                     not held_too and id(leaf) in later,
