@@ -86,3 +86,20 @@ class LeftInEvaluation:
     train: int
     affected: tuple[str, ...]
     calls: tuple[Site, ...]
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class TinyUpdates:
+    """A parameter that has gradients, and that each measured step changed by a tiny part of its norm.
+
+    :ivar steps: the number of measured steps.
+    :ivar largest: the largest update, relative to the parameter: both are 2-norms.
+    :ivar first, last: the largest of the first five, and of the last five.
+    """
+
+    parameter: str
+    steps: int
+    largest: float
+    first: float
+    last: float

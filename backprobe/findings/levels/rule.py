@@ -114,13 +114,7 @@ _ADVICE = {
         after="dead-units",
         questions=(Question.LEARNS_BADLY,),
     ),
-    Kind(
-        "update-too-small",
-        "warning",
-        "updates are too small to move a weight",
-        after="saturated-units",
-        questions=(Question.LEARNS_BADLY,),
-    ),
+    also=("update-too-small",),
     silenced_by=(GRADIENTS_INVALID, "exploding-gradient"),
     topic=Topic("levels", "levels that say that a run will diverge, or trains badly", whole_script=True),
 )

@@ -1,0 +1,71 @@
+"""The rule on hand-written records; ``levels/test_rule.py`` has the alarms of that kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from handmade import kinds, only, parameter
+from learning import sites_of_only
+from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, gave, optimizer, row
+
+from backprobe import Trace
+from backprobe.records import Facts, ParameterStat, Step, TinyUpdates
+from backprobe.traces import Steps, TracedStep
+
+TINY_UPDATES = TinyUpdates("a.weight", 30, 3e-9, 1e-9, 2e-9)
+
+
+def run(*tiny: TinyUpdates, losses: tuple[float, ...] = (2.3,) * 60, clip: float | None = None, ask: str = "") -> Trace:
+    """A run of one optimizer that holds ``a.weight``, ``b.weight`` and ``b.bias``."""
+    names = ("a.weight", "b.weight", "b.bias")
+    shapes = {"b.bias": (4,)}
+    parameters = tuple(parameter(name, shape=shapes.get(name, (4, 4))) for name in names)
+    stats = tuple(ParameterStat(name, 1.0, 0.1, 1e-9) for name in names)
+    steps = [TracedStep(Step(i, 0.1, loss, (), stats, clip_norm=clip), []) for i, loss in enumerate(losses)]
+    seen = (optimizer(), row(CLEARED, gave(32), USED, names=names), *tiny)
+    return Trace(Steps(steps), Facts(parameters, (), (ask,) if ask else (), seen))
+
+
+TINY_UPDATES_OF_ALL = TINY_UPDATES, replace(TINY_UPDATES, parameter="b.weight", largest=8e-9)
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "update-too-small": (run(*TINY_UPDATES_OF_ALL), [("optimizer", MADE_LINE), ("stepped", STEPPED_LINE)]),
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+
+
+def test_the_title_has_the_largest_update() -> None:
+    """A vector may move by more: one that began as zeros does."""
+    found = only(run(*TINY_UPDATES_OF_ALL))
+    assert found.title == "no step of SGD changes a.weight, b.weight by more than 8e-09 of its norm"
+    assert (found.parameters, found.evidence["measured_steps"]) == (("a.weight", "b.weight"), 30)
+    assert "learning rate" in found.advice
+
+
+def test_clipping_that_leaves_nothing_is_named() -> None:
+    found = only(run(*TINY_UPDATES_OF_ALL, clip=1e6))
+    assert "clipping leaves 1.73e-07 of the gradients' norm" in found.title and found.advice.startswith("Clip to")
+    assert "clipping" not in only(run(*TINY_UPDATES_OF_ALL, clip=1.0)).title
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        run(TINY_UPDATES),
+        run(*(replace(one, steps=14) for one in TINY_UPDATES_OF_ALL)),
+        run(*(replace(one, last=2e-8) for one in TINY_UPDATES_OF_ALL)),
+        run(*(replace(one, largest=0.0) for one in TINY_UPDATES_OF_ALL)),
+        run(*TINY_UPDATES_OF_ALL, losses=(2.3,) * 45),
+        run(*TINY_UPDATES_OF_ALL, losses=(2.3,) * 30 + (2.0,) * 30),
+        run(*TINY_UPDATES_OF_ALL, ask="levels"),
+    ],
+    ids=["another matrix moves", "few steps", "warm-up", "no update", "short run", "the loss falls", "levels"],
+)
+def test_what_is_no_finding(trace: Trace) -> None:
+    assert kinds(trace) == []

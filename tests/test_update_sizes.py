@@ -1,0 +1,49 @@
+"""Parameters whose updates are tiny in the whole run, on real models."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.memory import Collector
+from backprobe.records import TinyUpdates
+
+
+def trained(rates: tuple[float, float], steps: int = 30, settings: Settings | None = None) -> dict[str, TinyUpdates]:
+    """Train two layers with a rate each, and return the records by parameter."""
+    torch.manual_seed(0)
+    collector = Collector()
+    session = Session(collector, settings or Settings(budget=None))
+    session.start()
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    nn.init.zeros_(model[2].bias)
+    groups = [{"params": list(part.parameters()), "lr": rate} for part, rate in zip(model[::2], rates, strict=True)]
+    optimizer = torch.optim.SGD(groups)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).sub(1).square().mean().backward()
+        optimizer.step()
+    session.stop()
+    assert session.error is None, repr(session.error)
+    return {one.parameter: one for one in collector.trace(session).facts.of(TinyUpdates)}
+
+
+def test_tiny_updates_are_counted_and_others_are_not() -> None:
+    found = trained((1e-8, 0.1))
+    assert {"0.weight", "0.bias"} <= found.keys() and "2.weight" not in found and "2.bias" not in found
+    weight = found["0.weight"]
+    assert weight.steps == 30 and 0 < weight.largest < 1e-7
+    assert weight.first <= weight.largest and weight.last <= weight.largest
+
+
+def test_a_single_larger_update_takes_a_parameter_out() -> None:
+    assert not trained((0.1, 0.1))
+
+
+@pytest.mark.parametrize("settings", [Settings(budget=0.05), Settings("minimal")])
+def test_sampled_steps_are_enough(settings: Settings) -> None:
+    found = trained((1e-8, 1e-8), steps=60, settings=settings)
+    assert all(one.largest < 1e-6 for one in found.values())
+    assert settings.level == "minimal" or found["0.weight"].steps >= 5
