@@ -16,6 +16,7 @@ from ..view.overhead import overhead
 from . import calls as backwards
 from .columns import clean, text
 from .compiled import compiled
+from .ledger import ledger
 from .levels import levels
 from .memory import memory
 from .ranks import ranks
@@ -75,6 +76,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
         "tensors": tensors(trace, modules),
         "ranks": ranks(trace, sites.of),
         "levels": levels(trace, modules, parameters),
+        "ledger": ledger(trace, parameters, sites),
     }
     return {**made, "sources": sites.sources(trace.sources), "sites": sites.rows()}
 

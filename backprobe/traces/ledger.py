@@ -63,14 +63,24 @@ class Ledger:
         return table
 
     def _line(self, row: LedgerRow, event: LedgerEvent) -> tuple[str, str]:
-        held = self.optimizers[row.optimizer]
-        if event.what in STEPS:
-            return STEPS[event.what].format(held.name) + _moved(row), _place(held.stepped)
-        what = event.what + (f", {counted(event.times, 'time')}" if event.times > 1 else "")
-        others = [self.optimizers[n].name for n in event.optimizers if n in self.optimizers]
-        if event.what in (events.OTHER_STEP, events.SHARED_STEP) and others:
-            what += f" ({', '.join(others)})"
-        return what, _place(event.site)
+        text, site = event_line(row, event, self.optimizers)
+        if event.what in STEPS and row.moved + row.kept:
+            text += f": {_movement(row)}"
+        return text, _place(site)
+
+
+def event_line(
+    row: LedgerRow, event: LedgerEvent, optimizers: Mapping[int, LedgerOptimizer]
+) -> tuple[str, Site | None]:
+    """Return what happened in an event of `row`, as text, and its line if that is known."""
+    held = optimizers[row.optimizer]
+    if event.what in STEPS:
+        return STEPS[event.what].format(held.name), held.stepped
+    text = event.what + (f", {counted(event.times, 'time')}" if event.times > 1 else "")
+    others = [optimizers[n].name for n in event.optimizers if n in optimizers]
+    if event.what in (events.OTHER_STEP, events.SHARED_STEP) and others:
+        text += f" ({', '.join(others)})"
+    return text, event.site
 
 
 def ledger_of(facts: Facts, name: str) -> Ledger:
@@ -84,14 +94,11 @@ def ledger_of(facts: Facts, name: str) -> Ledger:
     return Ledger(name, rows, {one.number: one for one in facts.of(LedgerOptimizer)})
 
 
-def _moved(row: LedgerRow) -> str:
+def _movement(row: LedgerRow) -> str:
     """Say how many steps moved the weight, of those in which its values were compared."""
-    compared = row.moved + row.kept
-    if not compared:
-        return ""
     if not row.kept:
-        return ": it moved"
-    return f": it moved in {row.moved:,} of {compared:,}" if row.moved else ": it stayed as it was"
+        return "it moved"
+    return f"it moved in {row.moved:,} of {row.moved + row.kept:,}" if row.moved else "it stayed as it was"
 
 
 def _place(site: Site | None) -> str:

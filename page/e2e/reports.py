@@ -75,6 +75,29 @@ for step in range(40):
     optimizer.step()
     history.append(loss)
 """
+#: The critic adds the gradients of the generator's loss to its own; one weight is changed outside of steps.
+LEDGER = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+noise = nn.Linear(4, 4).requires_grad_(False)
+generator = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+critic = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+for_generator = torch.optim.Adam(generator.parameters(), lr=1e-2)
+for_critic = torch.optim.SGD(critic.parameters(), lr=1e-2)
+for step in range(12):
+    for_generator.zero_grad()
+    fake = generator(noise(torch.randn(8, 4)))
+    critic(fake).square().mean().backward()
+    nn.utils.clip_grad_norm_(generator.parameters(), 1e-3)
+    for_generator.step()
+    critic(fake.detach()).abs().mean().backward()
+    for_critic.step()
+    for_critic.zero_grad()
+    if step == 3:
+        with torch.no_grad():
+            generator[0].weight.mul_(0.5)
+"""
 #: One step, compared with others: `scale` is what one operation of it is called with.
 COMPARED = """
 import sys, torch
@@ -112,9 +135,10 @@ def runs(out: Path) -> dict[str, Path]:
     hostile = scripts / FOLDER / FILE
     hostile.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(E2E_FOLDER / "hostile_model.py", hostile)
-    killed, late, leak, levels = (scripts / f"{name}.py" for name in ("killed", "late", "leak", "levels"))
-    for script, text in ((killed, KILLED), (late, LATE_NAN), (leak, LEAK), (levels, LEVELS)):
-        script.write_text(text)
+    written = {"killed": KILLED, "late": LATE_NAN, "leak": LEAK, "levels": LEVELS, "ledger": LEDGER}
+    for name, text in written.items():
+        (scripts / f"{name}.py").write_text(text)
+    killed, late, leak, levels, ledger = (scripts / f"{name}.py" for name in written)
     examples = ROOT / "examples"
     commands: dict[str, tuple[list[str], Path]] = {
         "nan": ([], examples / "failures" / "fully_masked_attention_row.py"),
@@ -125,6 +149,7 @@ def runs(out: Path) -> dict[str, Path]:
         "late": ([], late),
         "leak": ([], leak),
         "levels": (["--check", "levels", "--layer-stats", "2", "--budget", "none"], levels),
+        "ledger": (["--budget", "none"], ledger),
     }
     found = {}
     for name, (options, script) in commands.items():
@@ -160,7 +185,23 @@ def expected(folder: Path) -> dict[str, Any]:
         "calls": calls,
         "error": trace.info.get("error"),
         "parameters": [p.name for p in trace.parameters],
+        "ledger": {p.name: periods(trace, p.name) for p in trace.parameters},
     }
+
+
+def periods(trace: Any, name: str) -> list[dict[str, Any]]:
+    """Return the periods of one parameter: how many had the same events, with the lines of all but the step."""
+    from backprobe.records import LedgerRow
+
+    found: dict[Any, dict[str, Any]] = {}
+    for row in trace.facts.of(LedgerRow):
+        if name in row.parameters:
+            events = tuple((one.what, one.times, one.site and one.site.line) for one in row.events[:-1])
+            entry = {"first": row.first, "last": row.last, "times": 0, "lines": [line for *_, line in events]}
+            same = found.setdefault((row.optimizer, events, row.events[-1].what), entry)
+            same["first"], same["last"] = min(same["first"], row.first), max(same["last"], row.last)
+            same["times"] += row.periods
+    return sorted(found.values(), key=lambda one: one["first"])
 
 
 def report(folder: Path, file: Path, page: str | None) -> None:

@@ -72,6 +72,7 @@ export function documentOf(more: Partial<Decoded> = {}): Decoded {
     tensors: [],
     ranks: null,
     levels: null,
+    ledger: null,
     ...more,
   };
 }

@@ -41,6 +41,8 @@ export interface Document<F, I> {
   ranks: Ranks<F> | null;
   /** Statistics by layer; null where none were measured. */
   levels: Levels<F, I> | null;
+  /** What happened to parameters between steps of their optimizers; null where that was not observed. */
+  ledger: Ledger<I> | null;
 }
 
 export interface Compiled {
@@ -403,6 +405,44 @@ export interface LevelAlarm {
   text: string;
   /** Index of the finding that tells it, or -1. */
   finding: number;
+}
+
+/** Parameters to which the same happened share an account. */
+export interface Ledger<I> {
+  /** Optimizers that hold them, with the line that created each and how many of its periods are in no row. */
+  optimizers: { name: string; made: number; omitted: number }[];
+  /** By optimizer, then by first step. */
+  rows: LedgerRow[];
+  events: LedgerEvent[];
+  /** Indexes into `rows`, and the number of rows that the page leaves out. */
+  accounts: { rows: number[]; cut: number }[];
+  /** By parameter, index into `accounts`, or -1. */
+  of: I;
+}
+
+/** Periods with the same events. A period lasts from one step of the optimizer to its next. */
+export interface LedgerRow {
+  /** Index into `optimizers`. */
+  optimizer: number;
+  /** Indexes into `events`, in the order in which they were observed; the last one is the optimizer's step. */
+  events: number[];
+  /** How many periods, and the steps in which the first and the last of them ended. */
+  periods: number;
+  first: number;
+  last: number;
+  /** In how many of them the step changed the weight, and in how many it did not though it should have; in the others
+   * the values of the weight were not compared. */
+  moved: number;
+  kept: number;
+  /** `requires_grad` was off when the optimizer stepped. */
+  frozen: boolean;
+}
+
+export interface LedgerEvent {
+  sign: "gradient" | "clear" | "write" | "other" | "weight" | "step";
+  text: string;
+  /** The line that did it, or -1. */
+  site: number;
 }
 
 export type Raw = Document<Packed, Packed>;

@@ -62,5 +62,6 @@ export function empty(): Decoded {
     tensors: [],
     ranks: null,
     levels: null,
+    ledger: null,
   };
 }

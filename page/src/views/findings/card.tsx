@@ -3,6 +3,7 @@ import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
 import { shorten } from "../../parts/names";
 import { Severity, Sign, WORDS } from "../../parts/severity";
+import { ledgered, toLedger } from "../flow/ledger";
 import { alarmOf, toAlarm } from "../levels/alarms";
 import { HOLDING } from "../memory/grown";
 import type { ViewProps } from "../view";
@@ -113,6 +114,7 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
   const shown = step !== null && model.doc.steps.index.includes(step);
   const here = stepOf(model, finding);
   const alarm = alarmOf(model.doc, finding);
+  const parameter = ledgered(model.doc, finding);
   const inGraph = at ? link("graph", { ...here, call: String(at[0]), node: String(at[1]) }) : null;
   return (
     <>
@@ -146,6 +148,11 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
         </a>
       )}
       {alarm && <a href={link("levels", { ...here, ...toAlarm(alarm) })}>levels over the steps</a>}
+      {parameter >= 0 && (
+        <a href={link("flow", { ...here, ...toLedger(parameter) })}>
+          ledger of <span class="mono">{shorten(model.doc.parameters[parameter]!.name, 40)}</span>
+        </a>
+      )}
       {finding.rank !== null && <span>rank {finding.rank}</span>}
     </>
   );

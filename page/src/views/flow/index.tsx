@@ -13,6 +13,8 @@ import { type By, bucketsOf, flowShown, moduleChart, parameterChart, places, sai
 import { Controls, metricsOf, SHOWN } from "./controls";
 import { ParameterCurve } from "./curve";
 import { brackets, CLOSEST } from "./items";
+import { LEDGER } from "./ledger";
+import { ParameterLedger } from "./ledger-panel";
 import { FlowPlot } from "./plot";
 import { ModuleTable, ParameterTable } from "./table";
 import { METRICS, measuredStep } from "./values";
@@ -55,7 +57,7 @@ function Flow({ model, at, set, link, step }: ViewProps) {
     set(
       by === "modules"
         ? { module: index === module ? "" : String(index) }
-        : { parameter: index === parameter ? "" : String(index) },
+        : { parameter: index === parameter ? "" : String(index), section: "" },
       true,
     );
   const svg = useRef<SVGSVGElement>(null);
@@ -180,11 +182,14 @@ function Flow({ model, at, set, link, step }: ViewProps) {
             model={model}
             parameter={parameter}
             onStep={(n) => set({ step: String(n), call: "", from: "", to: "" })}
-            onClose={() => set({ parameter: "" })}
+            onClose={() => set({ parameter: "", section: "" })}
             link={link("steps", { parameters: String(parameter) })}
           />
         )}
       </div>
+      {by === "parameters" && parameter >= 0 && (
+        <ParameterLedger model={model} parameter={parameter} arrive={at.section === LEDGER} link={link} />
+      )}
       <Panel title={by === "modules" ? "Modules" : `Parameters, ${band ? when : `step ${tableStep(doc, step)}`}`}>
         {by === "modules" ? (
           <ModuleTable model={model} items={chart.items} series={chart.series} picked={module} onPick={pick} />
