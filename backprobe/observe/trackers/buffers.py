@@ -206,7 +206,8 @@ class BufferTracker(Tracker):
     def _count_frozen(self) -> int:
         """Return how many of the first layers are frozen."""
         modules = [module for layer in self._layers[:MAX_SAMPLED_LAYERS] if (module := layer.module()) is not None]
-        return sum(not any(p is not None and p.requires_grad for p in one._parameters.values()) for one in modules)
+        with private.unseen():
+            return sum(not any(p is not None and p.requires_grad for p in one._parameters.values()) for one in modules)
 
     def _steps_until_look(self, step: int, long_steps: bool) -> int:
         """Return how many steps from `step` on may take the fast path.
@@ -232,7 +233,8 @@ class BufferTracker(Tracker):
             or len(self._modules.roots) != self._roots
         ):
             self._roots = len(self._modules.roots)
-            self._find_modules()
+            with private.unseen(), private.unnoticed():
+                self._find_modules()
         if not self._buffers:
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
