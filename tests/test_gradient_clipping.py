@@ -245,6 +245,21 @@ def with_a_closure(loop: Loop) -> None:
     loop.optimizer.step(closure)
 
 
+@pytest.mark.parametrize("settings", [Settings(budget=None), Settings(budget=1e-9)])
+def test_a_closure_that_clips_the_gradients_of_the_last_step(settings: Settings) -> None:
+    """As in the ``training_step`` of a trainer, which clears the gradients and calls the backward after it."""
+
+    def step(loop: Loop) -> None:
+        def closure() -> None:
+            loop.clip()
+            loop.optimizer.zero_grad()
+            loop.backward()
+
+        loop.optimizer.step(closure)
+
+    assert reasons(watched(step, 200, settings)) == ["used"]
+
+
 @pytest.mark.parametrize(
     "step",
     [

@@ -270,9 +270,11 @@ class GradientClippingTracker(Tracker):
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
             held = [p for group in optimizer.param_groups for p in group["params"]]
-            numbers = {id(p) for p in held}
-            for call in self._pending:  # of a closure
-                if not (call.reason or call.before) and not numbers.isdisjoint(call.grads):
+            mine = {id(p): p.grad for p in held if isinstance(p, torch.Tensor) and p.grad is not None}
+            for call in self._pending:  # of a closure, which may have replaced the gradients afterwards
+                if not (call.reason or call.before) and any(
+                    grad is not None and mine.get(number) is grad() for number, (_, grad) in call.grads.items()
+                ):
                     call.used = True
                     call.line.has_effect()
             self._pending = [call for call in self._pending if not call.used]
