@@ -61,7 +61,7 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
-from .updates import LeftInEvaluation, TinyUpdates, UselessClipping, ZeroRate
+from .updates import FreezeAttempt, LeftInEvaluation, TinyUpdates, UselessClipping, ZeroRate
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
 
@@ -89,6 +89,7 @@ __all__ = [
     "Finding",
     "FindingSite",
     "FreeParameter",
+    "FreezeAttempt",
     "FrozenLoss",
     "FrozenStatistics",
     "FunctionChecked",

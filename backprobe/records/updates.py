@@ -1,4 +1,4 @@
-"""Records of clipping and updates without effect."""
+"""Records of clipping, updates and settings without effect."""
 
 from __future__ import annotations
 
@@ -103,3 +103,22 @@ class TinyUpdates:
     largest: float
     first: float
     last: float
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class FreezeAttempt:
+    """An ``attribute`` of a module or parameter that is False, has no meaning for it, and should freeze it.
+
+    :ivar owner: the name of the module or parameter. ``class_name``: the class of the module; empty for a parameter.
+    :ivar parameters: the parameters that an optimizer trains nevertheless.
+    :ivar step: the step in which it was noticed.
+    :ivar lines: the lines that assign False to such an attribute.
+    """
+
+    owner: str
+    class_name: str
+    attribute: str
+    parameters: tuple[str, ...]
+    step: int
+    lines: tuple[Site, ...] = ()

@@ -285,6 +285,26 @@ def freezes(frames: Frames) -> list[Site]:
     return found
 
 
+def attribute_disabled(frames: Frames, name: str, owner: str) -> list[Site]:
+    """Return the lines of the user's code that assign False to the attribute `name` of an object.
+
+    If there are lines where the object is called `owner`, only these are returned. Those of ``self`` are left out: they
+    give an object's own class an attribute, which it may read.
+    """
+    named, found = [], []
+    for index in indexes(frames.users_files(), name):
+        for write in index.writes:
+            target = write.target
+            if not isinstance(target, ast.Attribute) or target.attr != name:
+                continue
+            holder = last_name(target.value)
+            if isinstance(write.value, ast.Constant) and write.value.value is False and holder != "self":
+                found.append(index.site(write.node))
+                if holder == owner:
+                    named.append(found[-1])
+    return named or found
+
+
 def gives(site: Site, name: str, variable: bool = False) -> bool:
     """Return whether the statement at `site` assigns to an attribute `name`, or to a variable of that name."""
     index = index_of(site.file)

@@ -1,0 +1,1 @@
+"""Rule for assignments that should freeze parameters and do not."""

@@ -1,0 +1,90 @@
+"""Finds assignments that should freeze parameters and only make a Python attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from ...records import FreezeAttempt
+from ...source.assignments import attribute_disabled
+from ...source.definitions import assigned
+from ...source.roots import RootModule
+from ...torch_internals import private
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Attributes that have no meaning for a parameter.
+MISSPELT = ("require_grad", "requires_grads", "require_grads", "required_grad", "requires_gradient", "requiers_grad")
+#: Attributes that have no meaning for a module, which has the method ``requires_grad_`` instead.
+OF_MODULES = ("requires_grad", "requires_grad_", *MISSPELT)
+#: The same for a parameter.
+OF_PARAMETERS = ("requires_grad_", *MISSPELT)
+#: The maximum number of findings, and of modules of a model that are searched.
+MAX_ATTEMPTS, MAX_MODULES = 20, 10_000
+
+
+class FreezeAttemptTracker(Tracker):
+    """Tracker of modules and parameters that have such an attribute, set to False, while an optimizer trains them."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        #: By (name of the owner, attribute): the record without lines.
+        self._found: dict[tuple[str, str], FreezeAttempt] = {}
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        step = self._context.steps.index
+        if step & (step - 1) or len(self._found) >= MAX_ATTEMPTS:
+            return
+        with private.unseen(), private.unnoticed():
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            for root in self._context.modules.roots:
+                self._search(root, held, step)
+
+    def _search(self, root: RootModule, held: set[int], step: int) -> None:
+        model = root.ref()
+        if model is None:
+            return
+        for count, module in enumerate(model.modules()):
+            if count >= MAX_MODULES:
+                return
+            kind: type = type(module)
+            for attribute in _disabled(module, OF_MODULES):
+                if assigned(kind, attribute) is not None:
+                    continue  # its own class reads it, most likely
+                trained = [name for name, p in module.named_parameters() if p.requires_grad and id(p) in held]
+                self._note(root, root.path_of(module), "", attribute, trained, kind.__name__, step)
+            for name, p in module._parameters.items():
+                if p is not None and p.requires_grad and id(p) in held:
+                    for attribute in _disabled(p, OF_PARAMETERS):
+                        self._note(root, root.path_of(module), name, attribute, [""], "", step)
+
+    def _note(
+        self,
+        root: RootModule,
+        path: str | None,
+        parameter: str,
+        attribute: str,
+        trained: list[str],
+        class_name: str,
+        step: int,
+    ) -> None:
+        if path is None or not trained:
+            return
+        owner = self._context.modules.full_name(root, ".".join(part for part in (path, parameter) if part))
+        names = tuple(".".join(part for part in (owner, name) if part) for name in trained)
+        key = owner, attribute
+        self._found.setdefault(key, FreezeAttempt(owner, class_name, attribute, names, step))
+
+    def records(self) -> Iterator[FreezeAttempt]:
+        for one in self._found.values():
+            lines = tuple(attribute_disabled(self._context.frames, one.attribute, one.owner.rpartition(".")[2]))
+            if lines:  # or else a library has an attribute of that name
+                yield FreezeAttempt(one.owner, one.class_name, one.attribute, one.parameters, one.step, lines)
+
+
+def _disabled(owner: Any, attributes: tuple[str, ...]) -> list[str]:
+    """Return the attributes in the dictionary of a module or tensor that are False."""
+    own = vars(owner) if isinstance(owner, nn.Module) else getattr(owner, "__dict__", {})
+    return [name for name in attributes if own.get(name) is False] if own else []
