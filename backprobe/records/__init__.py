@@ -61,7 +61,7 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
-from .updates import FreezeAttempt, LeftInEvaluation, TinyUpdates, UselessClipping, ZeroRate
+from .updates import FreezeAttempt, LeftInEvaluation, StateNotCopied, TinyUpdates, UselessClipping, ZeroRate
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
 
@@ -152,6 +152,7 @@ __all__ = [
     "Spoilt",
     "StaleRead",
     "StaleStatistics",
+    "StateNotCopied",
     "Step",
     "Stopped",
     "StoppedLearning",

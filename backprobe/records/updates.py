@@ -122,3 +122,31 @@ class FreezeAttempt:
     parameters: tuple[str, ...]
     step: int
     lines: tuple[Site, ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StateNotCopied:
+    """A state dict whose tensors are the parameters' own memory, loaded back after they had changed: a load in vain.
+
+    :ivar model: the class of the module that loads it.
+    :ivar step: the first step in which it was loaded in vain; ``loads``: how often it was.
+    :ivar taken_at: the step in which the state dict was taken.
+    :ivar steps: the number of steps of an optimizer between the two. ``loaded_over``: another state was loaded between.
+    :ivar shared: the state is that of another module, or of the same one by another name, whose parameters are the same
+        memory, and it was loaded just after it was taken.
+    :ivar taken: the lines that may have taken it: for ``shared``, those that made both the same. ``exact``: the line
+        was observed, for this very state.
+    :ivar loaded: the line that loads it.
+    """
+
+    model: str
+    step: int
+    loads: int
+    taken_at: int
+    steps: int
+    loaded_over: bool
+    shared: bool
+    taken: tuple[Site, ...]
+    exact: bool
+    loaded: Site | None

@@ -14,7 +14,7 @@ import torch
 import torch.distributed
 
 from ... import torch_texts
-from .. import code_objects, gradient_clipping
+from .. import code_objects, gradient_clipping, state_dicts
 from .. import compilations as noted
 from .. import compiled_graphs as graphs
 from .. import compiled_writes as writes
@@ -294,6 +294,38 @@ def clipping() -> None:
     expect(len(calls) == 2, f"two calls that clip were reported as {len(calls)}")
     expect(all(call.parameters == [weight] for call in calls), "the parameters of calls that clip are not reported")
     expect(calls[1].grads == [weight.grad], "the gradients that clip_grad_value_ clips are not reported")
+
+
+@fact(
+    "calls of state_dict",
+    "state-not-copied is silent",
+    "",
+)
+def state_dict_calls() -> None:
+    module = torch.nn.Linear(2, 2)
+    found: list[tuple[Any, ...]] = []
+
+    class Listener:
+        def taken(self, *args: Any) -> None:
+            found.append(("taken", *args[:2]))
+
+        def described(self, *args: Any) -> None:
+            found.append(("described", *args))
+
+        def loads(self, *args: Any) -> None:
+            found.append(("loads", *args[:3]))
+
+    listener = Listener()
+    state_dicts.listen(listener)
+    try:
+        state = module.state_dict()
+        module.load_state_dict(state)
+    finally:
+        state_dicts.unlisten(listener)
+    told = ("taken", "described", "loads")
+    expect(tuple(one[0] for one in found) == told, f"state_dict and load_state_dict reported {[o[0] for o in found]}")
+    same = found[0][1] is module and found[0][2] is state and found[1][2] is state._metadata  # type: ignore[attr-defined]
+    expect(same and found[2][1] is module and found[2][2] is state, "other objects were reported than were used")
 
 
 @fact(

@@ -1,0 +1,56 @@
+"""Rule for state dicts that are loaded back although their tensors are the parameters themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import Finding, StateNotCopied
+from ...text import counted
+from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+
+@rule(
+    Kind(
+        "state-not-copied",
+        "warning",
+        "a state dict that was kept is the model's own tensors: loading it back changes nothing",
+        rank=LEARNING + 16,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the call of `state_dict`",
+    )
+)
+def state_not_copied(trace: Trace) -> list[Finding]:
+    return [_finding(seen) for seen in trace.facts.of(StateNotCopied)]
+
+
+def _finding(seen: StateNotCopied) -> Finding:
+    steps = counted(seen.steps, "step")
+    if seen.shared:
+        title = (
+            f"loading a state dict into {seen.model} changes nothing: its parameters are the memory that the state was "
+            f"taken from, and follow its training ({steps} since the first load)"
+        )
+        advice = "Make the target with copy.deepcopy(model), and load without assign=True."
+    else:
+        since = f"after {steps} of an optimizer" if seen.steps else "after another state had been loaded"
+        state = f"the state dict that was taken in step {seen.taken_at}" if seen.exact else "a state dict that was kept"
+        title = f"loading {state} changes nothing, {since}: its tensors are those of {seen.model} itself"
+        advice = "Keep a copy: copy.deepcopy(model.state_dict()), or {k: v.clone() for k, v in ...}."
+    return Finding(
+        kind="state-not-copied",
+        severity="warning",
+        title=title,
+        confidence="certain" if seen.exact else "likely",
+        step=seen.step,
+        sites=sites_of(*(("cause", site) for site in seen.taken[:3]), ("loaded", seen.loaded)),
+        evidence={
+            "loads": seen.loads,
+            "steps": seen.steps,
+            **({} if seen.shared else {"taken_at": seen.taken_at}),
+            **({} if seen.exact else candidates(seen.taken)),
+        },
+        advice=advice,
+    )

@@ -1,0 +1,42 @@
+"""The rule on hand-written records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from handmade import at, only, traced
+from learning import STEP, sites_of_only
+
+from backprobe.records import StateNotCopied
+
+KEPT_STATE = StateNotCopied("Net", 60, 2, 22, 38, False, False, (at(15),), True, at(16))
+SHARED_STATE = StateNotCopied("Net", 60, 9, 0, 50, False, True, (at(8),), False, at(20))
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {"state-not-copied": (traced(STEP, seen=[KEPT_STATE]), [("cause", 15), ("loaded", 16)])}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+
+
+def test_an_observed_state_is_certain_and_a_copy_of_the_dict_is_not() -> None:
+    found = only(traced(STEP, seen=[KEPT_STATE]))
+    assert (found.confidence, found.step) == ("certain", 60) and "taken in step 22 changes nothing" in found.title
+    assert found.evidence == {"loads": 2, "steps": 38, "taken_at": 22}
+    found = only(traced(STEP, seen=[replace(KEPT_STATE, exact=False, taken=(at(15), at(30)))]))
+    assert found.confidence == "likely" and "a state dict that was kept" in found.title
+    assert found.evidence["candidates"] == ["train.py:15", "train.py:30"]
+
+
+def test_a_state_that_was_loaded_over() -> None:
+    found = only(traced(STEP, seen=[replace(KEPT_STATE, steps=0, loaded_over=True)]))
+    assert "after another state had been loaded" in found.title
+
+
+def test_a_model_that_has_the_memory_of_another_one() -> None:
+    found = only(traced(STEP, seen=[SHARED_STATE]))
+    assert [(one.role, one.site.line) for one in found.sites] == [("cause", 8), ("loaded", 20)]
+    assert found.confidence == "likely" and "copy.deepcopy(model)" in found.advice and "taken_at" not in found.evidence

@@ -1,0 +1,371 @@
+"""Detects loads of state dicts whose tensors are the parameters' own memory: they change nothing."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import optimizer as optim
+
+from ...records import Site, StateNotCopied
+from ...source.frames import CodeLocation
+from ...source.state_dicts import keeps_for, other_name_of
+from ...torch_internals import private, state_dicts
+from ...torch_internals.references import IdentityMap
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: The most modules that are followed, parameters of one that are sampled, states of one that are remembered, and lines
+#: that load in vain.
+MAX_MODULES, MAX_SAMPLED, MAX_STATES, MAX_LOADS = 16, 4, 32, 50
+
+
+@dataclass
+class _Weight:
+    """A sampled parameter.
+
+    :ivar steps, loads: how often an optimizer stepped that holds it, and how often other values were loaded into it.
+    :ivar version: its version counter after the last of these: with any other, something else wrote to it since.
+    """
+
+    ref: weakref.ref[Any]
+    version: int
+    steps: int = 0
+    loads: int = 0
+
+
+#: Steps, loads and version counter of a weight.
+_Mark = tuple[int, int, int]
+
+
+@dataclass
+class _Model:
+    """A module that gave a state dict, and the last ones that it gave."""
+
+    ref: weakref.ref[nn.Module]
+    weights: tuple[_Weight, ...]
+    states: list[_State] = field(default_factory=list)
+
+    def marks(self) -> tuple[_Mark, ...]:
+        return tuple((one.steps, one.loads, _version(one)) for one in self.weights)
+
+    def is_at(self, marks: tuple[_Mark, ...]) -> bool:
+        """Return whether no step and no load has changed the weights since `marks`."""
+        return all((one.steps, one.loads) == mark[:2] for one, mark in zip(self.weights, marks, strict=True))
+
+
+@dataclass
+class _State:
+    """A state dict.
+
+    :ivar ref: it is gone if the script keeps a copy of the dict only. ``metadata``: copies of the dict may share it.
+    :ivar step, marks: when it was taken, and of its model then.
+    """
+
+    model: _Model
+    ref: weakref.ref[Any]
+    spot: CodeLocation
+    step: int
+    marks: tuple[_Mark, ...]
+    metadata: weakref.ref[Any] | None = None
+
+    def is_source_of(self, given: Any) -> bool:
+        """Return whether `given` is the state dict, or a copy of the dict with the same metadata."""
+        if self.ref() is given:
+            return True
+        metadata = getattr(given, "_metadata", None)
+        return metadata is not None and self.metadata is not None and self.metadata() is metadata
+
+    def changes(self) -> tuple[int, bool]:
+        """Return how many steps the weights made since, and whether other values were loaded into them.
+
+        Neither counts if something else has written to them since the last step or load.
+        """
+        pairs = list(zip(self.model.weights, self.marks, strict=True))
+        for one, (steps, loads, version) in pairs:
+            now = version if (one.steps, one.loads) == (steps, loads) else one.version
+            if _version(one) != now:
+                return 0, False
+        steps = max((one.steps - mark[0] for one, mark in pairs), default=0)
+        return steps, any(one.loads > mark[1] for one, mark in pairs)
+
+
+@dataclass
+class _VainLoad:
+    """A line that loads in vain: the first state that it loaded so, and how often it did."""
+
+    model: str
+    step: int
+    taken_at: int
+    steps: int
+    loaded_over: bool
+    spots: tuple[CodeLocation, ...]
+    exact: bool
+    count: int = 1
+
+
+@dataclass
+class _SharedLoad:
+    """A line that loads into a module what another one gave, which has the same memory.
+
+    :ivar marks: of the model when it did so first. ``same``: both are one module.
+    """
+
+    model: str
+    first: int
+    marks: tuple[_Mark, ...]
+    same: bool
+    assigned: CodeLocation | None
+    step: int = -1
+    steps: int = 0
+    count: int = 0
+
+
+class StateDictTracker(Tracker):
+    """Tracker of the state dicts that the script takes, and of those that it loads in vain."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.frames
+        self._models: dict[int, _Model] = {}
+        self._vain: dict[tuple[CodeLocation, int], _VainLoad] = {}
+        self._shared: dict[tuple[CodeLocation, int], _SharedLoad] = {}
+        #: The last line that made the tensors of a state dict the parameters of a module.
+        self._assigned: IdentityMap[CodeLocation] = IdentityMap()
+        #: By optimizer: the number of its groups, of followed modules, and the weights that it holds.
+        self._held: IdentityMap[tuple[int, int, tuple[_Weight, ...]]] = IdentityMap()
+        self._handle: Any = None
+        self._thread = threading.get_ident()
+        context.put_back.append(self.detached)
+
+    def attached(self) -> None:
+        self._thread = threading.get_ident()
+        state_dicts.listen(self)
+        if self._models:
+            self._follow_steps()
+
+    def detached(self) -> None:
+        state_dicts.unlisten(self)
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.remove()
+
+    @property
+    def _last_step(self) -> int:
+        """Return the last step in which an optimizer has stepped."""
+        return max(self._context.steps.coming - 1, 0)
+
+    def _is_observed(self) -> bool:
+        return threading.get_ident() == self._thread and not private.tracing()
+
+    # Steps of optimizers: their number and the version counters are needed in fast-path steps, too
+
+    def _follow_steps(self) -> None:
+        if self._handle is None:
+            self._handle = optim.register_optimizer_step_post_hook(self._stepped)
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if private.compiling() or threading.get_ident() != self._thread:
+            return
+        try:
+            with private.unseen():
+                for one in self._weights_of(optimizer):
+                    one.steps += 1
+                    one.version = _version(one)
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    def _weights_of(self, optimizer: Any) -> tuple[_Weight, ...]:
+        key = len(optimizer.param_groups), len(self._models)
+        known = self._held.get(optimizer)
+        if known is None or known[:2] != key:
+            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            weights = (one for model in self._models.values() for one in model.weights)
+            known = *key, tuple(one for one in weights if id(one.ref()) in held)
+            self._held[optimizer] = known
+        return known[2]
+
+    # State dicts that are taken
+
+    def taken(self, module: nn.Module, state: Any, frame: FrameType) -> None:
+        if not self._is_observed():
+            return
+        try:
+            spot = self._frames.spot(_caller(frame))
+            if spot is not None:
+                with private.unseen(), private.unnoticed(), torch.no_grad():
+                    self._take(module, state, spot)
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    def _take(self, module: nn.Module, state: Any, spot: CodeLocation) -> None:
+        model = self._models.get(id(module))
+        if model is None or model.ref() is not module:
+            if len(self._models) >= MAX_MODULES:
+                return
+            weights = tuple(_Weight(private.tensor_ref(p), p._version) for p in _sample(module))
+            if not weights:
+                return
+            model = self._models[id(module)] = _Model(weakref.ref(module), weights)
+            self._held.clear()
+            self._follow_steps()
+        step = self._last_step
+        del model.states[: -MAX_STATES + 1]
+        model.states.append(_State(model, weakref.ref(state), spot, step, model.marks()))
+
+    def described(self, state: Any, metadata: Any) -> None:
+        for model in self._models.values():
+            if model.states and model.states[-1].ref() is state:
+                model.states[-1].metadata = weakref.ref(metadata)
+
+    # State dicts that are loaded
+
+    def loads(self, module: nn.Module, state: Any, assign: bool, frame: FrameType) -> None:
+        if not self._models or not self._is_observed() or not isinstance(state, dict):
+            return
+        try:
+            caller = _caller(frame)
+            spot = self._frames.spot(caller) if caller is not None and self._frames.is_user(caller.f_code) else None
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                own = list(nn.Module.named_parameters(module, remove_duplicate=False))
+                is_own = _is_own(own, state)
+                if is_own and spot is not None:
+                    self._note_vain_load(module, state, spot)
+                if assign and spot is not None:
+                    self._assigned[module] = spot
+                elif not assign:
+                    self._note_writes(own, state, is_own)
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    def _note_writes(self, own: Iterable[tuple[str, Any]], state: dict[str, Any], is_own: bool) -> None:
+        """Note what the version counters of the weights will be when the state is loaded."""
+        counts: dict[int, int] = {}
+        for name, parameter in own:
+            counts[id(parameter)] = counts.get(id(parameter), 0) + (name in state)
+        for model in self._models.values():
+            for one in model.weights:
+                count = counts.get(id(one.ref()), 0)
+                if not count:
+                    continue
+                if not is_own:
+                    one.loads += 1
+                    one.version = _version(one) + count
+                elif one.version == _version(one):
+                    one.version += count
+
+    def _note_vain_load(self, module: nn.Module, given: Any, spot: CodeLocation) -> None:
+        states = [one for model in self._models.values() for one in model.states]
+        exact = next((one for one in reversed(states) if one.is_source_of(given)), None)
+        found = [exact] if exact is not None else self._copied(module, states, spot)
+        if not found:
+            return
+        steps, loaded_over = found[0].changes()
+        held = self._context.steps.held
+        if not any(id(one.ref) in held for one in found[0].model.weights):  # no optimizer trains the model
+            return
+        if exact is not None and exact.model.is_at(exact.marks):
+            self._note_shared_load(module, exact.model, spot)
+        elif steps or loaded_over:
+            known = self._vain.get((spot, id(module)))
+            if known is not None:
+                known.count += 1
+            elif len(self._vain) < MAX_LOADS:
+                spots = tuple(dict.fromkeys(one.spot for one in found))
+                when = self._last_step, found[0].step, steps, loaded_over
+                self._vain[spot, id(module)] = _VainLoad(type(module).__name__, *when, spots, exact is not None)
+
+    def _copied(self, module: nn.Module, states: list[_State], spot: CodeLocation) -> list[_State]:
+        """Return the states, the last one first, of which `module` may be given a copy of the dict.
+
+        None if one of them was just taken: it may be that one.
+        """
+        found = [one for one in reversed(states) if one.ref() is None and one.model.ref() is module]
+        loaded = self._frames.site(spot)
+        named = [one for one in found if loaded and (at := self._frames.site(one.spot)) and keeps_for(at, loaded)]
+        found = named or found
+        return found if all(any(one.changes()) for one in found) else []
+
+    def _note_shared_load(self, module: nn.Module, model: _Model, spot: CodeLocation) -> None:
+        """Note that `module` loads what `model` has just given."""
+        source = model.ref()
+        if source is None or (source is not module and (_is_inside(source, module) or _is_inside(module, source))):
+            return
+        known = self._shared.get((spot, id(module)))
+        if known is None:
+            if len(self._shared) < MAX_LOADS:
+                first = type(module).__name__, self._last_step, model.marks()
+                assigned = self._assigned.get(module)
+                self._shared[spot, id(module)] = _SharedLoad(*first, source is module, assigned)
+            return
+        steps = max(one.steps - mark[0] for one, mark in zip(model.weights, known.marks, strict=False))
+        if steps:
+            known.step = known.step if known.count else self._last_step
+            known.count, known.steps = known.count + 1, steps
+
+    def records(self) -> Iterator[StateNotCopied]:
+        site = self._frames.site
+        for (spot, _), vain in self._vain.items():
+            numbers = vain.step, vain.count, vain.taken_at, vain.steps, vain.loaded_over
+            yield StateNotCopied(vain.model, *numbers, False, self._sites(vain.spots), vain.exact, site(spot))
+        for (spot, _), one in self._shared.items():
+            loaded = site(spot)
+            if not one.count or loaded is None:
+                continue
+            made = other_name_of(loaded) if one.same else site(one.assigned)
+            if made is not None or not one.same:
+                numbers = one.step, one.count, one.first, one.steps, False
+                cause = (made,) if made is not None else ()
+                yield StateNotCopied(one.model, *numbers, True, cause, not one.same and bool(cause), loaded)
+
+    def _sites(self, spots: Iterable[CodeLocation]) -> tuple[Site, ...]:
+        return tuple(dict.fromkeys(one for spot in spots if (one := self._frames.site(spot)) is not None))
+
+
+def _caller(frame: FrameType) -> FrameType | None:
+    """Return the frame that calls a method, past overrides that call it for the same module."""
+    name, caller = frame.f_code.co_name, frame.f_back
+    while caller is not None and caller.f_code.co_name == name:
+        caller = caller.f_back
+    return caller
+
+
+def _version(weight: _Weight) -> int:
+    parameter = weight.ref()
+    return int(parameter._version) if parameter is not None else -1
+
+
+def _sample(module: nn.Module) -> list[Any]:
+    """Return some of the parameters of a module that are trained, far from each other."""
+    found = [p for p in nn.Module.parameters(module) if p.requires_grad and _has_memory(p)]
+    return found[:: max(1, -(-len(found) // MAX_SAMPLED))]
+
+
+def _has_memory(tensor: Any) -> bool:
+    return private.is_dense(tensor) and not tensor.is_meta and not tensor.is_inference() and tensor.numel() > 0
+
+
+def _is_own(own: Iterable[tuple[str, Any]], state: dict[str, Any]) -> bool:
+    """Return whether a state has all parameters that are trained, each in the parameter's own memory.
+
+    All parameters count if none is trained, as those of a target network.
+    """
+    trained = [(name, p) for name, p in own if p.requires_grad] or list(own)
+    return bool(trained) and all(_is_same(p, state.get(name)) for name, p in trained)
+
+
+def _is_same(parameter: Any, given: Any) -> bool:
+    if not (private.is_plain(given) and _has_memory(parameter) and _has_memory(given)):
+        return False
+    if parameter.data_ptr() != given.data_ptr():
+        return False
+    return bool((parameter.shape, parameter.stride(), parameter.dtype) == (given.shape, given.stride(), given.dtype))
+
+
+def _is_inside(module: nn.Module, other: nn.Module) -> bool:
+    return any(one is module for one in nn.Module.modules(other))

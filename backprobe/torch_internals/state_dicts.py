@@ -1,0 +1,91 @@
+"""Reports calls of ``nn.Module.state_dict`` and ``nn.Module.load_state_dict``, without a frame around them.
+
+Note [Calls of state_dict]: both make an ``OrderedDict`` under a name that they look up in their module at each call:
+``state_dict`` of an outermost module makes the dict that it returns, and then the dict of its metadata;
+``load_state_dict`` a copy of the dict that it was given. While a listener is registered, a function that makes the same
+dict stands under this name. So the methods, their signatures, tracebacks and warnings stay as they are. Nothing tests
+whether an object is an instance of this name.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from inspect import unwrap
+from types import CodeType, FrameType
+from typing import Any, Protocol
+
+from torch import nn
+from torch.nn.modules import module as nn_module
+
+from .modes import compiling
+from .uncompiled import dynamo_passthrough
+
+#: The name under which the methods look up the class of their dicts.
+DICT = "OrderedDict"
+
+
+def _code_of(method: Any) -> CodeType | None:
+    return getattr(unwrap(method), "__code__", None)
+
+
+_taking, _loading = _code_of(nn.Module.state_dict), _code_of(nn.Module.load_state_dict)
+
+
+class StateDictListener(Protocol):
+    """Gets the calls, on their thread. Its methods must not raise."""
+
+    def taken(self, module: nn.Module, state: Any, frame: FrameType) -> None:
+        """`module` makes `state`, which is still empty. `frame` is that of ``state_dict``."""
+
+    def described(self, state: Any, metadata: Any) -> None:
+        """`metadata` is the dict of the metadata of `state`."""
+
+    def loads(self, module: nn.Module, state: Any, assign: bool, frame: FrameType) -> None:
+        """`module` is about to load `state`. `frame` is that of ``load_state_dict``."""
+
+
+_listening: list[StateDictListener] = []
+
+
+@dynamo_passthrough
+def _make_and_report(*args: Any, **kwargs: Any) -> Any:
+    made: Any = OrderedDict(*args, **kwargs)
+    if not compiling():
+        frame = sys._getframe(1)
+        if frame.f_code is _taking:
+            _report_state(frame, made)
+        elif frame.f_code is _loading:
+            _report_load(frame)
+        del frame
+    return made
+
+
+def _report_state(frame: FrameType, made: Any) -> None:
+    values = frame.f_locals
+    module, state = values["self"], values.get("destination")
+    for listener in tuple(_listening):
+        if state is None:
+            listener.taken(module, made, frame)
+        else:
+            listener.described(state, made)
+
+
+def _report_load(frame: FrameType) -> None:
+    values = frame.f_locals
+    for listener in tuple(_listening):
+        listener.loads(values["self"], values["state_dict"], bool(values.get("assign")), frame)
+
+
+def listen(listener: StateDictListener) -> None:
+    if listener not in _listening:
+        _listening.append(listener)
+    if getattr(nn_module, DICT, None) is OrderedDict:
+        setattr(nn_module, DICT, _make_and_report)
+
+
+def unlisten(listener: StateDictListener) -> None:
+    if listener in _listening:
+        _listening.remove(listener)
+    if not _listening and getattr(nn_module, DICT, None) is _make_and_report:
+        setattr(nn_module, DICT, OrderedDict)
