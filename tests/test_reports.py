@@ -24,6 +24,7 @@ MISSED = {
     "bert_fgm": "weight-overwritten names the line that changes the weight, not that of the backup",
     "flexible_head": "the line of the optimizer is named, not that of the layer that is made later",
     "gated_features": "the NaN that follows is listed first",
+    "latent_denoiser": "nothing is found: averages are copied into the weights in steps that are not recorded",
     "reverb_gan": "nothing is found: the term has a graph, to parameters of the other optimizer only",
     "scan_segmenter": "nothing names a loss that is not divided; the units that die of it are found",
     "sine_meta": "the line of the step is named, not that of the update through .data",
