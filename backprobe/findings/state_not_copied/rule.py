@@ -43,7 +43,7 @@ def _finding(seen: StateNotCopied) -> Finding:
         kind="state-not-copied",
         severity="warning",
         title=title,
-        confidence="certain" if seen.exact else "likely",
+        confidence="certain" if seen.exact and not seen.shared else "likely",
         step=seen.step,
         sites=sites_of(*(("cause", site) for site in seen.taken[:3]), ("loaded", seen.loaded)),
         evidence={

@@ -40,3 +40,4 @@ def test_a_model_that_has_the_memory_of_another_one() -> None:
     found = only(traced(STEP, seen=[SHARED_STATE]))
     assert [(one.role, one.site.line) for one in found.sites] == [("cause", 8), ("loaded", 20)]
     assert found.confidence == "likely" and "copy.deepcopy(model)" in found.advice and "taken_at" not in found.evidence
+    assert only(traced(STEP, seen=[replace(SHARED_STATE, exact=True)])).confidence == "likely"
