@@ -86,7 +86,9 @@ def named_otherwise(model: Net) -> None:
 
 
 @pytest.mark.parametrize(
-    ("freeze", "make"), [(frozen, Net), (named_otherwise, Net), (lambda model: None, Flagged)], ids=str
+    ("freeze", "make"),
+    [(frozen, Net), (named_otherwise, Net), (lambda model: None, Flagged)],
+    ids=["frozen", "other name", "own flag"],
 )
 def test_what_is_no_attempt(freeze: Callable[[Net], None], make: type[Net]) -> None:
     assert attempts(freeze, make) == []
