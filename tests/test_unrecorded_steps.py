@@ -29,6 +29,7 @@ from backprobe.observe.sinks.memory import Collector
 from backprobe.source import new_lines
 from backprobe.source.frames import Frames
 from backprobe.source.new_lines import SHOWS, FirstRuns
+from backprobe.torch_internals import private
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,19 @@ def seen_by(look: Any, make: Callable[[nn.Module], Callable[[], None]], recorded
     session.stop()
     assert session.error is None, repr(session.error)
     return look.seen
+
+
+def test_profilers_stay_off_after_a_nested_block() -> None:
+    look = Profiled()
+    with look:
+        torch.ones(2).add(1)
+        with private.unprofiled():
+            with private.unprofiled():
+                torch.ones(2).mul(2)
+            torch.ones(2).sub(1)
+        torch.ones(2).div(2)
+    names = {name.partition("::")[2] for name in look.seen}
+    assert {"add", "div"} <= names and not names & {"mul", "sub"}
 
 
 @pytest.mark.parametrize("recorded", [False, True], ids=["unrecorded", "recorded"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,9 @@ OURS = "of_backprobe"
 
 #: Switches recording of this thread's ops on or off in an active profiler.
 record_ops = torch._C._autograd._enable_record_function
+
+#: Whether this thread is inside ``unprofiled``.
+_unprofiled = threading.local()
 
 
 _Key = torch._C._TorchDispatchModeKey
@@ -254,17 +258,18 @@ def drop_our_dispatch_modes() -> None:
 def unprofiled() -> Iterator[None]:
     """Hide the ops inside from the user's profiler.
 
-    A profiler that reads kernels from an accelerator still records them. Do not nest: leaving an inner block resumes
-    recording in the outer one.
+    A profiler that reads kernels from an accelerator still records them. Blocks may be nested.
     """
-    if not profiled():
+    if not profiled() or getattr(_unprofiled, "is_inside", False):
         yield
         return
+    _unprofiled.is_inside = True
     record_ops(False)
     try:
         yield
     finally:
         record_ops(True)
+        _unprofiled.is_inside = False
 
 
 @contextmanager

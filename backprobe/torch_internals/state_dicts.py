@@ -77,6 +77,11 @@ def _report_load(frame: FrameType) -> None:
         listener.loads(values["self"], values["state_dict"], bool(values.get("assign")), frame)
 
 
+def metadata_of(state: Any) -> Any:
+    """Return the dict of the metadata of a state dict, which copies of the dict may share; ``None`` without one."""
+    return getattr(state, "_metadata", None)
+
+
 def listen(listener: StateDictListener) -> None:
     if listener not in _listening:
         _listening.append(listener)

@@ -233,7 +233,7 @@ class BufferTracker(Tracker):
             or len(self._modules.roots) != self._roots
         ):
             self._roots = len(self._modules.roots)
-            with private.unseen(), private.unnoticed():
+            with private.unseen():
                 self._find_modules()
         if not self._buffers:
             return

@@ -79,7 +79,7 @@ class _State:
         """Return whether `given` is the state dict, or a copy of the dict with the same metadata."""
         if self.ref() is given:
             return True
-        metadata = getattr(given, "_metadata", None)
+        metadata = state_dicts.metadata_of(given)
         return metadata is not None and self.metadata is not None and self.metadata() is metadata
 
     def changes(self) -> tuple[int, bool]:
