@@ -27,7 +27,7 @@ MISSED = {
     "latent_denoiser": "nothing is found: averages are copied into the weights in steps that are not recorded",
     "reverb_gan": "nothing is found: the term has a graph, to parameters of the other optimizer only",
     "scan_segmenter": "nothing names a loss that is not divided; the units that die of it are found",
-    "sine_meta": "the line of the step is named, not that of the update through .data",
+    "sine_meta": "parameters without a gradient are found; the update through .data is not named",
 }
 #: Scripts that are hit in some runs.
 UNSTABLE = {
