@@ -48,11 +48,11 @@ test-long: setup  ## The tests that make test leaves out because they take 0.6 s
 	$(BIN)/python tools/long_tests.py --check
 	$(PYTEST) -m "long and not slow and not gpu"
 
-test-slow: setup  ## The slow tests: about 30 minutes
+test-slow: setup  ## The slow tests: half an hour to an hour
 	$(SAY) 'slow tests: every operator, many draws, two processes'
 	$(PYTEST) -m "slow and not gpu"
 
-test-all: test test-long test-slow  ## All tests that need no GPU: about an hour
+test-all: test test-long test-slow  ## All tests that need no GPU: more than an hour
 
 corpus: setup
 	$(SAY) 'scripts with known findings, and what is read of torch inside, on torch $(TORCH)'

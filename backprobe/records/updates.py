@@ -135,8 +135,8 @@ class StateNotCopied:
     :ivar steps: the number of steps of an optimizer between the two. ``loaded_over``: another state was loaded between.
     :ivar shared: the state is that of another module, or of the same one by another name, whose parameters are the same
         memory, and it was loaded just after it was taken.
-    :ivar taken: the lines that may have taken it: for ``shared``, those that made both the same. ``exact``: the line
-        was observed, for this very state.
+    :ivar taken: the lines that may have taken it; for ``shared``, those that may have made both models share memory.
+    :ivar exact: the call that took this state was observed.
     :ivar loaded: the line that loads it.
     """
 

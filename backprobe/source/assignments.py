@@ -288,8 +288,8 @@ def freezes(frames: Frames) -> list[Site]:
 def attribute_disabled(frames: Frames, name: str, owner: str) -> list[Site]:
     """Return the lines of the user's code that assign False to the attribute `name` of an object.
 
-    If there are lines where the object is called `owner`, only these are returned. Those of ``self`` are left out: they
-    give an object's own class an attribute, which it may read.
+    Lines where the object is called `owner` are preferred to all others. Assignments to ``self`` are left out: the
+    class may read its own attribute.
     """
     named, found = [], []
     for index in indexes(frames.users_files(), name):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: The least number of steps of the run, and of those in which updates of each parameter were measured.
 MIN_STEPS, MIN_MEASURED = 50, 15
-#: A loss that fell to this share of what it was shows that the model learns, however small the updates are.
+#: If the loss fell to this share of its first values, the model learns, however small its updates are.
 FALLEN_SHARE = 0.95
 #: Updates that grow by this factor over the run belong to a warm-up.
 GROWTH = 10.0

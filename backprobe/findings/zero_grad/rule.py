@@ -78,8 +78,8 @@ def zero_grads(trace: Trace) -> list[Finding]:
         if names <= explained:
             continue
         explained |= names
-        zeros = _zero_weights(trace, sorted(names, key=place.__getitem__), call)
-        found.append(_finding(run, sorted(names, key=place.__getitem__), call, zeros))
+        ordered = sorted(names, key=place.__getitem__)
+        found.append(_finding(run, ordered, call, _zero_weights(trace, ordered, call)))
     return found
 
 

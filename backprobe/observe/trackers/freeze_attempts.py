@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from torch import nn
@@ -37,51 +39,43 @@ class FreezeAttemptTracker(Tracker):
         step = self._context.steps.index
         if step & (step - 1) or len(self._found) >= MAX_ATTEMPTS:
             return
-        with private.unseen(), private.unnoticed():
+        with private.measuring():
             held = {id(p) for group in optimizer.param_groups for p in group["params"]}
             for root in self._context.modules.roots:
-                self._search(root, held, step)
+                self._search(root, held)
 
-    def _search(self, root: RootModule, held: set[int], step: int) -> None:
+    def _search(self, root: RootModule, held: set[int]) -> None:
         model = root.ref()
-        if model is None:
-            return
-        for count, module in enumerate(model.modules()):
-            if count >= MAX_MODULES:
-                return
+        for module in islice(model.modules() if model is not None else (), MAX_MODULES):
+            path = root.path_of(module)
             kind: type = type(module)
+            if path is None:
+                continue
             for attribute in _disabled(module, OF_MODULES):
-                if assigned(kind, attribute) is not None:
-                    continue  # its own class reads it, most likely
-                trained = [name for name, p in module.named_parameters() if p.requires_grad and id(p) in held]
-                self._note(root, root.path_of(module), "", attribute, trained, kind.__name__, step)
+                if assigned(kind, attribute) is None:  # or else its own class reads it, most likely
+                    trained = [name for name, p in module.named_parameters() if p.requires_grad and id(p) in held]
+                    self._note(self._context.modules.full_name(root, path), kind.__name__, attribute, trained)
             for name, p in module._parameters.items():
                 if p is not None and p.requires_grad and id(p) in held:
                     for attribute in _disabled(p, OF_PARAMETERS):
-                        self._note(root, root.path_of(module), name, attribute, [""], "", step)
+                        self._note(self._context.modules.full_name(root, _joined(path, name)), "", attribute, [""])
 
-    def _note(
-        self,
-        root: RootModule,
-        path: str | None,
-        parameter: str,
-        attribute: str,
-        trained: list[str],
-        class_name: str,
-        step: int,
-    ) -> None:
-        if path is None or not trained:
-            return
-        owner = self._context.modules.full_name(root, ".".join(part for part in (path, parameter) if part))
-        names = tuple(".".join(part for part in (owner, name) if part) for name in trained)
-        key = owner, attribute
-        self._found.setdefault(key, FreezeAttempt(owner, class_name, attribute, names, step))
+    def _note(self, owner: str, class_name: str, attribute: str, trained: list[str]) -> None:
+        """:param trained: the names inside `owner` of the parameters that are trained."""
+        if trained:
+            names = tuple(_joined(owner, name) for name in trained)
+            found = FreezeAttempt(owner, class_name, attribute, names, self._context.steps.index)
+            self._found.setdefault((owner, attribute), found)
 
     def records(self) -> Iterator[FreezeAttempt]:
         for one in self._found.values():
             lines = tuple(attribute_disabled(self._context.frames, one.attribute, one.owner.rpartition(".")[2]))
             if lines:  # or else a library has an attribute of that name
-                yield FreezeAttempt(one.owner, one.class_name, one.attribute, one.parameters, one.step, lines)
+                yield replace(one, lines=lines)
+
+
+def _joined(*parts: str) -> str:
+    return ".".join(part for part in parts if part)
 
 
 def _disabled(owner: Any, attributes: tuple[str, ...]) -> list[str]:

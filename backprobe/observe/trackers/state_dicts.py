@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import optimizer as optim
 
@@ -128,7 +127,7 @@ class _SharedLoad:
 
 
 class StateDictTracker(Tracker):
-    """Tracker of the state dicts that the script takes, and of those that it loads in vain."""
+    """Tracker of calls of ``state_dict``, and of loads that change nothing."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._frames = context, context.frames
@@ -198,7 +197,7 @@ class StateDictTracker(Tracker):
         try:
             spot = self._frames.spot(_caller(frame))
             if spot is not None:
-                with private.unseen(), private.unnoticed(), torch.no_grad():
+                with private.measuring():
                     self._take(module, state, spot)
         except Exception as error:
             self._context.events.fault(self, error)
@@ -231,7 +230,7 @@ class StateDictTracker(Tracker):
         try:
             caller = _caller(frame)
             spot = self._frames.spot(caller) if caller is not None and self._frames.is_user(caller.f_code) else None
-            with private.unseen(), private.unnoticed(), torch.no_grad():
+            with private.measuring():
                 own = list(nn.Module.named_parameters(module, remove_duplicate=False))
                 is_own = _is_own(own, state)
                 if is_own and spot is not None:
