@@ -2,14 +2,16 @@
 
     python forked.py JOBS      JOBS is a JSON list of {"folder": ..., "arguments": [...]}
 
-Each job runs in its folder and leaves ``out``, ``err`` and ``code`` there. Importing torch takes longer than most
-scripts.
+Each job runs in its folder and leaves ``out``, ``err`` and ``code`` there. Importing torch and what optimizers import
+(``torch._dynamo``) takes longer than most scripts.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -80,17 +82,31 @@ def finish(running: dict[int, tuple[dict, float]]) -> None:
         time.sleep(0.01)
 
 
-def main(jobs: list[dict]) -> None:
-    import torch.distributed
+def import_what_scripts_need() -> None:
+    """Import what nearly every job would import, before it is forked."""
+    import sklearn.datasets
+    import sklearn.model_selection  # noqa: F401
+    import torch._dynamo
+    import torch.distributed.fsdp
     import torch.utils.checkpoint  # noqa: F401
 
     import backprobe.commands.run
+    import backprobe.findings
     import backprobe.observe.alarm_dispatcher
     import backprobe.observe.overrides
     import backprobe.observe.processes.children
     import backprobe.observe.session
-    import backprobe.view.terminal  # noqa: F401
+    import backprobe.observe.trackers
+    import backprobe.view.terminal
 
+    for found_by_folder in (backprobe.findings, backprobe.observe.trackers):
+        for module in pkgutil.walk_packages(found_by_folder.__path__, f"{found_by_folder.__name__}."):
+            if ".test_" not in module.name:
+                importlib.import_module(module.name)
+
+
+def main(jobs: list[dict]) -> None:
+    import_what_scripts_need()
     running: dict[int, tuple[dict, float]] = {}
     for job in jobs:
         sys.stdout.flush()

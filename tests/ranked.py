@@ -29,6 +29,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from forked import import_what_scripts_need
+
 #: Seconds, by try, that the first rank has to end.
 SECONDS = (200, 200, 300, 400, 600, 600)
 #: Seconds that the others have to end after one has failed, until they are ended as launchers do, by SIGTERM; and then.
@@ -154,19 +156,11 @@ def _stuck(job: dict[str, Any], seconds: float, patience: float) -> bool:
 
 def main(jobs: Sequence[dict[str, Any]]) -> None:
     import torch.distributed.algorithms.join
-    import torch.distributed.fsdp
     import torch.distributed.optim
     import torch.distributed.pipelining
-    import torch.distributed.tensor.parallel
-    import torch.utils.checkpoint  # noqa: F401
+    import torch.distributed.tensor.parallel  # noqa: F401
 
-    import backprobe.commands.run
-    import backprobe.observe.alarm_dispatcher
-    import backprobe.observe.overrides
-    import backprobe.observe.processes.children
-    import backprobe.observe.session
-    import backprobe.view.terminal  # noqa: F401
-
+    import_what_scripts_need()
     for job in jobs:
         _run(job)
 
