@@ -285,6 +285,16 @@ def test_an_overflow_that_a_scaler_is_there_for_is_no_error() -> None:
     assert kept(trace) == []
 
 
+@pytest.fixture
+def quick_collections() -> Iterator[None]:
+    """Leave what other tests of the process hold out of the collections of this one: there can be a lot of it."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("quick_collections")
 @pytest.mark.parametrize("budget", [None, "5%"])
 def test_nothing_of_a_step_that_is_over_is_held(budget: Any) -> None:
     model, optimizer = made(1e-3)
