@@ -13,7 +13,7 @@ from .records import ACCUMULATE_SEQ, BackwardCall, together
 #: (all calls of the step added up, after a script has clipped or unscaled them).
 NO_SOURCE, BACKWARD, OPTIMIZER = 0, 1, 2
 #: The description shown beside a norm of each source: one series of norms has one source (``OneKind``).
-WORDS = {NO_SOURCE: "", BACKWARD: "before clipping", OPTIMIZER: "after clipping and unscaling"}
+WORDS = {NO_SOURCE: "", BACKWARD: "before any clipping", OPTIMIZER: "after any clipping and unscaling"}
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ class Part:
     """The recording of one module or parameter.
 
     :ivar runs: (step, node) of the nodes of the module itself and below, oldest first.
-    :ivar grad_kind: when the norms of gradients were measured: ``before clipping``, or ``after clipping and
-        unscaling``.
+    :ivar grad_kind: when the norms of gradients were measured: ``before any clipping``, or ``after any clipping
+        and unscaling``.
     """
 
     name: str
