@@ -208,6 +208,33 @@ def test_the_most_important_first_and_each_once(given: list[Finding]) -> None:
     assert found == sorted(first.values(), key=lambda one: (SEVERITIES.index(one.severity), names.index(one.kind)))
 
 
+@pytest.mark.parametrize(
+    ("nonfinite", "evidence", "cause", "first"),
+    [
+        (("likely", 9), {}, ("certain", 3), "gradient-not-cleared"),
+        (("possible", 9), {}, ("certain", 9), "gradient-not-cleared"),
+        (("certain", 9), {"too_large": True}, ("certain", 3), "gradient-not-cleared"),
+        (("certain", 9), {}, ("certain", 3), "nonfinite-forward"),
+        (("likely", 9), {}, ("likely", 3), "nonfinite-forward"),
+        (("likely", 2), {}, ("certain", 3), "nonfinite-forward"),
+        (("likely", None), {}, ("certain", 3), "nonfinite-forward"),
+    ],
+)
+def test_what_makes_training_diverge_comes_before_what_it_ends_in(
+    nonfinite: tuple[str, int | None], evidence: dict[str, object], cause: tuple[str, int], first: str
+) -> None:
+    """Unless the origin of the values was observed, or came earlier."""
+    given = [
+        Finding("nonfinite-forward", "error", "", nonfinite[0], step=nonfinite[1], evidence=evidence),
+        Finding("gradient-not-cleared", "warning", "", cause[0], step=cause[1]),
+        Finding("zero-grad", "warning", "", "certain", step=0),
+    ]
+    found, _ = explain(traced(STEP), register([rule(*own_rules().kinds)(lambda trace: given)]))
+    assert found[0].kind == first
+    assert (found[0].severity, {f.kind for f in found}) == ("error", {f.kind for f in given})
+    assert found[2].kind == "zero-grad"
+
+
 def test_the_order_of_kinds() -> None:
     """From one process each, in the opposite order."""
     names = [kind.name for kind in own_rules().kinds]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..plugins import CONTAINED, failure
@@ -14,6 +15,8 @@ from .several_processes import in_time, merged, of_children, of_rank
 
 if TYPE_CHECKING:
     from ..traces import Trace
+
+NONFINITE = ("nonfinite-forward", "nonfinite-backward")
 
 
 def explain(trace: Trace, known: Registry | None = None) -> tuple[list[Finding], list[Unseen]]:
@@ -45,7 +48,31 @@ def explain(trace: Trace, known: Registry | None = None) -> tuple[list[Finding],
     unique = sorted(
         map(merged, same.values()), key=lambda f: (SEVERITIES.index(f.severity), known.order.get(f.kind, last))
     )
-    return in_time(unique), list(asked.failed.values())
+    return causes_first(in_time(unique), known), list(asked.failed.values())
+
+
+def causes_first(found: Sequence[Finding], known: Registry) -> list[Finding]:
+    """Return `found` with certain causes of a divergence before the non-finite values that it probably ended in.
+
+    The causes become errors, as the values are.
+    """
+    values = next((i for i, one in enumerate(found) if one.kind in NONFINITE), len(found))
+    if values == len(found) or _is_origin(found[values]):
+        return [*found]
+    ended = found[values].step
+    causes = [
+        one
+        for one in found[values + 1 :]
+        if one.kind in known.diverging and one.confidence == "certain" and one.rank == found[values].rank
+        if one.step is not None and ended is not None and one.step <= ended
+    ]
+    rest = [one for one in found[values:] if not any(one is cause for cause in causes)]
+    return [*found[:values], *(replace(one, severity="error") for one in causes), *rest]
+
+
+def _is_origin(values: Finding) -> bool:
+    """Return whether the non-finite values were seen to come from an operation that is not defined for its input."""
+    return values.confidence == "certain" and not values.evidence.get("too_large")
 
 
 def _of_calls(trace: Trace, known: Registry, asked: _Asked, rules: list[Rule[Any]]) -> list[Finding]:

@@ -43,6 +43,11 @@ class Registry:
         return sorted((k for q in self.rules for k in q.kinds), key=lambda k: self.order[k.name])
 
     @property
+    def diverging(self) -> frozenset[str]:
+        """The kinds with which training can diverge."""
+        return frozenset(kind.name for rule in self.rules for kind in rule.kinds if kind.diverges)
+
+    @property
     def topics(self) -> list[Topic]:
         """The opt-in checks, each once."""
         ranked = sorted((q for q in self.rules if q.topic), key=lambda q: min(self.order[k.name] for k in q.kinds))

@@ -67,6 +67,8 @@ class Kind:
     :ivar after: instead of ``rank``: the kind that it follows directly.
     :ivar questions: the questions that it answers, in the table of README.
     :ivar points_to: for that table, in a few words: the line or fact that the finding names.
+    :ivar diverges: whether training with it can diverge: where values become non-finite in its first step or later, and
+        not because an operation is undefined for its input, a certain finding of it comes before them.
     :raises ValueError: ``severity`` is unknown, or not exactly one of ``rank`` and ``after`` is given.
     """
 
@@ -77,6 +79,7 @@ class Kind:
     after: str | None = None
     questions: tuple[Question, ...] = ()
     points_to: str = ""
+    diverges: bool = False
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:

@@ -26,6 +26,7 @@ MIN_FOREIGN_SHARE = 0.9
         rank=LEARNING + 4,
         questions=(Question.LEARNS_BADLY,),
         points_to="a missing `zero_grad` between two losses",
+        diverges=True,
     )
 )
 def foreign_gradient(trace: Trace) -> list[Finding]:

@@ -39,6 +39,7 @@ _UNUSED = {
         rank=LEARNING + 5,
         questions=(Question.LEARNS_BADLY,),
         points_to="a missing `zero_grad`",
+        diverges=True,
     )
 )
 def not_cleared(trace: Trace) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...ops import GAPS, ZERO, info
+from ...ops import FINITE, GAPS, ZERO, info
 from ...records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root
 from ...text import few
 from ...torch_texts import COMPILED
@@ -42,6 +42,8 @@ def forward_finding(
         "call": op.call,
         "op_is_root": any(r.node is not None and op.first <= call.nodes[r.node].node.seq <= op.seq for r in call.roots),
     }
+    if too_large := begins and not outside and _is_too_large(op.op, op.output.nan):
+        evidence["too_large"] = True
     if victim is not None:
         evidence["first_bad_gradient"] = victim.name
     return Finding(
@@ -63,6 +65,8 @@ def forward_finding(
             if outside
             else (SOFTMAX if begins else MASKED)
             if "softmax" in op.op
+            else GROWN
+            if too_large
             else "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under "
             "a root, a log or a division, or compute it in float32)."
         ),
@@ -76,7 +80,7 @@ def _held(op: BadOp) -> str:
 def backward_finding(
     call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None, region: Inside | None
 ) -> Finding:
-    too_large = False
+    too_large = grown = False
     bad_saved = [t for t in first.saved if t.bad]
     by_torch = run.name[-1:].isdigit()  # nothing is known of what custom functions do with zeros
     zero_saved = [t for t in first.saved if t.zeros and (info(run.name).singular_at == ZERO or not by_torch)]
@@ -104,6 +108,8 @@ def backward_finding(
         how = "of the nodes before the bad gradients and no others, it is the one that can have"
     elif too_large := is_half(run) and not first.values.nan:
         how = "float16 holds no number above 65,504"
+    elif grown := not first.values.nan and info(run.node.op or run.name).forward == FINITE and not _is_singular(run):
+        how = "a product of them and of what it had kept is too large for the dtype"
     else:
         how = "its derivative is not finite for the values that it had kept"
     outside = [t.name for t in origin.inputs if t.bad] if origin is not None else []
@@ -132,6 +138,7 @@ def backward_finding(
             "incoming_zeros": first.zero_incoming,
             "saved": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in first.saved if t.bad or t.zeros},
             "nonfinite_inputs": [n for n in outside if n],
+            **({"too_large": True} if grown else {}),
             **({"inferred": INFERRED} if first.inferred else {}),
         },
         advice=(
@@ -142,6 +149,8 @@ def backward_finding(
             else "Multiply the loss by less: torch.amp.GradScaler finds a factor, and leaves out the steps in which it "
             "was too large. bfloat16 and float32 hold such gradients."
             if too_large
+            else GROWN
+            if grown
             else f"Use the {gaps} alone if they are all that the loss needs: their derivative is finite. Else break "
             "ties: add a small diagonal of different numbers to the matrix, or detach the vectors."
             if gaps
@@ -202,6 +211,24 @@ def unobserved_finding(call: BackwardCall, run: NodeRun, root: Root, inferred: b
     )
 
 
+#: Of an operation that is finite wherever its dtype can hold the result.
+GROWN = (
+    "Its inputs are finite, and the result is too large for its dtype. In float16, compute it in float32. In others, "
+    "the mistake is seldom in this line but in what made the values grow: a learning rate that is too large, gradients "
+    "that add up, are still scaled or are not clipped, a change of the weights outside the optimizer."
+)
+
+
+def _is_singular(run: NodeRun) -> bool:
+    facts = info(run.node.op or run.name)
+    return bool(facts.singular_at) or facts.singular_for_some_arguments
+
+
+def _is_too_large(op: str, nan: int) -> bool:
+    """Return whether Inf came out of `op` only because the result is too large."""
+    return info(op).forward == FINITE and not nan
+
+
 _UNMASK = "Let each row keep at least one element, or fill with a large finite number (torch.finfo(x.dtype).min)."
 MASKED = f"A row in which everything is masked has nothing left to normalise: 0/0. {_UNMASK}"
 SOFTMAX = f"Softmax gives NaN if a row of its input is all -Inf (everything in it is masked) or holds Inf. {_UNMASK}"
@@ -251,6 +278,8 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
     run = call.nodes[born.node]
     op = run.node.op or run.name
     reached = f"the loss became {nan_or_inf(root.bad)}"
+    nan = born.output.nan if born.output else root.bad.nan if root.bad else 0
+    too_large = False
     if born.how == "leaf" and unrecorded_before:
         return earlier_step_finding(call, born, run, reached)
     given = next((t for t in born.kept if t.bad), None)
@@ -273,9 +302,12 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
         zeros = next((f": its {t.name} holds {t.zeros} zeros" for t in born.kept if t.zeros), "")
         what = str(born.output) if born.output else nan_or_inf(root.bad)
         title = f"{op} gave {what} in the forward{zeros}, and {reached}"
+        too_large = not born.masked and _is_too_large(op, nan)
         advice = (
-            "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under a "
-            "root, a log or a division, or compute it in float32)."
+            GROWN
+            if too_large
+            else "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under "
+            "a root, a log or a division, or compute it in float32)."
         )
         if born.masked:
             normalises = any(word in op.lower() for word in ("softmax", "logsumexp"))
@@ -294,8 +326,9 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
         sites=sites_of(("cause", site), ("entered", entered), ("failed", call.site)),
         evidence={
             "op": op,
-            "nan": born.output.nan if born.output else root.bad.nan if root.bad else 0,
+            "nan": nan,
             "seen": False,
+            **({"too_large": True} if too_large else {}),
             "kept": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in born.kept if t.bad or t.zeros},
             "op_is_root": root.node == born.node,
         },

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         rank=WRONG + 10,
         questions=(Question.SILENTLY_WRONG,),
         points_to="`.data`, NumPy",
+        diverges=True,
     )
 )
 def silent_mutations(trace: Trace) -> list[Finding]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         rank=LEARNING + 8,
         questions=(Question.LEARNS_BADLY,),
         points_to="the line that changes the weight",
+        diverges=True,
     )
 )
 def weight_overwritten(trace: Trace) -> list[Finding]:
