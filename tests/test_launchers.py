@@ -362,7 +362,7 @@ def test_ranks_join_one_folder_and_a_later_job_does_not(tmp_path: Path) -> None:
 
     from backprobe.errors import BackprobeError
     from backprobe.observe.processes.identity import identity
-    from backprobe.observe.processes.rendezvous import join
+    from backprobe.observe.processes.rendezvous import join_run_folder
 
     def who(rank: int, **more: str) -> Any:
         return identity({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "8", "MASTER_PORT": "1", **more})
@@ -375,20 +375,20 @@ def test_ranks_join_one_folder_and_a_later_job_does_not(tmp_path: Path) -> None:
         return made[-1]
 
     with ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda rank: join(who(rank), None, tmp_path, new), range(8)))
+        folders = list(pool.map(lambda rank: join_run_folder(who(rank), None, tmp_path, new), range(8)))
     assert len(made) == 1 and {folder for folder, _ in folders} == {made[0]}
     assert len({mine for _, mine in folders}) == 8
     # The same rank again is of another job; started again by its launcher it is of the same.
-    again, _ = join(who(3), None, tmp_path, new)
+    again, _ = join_run_folder(who(3), None, tmp_path, new)
     assert again == made[1]
-    folder, mine = join(who(3, TORCHELASTIC_RESTART_COUNT="1"), made[0], tmp_path, new)
+    folder, mine = join_run_folder(who(3, TORCHELASTIC_RESTART_COUNT="1"), made[0], tmp_path, new)
     assert (folder, mine.name) == (made[0], "rank-3-restart-1")
     with pytest.raises(BackprobeError, match="is not empty: a run needs a folder of its own"):
-        join(who(3), made[0], tmp_path, new)
+        join_run_folder(who(3), made[0], tmp_path, new)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(BackprobeError, match="is not empty"):
-        join(who(0), tmp_path / "full", tmp_path, new)
+        join_run_folder(who(0), tmp_path / "full", tmp_path, new)
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, StorageError, add_note
 from ..observe import wall_clock
-from ..observe.alarm_functions import named
+from ..observe.alarm_functions import function_named
 from ..observe.processes.child_config import ChildConfig
 from ..observe.processes.child_launch import ChildLaunch
 from ..observe.processes.identity import identity
-from ..observe.processes.rendezvous import join, temporary
+from ..observe.processes.rendezvous import join_run_folder, temporary
 from ..observe.processes.signals import start_ticks
 from ..observe.processes.termination import Terminated, left_by
 from ..observe.sinks.disk import DiskSink
@@ -109,7 +109,7 @@ class Watcher:
 
     def begin(self, program: Program) -> None:
         options, self._own = self.options, program.folder
-        self._on_alarm = named(options.on_alarm) if options.on_alarm else None
+        self._on_alarm = function_named(options.on_alarm) if options.on_alarm else None
         given = masked_arguments(options.args)
         self._info = {"script": options.script, "arguments": given, **about(options.level, self._begin)}
         mine = self._folders()
@@ -217,7 +217,9 @@ class Watcher:
                 return self.folder
             if options.no_keep:
                 out = temporary(me)
-            self.folder, mine = join(me, out, Path(RUNS).absolute(), lambda: new_run(options.script).absolute())
+            self.folder, mine = join_run_folder(
+                me, out, Path(RUNS).absolute(), lambda: new_run(options.script).absolute()
+            )
             self._place = mine
             return mine
         except OSError as error:

@@ -41,7 +41,11 @@ class Estimate:
         self._a, self._b = a, b
 
     def error(self, mine: int | None, other: int | None) -> float | None:
-        """Return the relative error; ``None`` if unknown."""
+        """Return the relative distance of two recorded values, estimated from their fingerprints.
+
+        :param mine: the number of a value among those of the first tape; ``other``: of the second.
+        :return: ``None`` if one of them was not recorded, the shapes differ, or no sketch tells.
+        """
         if mine is None or other is None:
             return None
         x, y = self._a.prints[mine], self._b.prints[other]

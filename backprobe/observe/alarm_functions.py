@@ -12,7 +12,7 @@ from ..errors import BackprobeError
 from ..records import Finding
 
 
-def named(text: str) -> Callable[[Finding], object]:
+def function_named(text: str) -> Callable[[Finding], object]:
     """Return a function that calls ``MODULE:FUNCTION``.
 
     The module is imported at the first call only: its side effects, such as drawing random numbers, do not happen in a

@@ -25,7 +25,7 @@ def drawn_before(site: Site) -> Site | None:
     before = [one for one in index.inside(function) if isinstance(one, ast.Call) and one.lineno <= site.line]
     level, seen = [(index, call) for call in sorted(before, key=lambda one: one.lineno)], {function}
     for _ in range(MAX_CALL_DEPTH):
-        draws = [(where, call) for where, call in level if _draws(where, call)]
+        draws = [(where, call) for where, call in level if _draws_unsaved(where, call)]
         if draws:
             return draws[-1][0].site(draws[-1][1])
         called = dict.fromkeys(one for where, call in level for one in functions_called(where, call, [site.file]))
@@ -35,8 +35,10 @@ def drawn_before(site: Site) -> Site | None:
     return None
 
 
-#: Names of calls that draw random numbers.
-_DRAWS = re.compile(r"rand\w*|dropout\w*|bernoulli_?|multinomial|normal_?|uniform_?|exponential_|poisson|random_?")
+#: Names of functions of torch that draw random numbers.
+_TORCH_DRAWS = re.compile(
+    r"rand\w*|dropout\w*|bernoulli_?|multinomial|normal_?|uniform_?|exponential_|poisson|random_?"
+)
 
 
 def draws_inside(file: str, first: int) -> tuple[Site, ...]:
@@ -46,12 +48,13 @@ def draws_inside(file: str, first: int) -> tuple[Site, ...]:
     if around is None:
         return ()
     calls = (node for node in index.walk(around) if isinstance(node, ast.Call))
-    draws = (call for call in calls if _DRAWS.fullmatch(last_name(call.func)) or _draws(index, call))
+    draws = (call for call in calls if _TORCH_DRAWS.fullmatch(last_name(call.func)) or _draws_unsaved(index, call))
     lines = sorted({index.site(call) for call in draws}, key=lambda site: site.line)
     return (index.site_at(around.lineno, index.opened[around]), *lines)
 
 
-def _draws(index: SourceIndex, call: ast.Call) -> bool:
+def _draws_unsaved(index: SourceIndex, call: ast.Call) -> bool:
+    """Return whether `call` draws from a generator whose state a checkpoint does not restore: see ``drawn_before``."""
     if any(k.arg == "generator" and not isinstance(k.value, ast.Constant) for k in call.keywords):
         return True
     if last_name(call.func) in ("seed", "getstate", "get_state"):

@@ -15,12 +15,12 @@ from .local import is_partial, local
 from .norms import (
     MAX_UNSPLIT_ELEMENTS,
     MIN_ACCURATE_NORM,
-    again,
     exact,
     holds,
     norm,
     quick,
     quick_large,
+    remeasured_norm,
     rows_again,
     scalable,
     scaled_up,
@@ -148,7 +148,7 @@ class Norms:
                     self.later(slot, tensor)
                 return
             if self.hints and slot < len(self.hints) and self.hints[slot] <= MIN_ACCURATE_NORM:
-                value = again(tensor, 0.0)
+                value = remeasured_norm(tensor, 0.0)
                 if value < _inf:
                     self.values[slot] = value
                     return
@@ -287,7 +287,7 @@ class Norms:
     def _look_again(self, slot: int, tensor: Any) -> None:
         """Measure a tensor again whose quick norm, or sum, is not reliable."""
         if not self._sums and not holds(self.values[slot]):
-            self.values[slot] = again(tensor, self.values[slot])
+            self.values[slot] = remeasured_norm(tensor, self.values[slot])
         self._judge(slot, tensor)
 
     def _judge(self, slot: int, tensor: Any) -> None:

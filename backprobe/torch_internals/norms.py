@@ -58,7 +58,7 @@ def norm(tensor: Any) -> float:
         return exact(tensor)
     large = tensor.numel() > MAX_UNSPLIT_ELEMENTS and tensor.is_cpu and modes.is_plain(tensor)
     value = quick_large(tensor) if large else float(quick(tensor))
-    return value if holds(value) else again(tensor, value)
+    return value if holds(value) else remeasured_norm(tensor, value)
 
 
 def waiting(tensor: Any) -> Any:
@@ -85,7 +85,7 @@ def quick_large(tensor: Any) -> float:
     return math.sqrt(total * repeats)
 
 
-def again(tensor: Any, value: float) -> float:
+def remeasured_norm(tensor: Any, value: float) -> float:
     """Return the accurate norm of a tensor whose quick norm, `value`, is not reliable."""
     size = tensor.numel()
     if tensor.dtype not in _SINGLE or tensor.layout is not torch.strided or size > _PIECE or not tensor.is_cpu:

@@ -150,7 +150,7 @@ class Trace:
 
     @property
     def backwards(self) -> Iterator[BackwardCall]:
-        """Iterate over every recorded backward call, in order."""
+        """Iterate over the backward calls of ``steps``, in order: not all of the run, if memory does not keep them."""
         for step in self.steps:
             yield from step.backwards
 

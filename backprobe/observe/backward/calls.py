@@ -342,7 +342,7 @@ class BackwardCalls:
         running.watch.start(self._node_callback(running))
 
     def _end(self, running: ActiveBackward) -> None:
-        """Remove the hooks from the graph, and pass on the record."""
+        """Remove the hooks from the graph, fetch what is on an accelerator, pass on the record, and account for it."""
         watch, mark = running.watch, self._own.begin()
         self._recorder.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph

@@ -1,6 +1,6 @@
 """Locates the forward op that first produced a NaN or Inf, from the autograd graph alone, when its backward begins.
 
-Of a recorded forward the results are known: ``findings/nonfinite_provenance.py`` reads them.
+Of a recorded forward the results are known: ``findings/nonfinite/provenance.py`` reads them.
 
 Note [Forward values from the graph]: this works without any earlier observation. Nodes save inputs or results until
 their backward frees them, and a saved tensor says which node made it. A value that no node has saved is recomputed from

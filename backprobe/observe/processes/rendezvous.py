@@ -29,8 +29,10 @@ from .identity import Identity
 MAX_START_SPREAD_S = 120.0
 
 
-def join(me: Identity, out: Path | None, runs: Path, new: Callable[[], Path]) -> tuple[Path, Path]:
+def join_run_folder(me: Identity, out: Path | None, runs: Path, new: Callable[[], Path]) -> tuple[Path, Path]:
     """Return the run folder that all ranks share, and this rank's folder in it.
+
+    The first rank that gets the lock makes the folder; the others find it there.
 
     :param out: the requested folder; without it, a folder in `runs`, which `new` makes.
     :raises BackprobeError: the folder holds something else.

@@ -210,10 +210,10 @@ class BufferTracker(Tracker):
             return sum(not any(p is not None and p.requires_grad for p in one._parameters.values()) for one in modules)
 
     def _steps_until_look(self, step: int, long_steps: bool) -> int:
-        """Return how many steps from `step` on may take the fast path.
+        """Return how many steps from `step` on may take the fast path: until the buffers are read again.
 
-        :param long_steps: steps are long enough to keep every other row of looks whole; otherwise one step of it is
-            kept.
+        :param long_steps: steps are long enough to read the buffers in all steps of every other series of successive
+            steps; otherwise they are read in one step of it.
         """
         if not long_steps and FIRST_OBSERVED_STEPS <= step <= OBSERVATION_INTERVAL and step >= self._until:
             return (
