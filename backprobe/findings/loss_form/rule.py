@@ -201,10 +201,12 @@ def _cut_off(one: _Logits) -> Finding:
 class _Likelihood:
     """The backward calls of one line that minimise a likelihood.
 
+    :ivar total: the node of the outermost sum or mean; ``logs``: of the log-probabilities.
     :ivar parameters: those of the layer that computes the scores.
     """
 
     call: BackwardCall
+    total: NodeRun
     logs: NodeRun
     parameters: frozenset[str]
     values: list[float] = field(default_factory=list)
@@ -224,16 +226,16 @@ def minimised_likelihood(trace: Trace) -> list[Finding]:
     """Find lines all of whose calls minimise a likelihood, whose parameters no other line trains."""
     seen: dict[Site | None, _Likelihood] = {}
     for call in _outermost(trace):
-        logs = _picked_logs(call)
-        if logs is not None:
+        found = _likelihood(call)
+        if found is not None:
             one = seen.get(call.site)
             if one is None:
-                one = seen[call.site] = _Likelihood(call, logs, _nearest_parameters(call, logs))
+                one = seen[call.site] = _Likelihood(call, *found, _nearest_parameters(call, found[1]))
             one.values.append(call.roots[0].value or 0.0)
     seen = {site: one for site, one in seen.items() if one.parameters and _falls(one)}
     if not seen:
         return []
-    others = (call for call in _outermost(trace) if _picked_logs(call) is None)
+    others = (call for call in _outermost(trace) if _likelihood(call) is None)
     reached = {run.parameter for call in others for run in call.nodes}
     trained = {one.name for one in trace.parameters if one.trained is not False}
     return [
@@ -248,20 +250,24 @@ def _outermost(trace: Trace) -> Iterator[BackwardCall]:
             yield call
 
 
-def _picked_logs(call: BackwardCall) -> NodeRun | None:
-    """Return the node of log-probabilities of which the root is the sum or mean over those of the targets."""
+def _likelihood(call: BackwardCall) -> tuple[NodeRun, NodeRun] | None:
+    """Return the nodes of a sum or mean, and of the log-probabilities of which it adds up those of the targets.
+
+    ``None`` if the root of the call is not such a sum, or not negative.
+    """
     root = call.roots[0] if len(call.roots) == 1 else None
     if root is None or root.shape or root.node is None or not (root.value is not None and root.value < 0):
         return None
     run: NodeRun | None = call.nodes[root.node]
-    picks = sums = False
+    total, picks = None, False
     while run is not None and not _is_log_probability(call, run):
         name = name_of(run)
-        picks, sums = picks or name in _PICKS, sums or name in _SUMS
+        picks = picks or name in _PICKS
+        total = run if total is None and name in _SUMS else total
         if not (passes_values(run) or name in _SUMS or (name == DIV and _is_divided_number(run))):
             return None
         run = input_of(call, run)
-    return run if picks and sums else None
+    return (total, run) if run is not None and total is not None and picks else None
 
 
 def _is_divided_number(run: NodeRun) -> bool:
@@ -307,7 +313,7 @@ def _falls(one: _Likelihood) -> bool:
 
 
 def _minimised(one: _Likelihood) -> Finding:
-    first, last, summed_at = one.values[0], one.values[-1], one.call.nodes[0].site
+    first, last, summed_at = one.values[0], one.values[-1], one.total.site
     logs_at = one.logs.site if one.logs.site != summed_at else None
     return Finding(
         kind="minimised-likelihood",
