@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SOFTMAX, SIGMOID, RELU, LOG, NEG, DIV = map(canonical, ("softmax", "sigmoid", "relu", "log", "neg", "div"))
 BCE_LOGITS, BCE = map(canonical, ("binary_cross_entropy_with_logits", "binary_cross_entropy"))
 LOG_SIGMOID = canonical("logsigmoid")
-#: Maximum number of findings of one kind.
+#: Maximum number of findings.
 MAX_FINDINGS = 20
 #: Least number of backward calls that show a likelihood that falls, and the share of them at each end of the run that
 #: is compared.
@@ -113,13 +113,25 @@ def _logits_of(call: BackwardCall, run: NodeRun, before_bce: bool) -> NodeRun | 
         rank=LEARNING + 17,
         questions=(Question.LEARNS_BADLY,),
         points_to="the softmax or sigmoid that is too much",
-    )
+    ),
+    Kind(
+        "logits-never-negative",
+        "warning",
+        "a ReLU is the last operation before a loss that takes logits",
+        rank=LEARNING + 18,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the ReLU",
+    ),
 )
-def normalised_twice(trace: Trace) -> list[Finding]:
+def no_logits(trace: Trace) -> list[Finding]:
+    """Find losses that take logits and are given something else, each line of it once."""
     found: dict[tuple[object, ...], Finding] = {}
     for one in _logits(trace):
-        if name_of(one.source) in (SOFTMAX, SIGMOID) and len(found) < MAX_FINDINGS:
-            found.setdefault(one.key, _twice(one))
+        if len(found) < MAX_FINDINGS and one.key not in found:
+            if name_of(one.source) in (SOFTMAX, SIGMOID):
+                found[one.key] = _twice(one)
+            elif name_of(one.source) == RELU and name_of(one.taker) != LOG_SIGMOID:  # of a margin, such a loss is meant
+                found[one.key] = _cut_off(one)
     return list(found.values())
 
 
@@ -155,24 +167,6 @@ def _twice(one: _Logits) -> Finding:
         advice=f"Give {one.loss} the values that go into {one.given}: remove {one.given} from the model or the loss, "
         "and apply it only where probabilities are needed, as in a prediction.",
     )
-
-
-@rule(
-    Kind(
-        "logits-never-negative",
-        "warning",
-        "a ReLU is the last operation before a loss that takes logits",
-        rank=LEARNING + 18,
-        questions=(Question.LEARNS_BADLY,),
-        points_to="the ReLU",
-    )
-)
-def never_negative(trace: Trace) -> list[Finding]:
-    found: dict[tuple[object, ...], Finding] = {}
-    for one in _logits(trace):
-        if name_of(one.source) == RELU and len(found) < MAX_FINDINGS:
-            found.setdefault(one.key, _cut_off(one))
-    return list(found.values())
 
 
 def _cut_off(one: _Logits) -> Finding:
@@ -224,6 +218,8 @@ class _Likelihood:
 )
 def minimised_likelihood(trace: Trace) -> list[Finding]:
     """Find lines all of whose calls minimise a likelihood, whose parameters no other line trains."""
+    if not any(row.loss is not None and row.loss < 0 for row in trace.step_rows()):
+        return []
     seen: dict[Site | None, _Likelihood] = {}
     for call in _outermost(trace):
         found = _likelihood(call)

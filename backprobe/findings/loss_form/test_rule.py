@@ -111,6 +111,7 @@ def test_binary_losses_and_others(names: tuple[str, ...]) -> None:
         ("LogBackward0", "AddBackward0", "SoftmaxBackward0"),
         ("KlDivBackward0", "LogSoftmaxBackward0"),
         ("LogSoftmaxBackward0", "MeanBackward1", "ReluBackward0"),
+        ("LogSigmoidBackward0", "ReluBackward0"),
         ("SigmoidBackward0", "SigmoidBackward0"),
         ("SumBackward0", "SoftmaxBackward0", "SigmoidBackward0"),
     ],
