@@ -61,7 +61,15 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
-from .updates import FreezeAttempt, LeftInEvaluation, StateNotCopied, TinyUpdates, UselessClipping, ZeroRate
+from .updates import (
+    FreezeAttempt,
+    LeftInEvaluation,
+    ScaledGradients,
+    StateNotCopied,
+    TinyUpdates,
+    UselessClipping,
+    ZeroRate,
+)
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
 
@@ -146,6 +154,7 @@ __all__ = [
     "SavedMoment",
     "SavedPlaced",
     "SavedUnknown",
+    "ScaledGradients",
     "SilentBroadcast",
     "SilentWrite",
     "Site",

@@ -41,6 +41,25 @@ class UselessClipping:
 
 @record
 @dataclass(frozen=True, slots=True)
+class ScaledGradients:
+    """Steps of ``optimizer`` with gradients that still have the factor ``scale`` of a ``GradScaler``.
+
+    :ivar step: the first of them; ``steps``: how many were examined.
+    :ivar stepped: the line that steps; ``backward``: the backward call that gave the gradients; ``made``: the line of
+        the optimizer.
+    """
+
+    optimizer: str
+    step: int
+    steps: int
+    scale: float
+    stepped: Site | None
+    backward: Site | None
+    made: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class ZeroRate:
     """Learning rates of ``optimizer`` that are zero, or practically zero, from ``step`` to the end of the run.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,6 +18,19 @@ UPDATE_SCALE = getattr(torch, "_amp_update_scale_", None)
 
 #: The code of the methods of a scaler that call the step of an optimizer.
 STEPS_OPTIMIZER = frozenset(filter(None, (code_objects.SCALER_STEP, code_objects.SCALER_MAY_STEP)))
+
+
+#: Frames above an optimizer's step that are searched for its scaler.
+MAX_FRAMES = 12
+
+
+def scaler_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of a scaler's method that calls the step of an optimizer, which runs in `frame` or above it."""
+    for _ in range(MAX_FRAMES):
+        if frame is None or frame.f_code in STEPS_OPTIMIZER:
+            return frame
+        frame = frame.f_back
+    return None
 
 
 def is_unscaled(scaler: Any, optimizer: int) -> bool | None:

@@ -20,7 +20,7 @@ from ...source.assignments import argument_assigned
 from ...source.frames import CodeLocation, variables
 from ...torch_internals import gradient_clipping, private
 from ...torch_internals.async_scalars import capturing, fetch
-from ...torch_internals.grad_scaler import STEPS_OPTIMIZER, is_unscaled
+from ...torch_internals.grad_scaler import is_unscaled, scaler_frame
 from ...torch_internals.gradient_clipping import ClipCall
 from ...torch_internals.norms import quick
 from ..ledger.observed_steps import ObservedSteps
@@ -37,8 +37,6 @@ MEASURING_BOUND = 1e6
 #: Gradients with a scaler's factor: the smallest factor, the largest bound as a share of it, and the largest share of
 #: the norm that a bound leaves which is not meant for scaled gradients.
 MIN_SCALE, MAX_BOUND_OF_SCALE, MAX_REMAINING_SHARE = 16.0, 0.1, 0.05
-#: Frames above an optimizer's step that are searched for its scaler.
-MAX_FRAMES = 12
 #: By id of a parameter, a reference to it and one to its gradient.
 _References = dict[int, tuple[weakref.ref[Any], weakref.ref[Any] | None]]
 _CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gradients")
@@ -286,16 +284,10 @@ class GradientClippingTracker(Tracker):
 
     def _find_scaler(self, optimizer: Any) -> None:
         """Find the scaler that called the step of `optimizer`, in the frames above."""
-        frame: FrameType | None = sys._getframe(1)
-        for _ in range(MAX_FRAMES):
-            if frame is None:
-                return
-            if frame.f_code in STEPS_OPTIMIZER:
-                scaler = variables(frame).get("self")
-                if isinstance(scaler, torch.amp.GradScaler):
-                    self._scalers[id(optimizer)] = weakref.ref(scaler)
-                return
-            frame = frame.f_back
+        frame = scaler_frame(sys._getframe(1))
+        scaler = variables(frame).get("self") if frame is not None else None
+        if isinstance(scaler, torch.amp.GradScaler):
+            self._scalers[id(optimizer)] = weakref.ref(scaler)
 
     def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
         self._pending.clear()

@@ -1,0 +1,326 @@
+"""Rules for losses that are put together from the wrong parts, as the graph of a backward call shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ...ops import canonical
+from ...records import BackwardCall, Finding, NodeRun, Site
+from ...text import number
+from ..relations.expanded_regions import Opened
+from ..relations.sources import input_of, is_log_softmax, name_of, passes_values, source_of, with_new_graphs
+from ..rules import LEARNING, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+SOFTMAX, SIGMOID, RELU, LOG, NEG, DIV = map(canonical, ("softmax", "sigmoid", "relu", "log", "neg", "div"))
+BCE_LOGITS, BCE = map(canonical, ("binary_cross_entropy_with_logits", "binary_cross_entropy"))
+LOG_SIGMOID = canonical("logsigmoid")
+#: Maximum number of findings.
+MAX_FINDINGS = 20
+#: Least number of backward calls that show a likelihood that falls, and the share of them at each end of the run that
+#: is compared.
+MIN_CALLS, END_SHARE = 6, 0.3
+#: A likelihood that is minimised from the start begins with that of an untrained model, the logarithm of the number of
+#: classes below zero. One that begins above this share of it was maximised before: the model is meant to forget.
+MIN_SHARE_OF_UNTRAINED = 0.5
+#: Operations that add up or divide, of which a root is made.
+_SUMS = frozenset(map(canonical, ("sum", "mean")))
+#: Operations that pick the targets' elements.
+_PICKS = frozenset(map(canonical, ("gather", "index", "getitem", "diagonal", "take", "take_along_dim")))
+#: Operations that keep a probability away from zero.
+_GUARDS = frozenset(map(canonical, ("add", "clamp", "clamp_min")))
+#: Values to which logits between 0 and 1 lead: the largest sigmoid, and the least loss of a negative sample.
+_SIGMOID_OF_ONE, _LOG_TWO = 1 / (1 + math.exp(-1)), math.log(2)
+
+
+@dataclass(frozen=True)
+class _Logits:
+    """An operation that takes logits, and the node that computed them."""
+
+    call: BackwardCall
+    taker: NodeRun
+    source: NodeRun
+
+    @property
+    def loss(self) -> str:
+        """The name of the operation, as the script or the library calls it."""
+        return "log_softmax" if name_of(self.taker) == canonical("sub") else self.taker.node.op or self.taker.name
+
+    @property
+    def given(self) -> str:
+        """The name of the operation that computed the logits."""
+        return self.source.node.op or name_of(self.source)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether each of the logits is one of a binary decision."""
+        return not is_log_softmax(self.call, self.taker)
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes; ``None`` if it is not known in which dimension they are."""
+        stats = (*self.taker.grad_outputs, *self.taker.grad_inputs)
+        shape = next((one.shape for one in stats if one is not None and one.shape), None)
+        if shape is None or (len(shape) > 2 and self.loss != "cross_entropy"):
+            return None
+        return shape[min(1, len(shape) - 1)]
+
+    @property
+    def sites(self) -> tuple[tuple[str, Site | None], ...]:
+        taken_at = self.taker.site if self.taker.site != self.source.site else None
+        return ("cause", self.source.site), ("cause", taken_at), ("failed", self.call.site)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return self.source.module, self.source.site, self.taker.site
+
+
+def _logits(trace: Trace) -> Iterator[_Logits]:
+    """Yield the operations that take logits."""
+    for call in with_new_graphs(Opened(trace)):
+        for run in call.nodes:
+            taker = source_of(call, run) if name_of(run) == BCE else run
+            source = _logits_of(call, taker, name_of(run) == BCE) if taker is not None else None
+            if taker is not None and source is not None:
+                yield _Logits(call, taker, source)
+
+
+def _logits_of(call: BackwardCall, run: NodeRun, before_bce: bool) -> NodeRun | None:
+    """Return the node that computed the logits which a node's operation takes; ``None`` if it takes none.
+
+    :param before_bce: a binary cross entropy over probabilities takes the result.
+    """
+    name = name_of(run)
+    if is_log_softmax(call, run) or name == BCE_LOGITS or (before_bce and name == SIGMOID):
+        return source_of(call, run)
+    if name == LOG_SIGMOID:
+        source = source_of(call, run)
+        return source_of(call, source) if source is not None and name_of(source) == NEG else source
+    return None
+
+
+@rule(
+    Kind(
+        "normalised-twice",
+        "warning",
+        "a loss that normalises its input is given probabilities: softmax or sigmoid is applied twice",
+        rank=LEARNING + 17,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the softmax or sigmoid that is too much",
+    ),
+    Kind(
+        "logits-never-negative",
+        "warning",
+        "a ReLU is the last operation before a loss that takes logits",
+        rank=LEARNING + 18,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the ReLU",
+    ),
+)
+def no_logits(trace: Trace) -> list[Finding]:
+    """Find losses that take logits and are given something else, each line of it once."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for one in _logits(trace):
+        if len(found) < MAX_FINDINGS and one.key not in found:
+            if name_of(one.source) in (SOFTMAX, SIGMOID):
+                found[one.key] = _twice(one)
+            elif name_of(one.source) == RELU and name_of(one.taker) != LOG_SIGMOID:  # of a margin, such a loss is meant
+                found[one.key] = _cut_off(one)
+    return list(found.values())
+
+
+def _twice(one: _Logits) -> Finding:
+    evidence: dict[str, object] = {"op": one.given, "loss": one.loss}
+    classes = one.classes
+    if one.is_binary:
+        evidence["least_loss"] = _LOG_TWO
+        effect = (
+            f"logits between 0 and 1 stand for probabilities between 0.5 and {number(_SIGMOID_OF_ONE)}, and the loss "
+            f"of a negative sample cannot fall below {number(_LOG_TWO)}"
+        )
+    elif classes is not None and classes > 1:
+        least = math.log(1 + (classes - 1) / math.e)
+        evidence |= {"classes": classes, "least_loss": least}
+        effect = (
+            f"scores between 0 and 1 are never more than 1 apart, so with {classes} classes the loss cannot fall below "
+            f"{least:.4f}, and no class gets a probability above {number(math.exp(-least))}"
+        )
+    else:
+        effect = "scores between 0 and 1 are never more than 1 apart, so no class gets a probability near 1"
+    where = f" (module {one.source.module})" if one.source.module else ""
+    return Finding(
+        kind="normalised-twice",
+        severity="warning",
+        title=f"{one.loss} expects logits and gets the result of {one.given}{where}: {effect}",
+        confidence="certain",
+        module=one.source.module or None,
+        node=one.source.name,
+        step=one.call.step,
+        sites=sites_of(*one.sites),
+        evidence=evidence,
+        advice=f"Give {one.loss} the values that go into {one.given}: remove {one.given} from the model or the loss, "
+        "and apply it only where probabilities are needed, as in a prediction.",
+    )
+
+
+def _cut_off(one: _Logits) -> Finding:
+    if one.is_binary:
+        effect = f"no probability is below 0.5, and the loss of a negative sample cannot fall below {number(_LOG_TWO)}"
+    else:
+        effect = (
+            "all scores below zero become 0, so classes cannot be told apart there, and no gradient raises such a score"
+        )
+    where = f" (module {one.source.module})" if one.source.module else ""
+    return Finding(
+        kind="logits-never-negative",
+        severity="warning",
+        title=f"{one.loss} gets the result of {one.given}{where}, which is never negative: {effect}",
+        confidence="likely",
+        module=one.source.module or None,
+        node=one.source.name,
+        step=one.call.step,
+        sites=sites_of(*one.sites),
+        evidence={"op": one.given, "loss": one.loss},
+        advice=f"Remove {one.given} after the last layer: logits may be any numbers.",
+    )
+
+
+@dataclass
+class _Likelihood:
+    """The backward calls of one line that minimise a likelihood.
+
+    :ivar total: the node of the outermost sum or mean; ``logs``: of the log-probabilities.
+    :ivar parameters: those of the layer that computes the scores.
+    """
+
+    call: BackwardCall
+    total: NodeRun
+    logs: NodeRun
+    parameters: frozenset[str]
+    values: list[float] = field(default_factory=list)
+
+
+@rule(
+    Kind(
+        "minimised-likelihood",
+        "warning",
+        "the loss is the log-probability of the targets without a minus: training makes them less likely",
+        rank=LEARNING + 19,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the log-probabilities that lack a minus",
+    )
+)
+def minimised_likelihood(trace: Trace) -> list[Finding]:
+    """Find lines all of whose calls minimise a likelihood, whose parameters no other line trains."""
+    if not any(row.loss is not None and row.loss < 0 for row in trace.step_rows()):
+        return []
+    seen: dict[Site | None, _Likelihood] = {}
+    for call in _outermost(trace):
+        found = _likelihood(call)
+        if found is not None:
+            one = seen.get(call.site)
+            if one is None:
+                one = seen[call.site] = _Likelihood(call, *found, _nearest_parameters(call, found[1]))
+            one.values.append(call.roots[0].value or 0.0)
+    seen = {site: one for site, one in seen.items() if one.parameters and _falls(one)}
+    if not seen:
+        return []
+    others = (call for call in _outermost(trace) if _likelihood(call) is None)
+    reached = {run.parameter for call in others for run in call.nodes}
+    trained = {one.name for one in trace.parameters if one.trained is not False}
+    return [
+        _minimised(one) for one in seen.values() if one.parameters <= trained and one.parameters.isdisjoint(reached)
+    ]
+
+
+def _outermost(trace: Trace) -> Iterator[BackwardCall]:
+    """Yield the calls that accumulate gradients and are not inside others."""
+    for call in Opened(trace):
+        if call.inside is None and call.kind != "autograd.grad" and call.raised is None and len(call.nodes):
+            yield call
+
+
+def _likelihood(call: BackwardCall) -> tuple[NodeRun, NodeRun] | None:
+    """Return the nodes of a sum or mean, and of the log-probabilities of which it adds up those of the targets.
+
+    ``None`` if the root of the call is not such a sum, or not negative.
+    """
+    root = call.roots[0] if len(call.roots) == 1 else None
+    if root is None or root.shape or root.node is None or not (root.value is not None and root.value < 0):
+        return None
+    run: NodeRun | None = call.nodes[root.node]
+    total, picks = None, False
+    while run is not None and not _is_log_probability(call, run):
+        name = name_of(run)
+        picks = picks or name in _PICKS
+        total = run if total is None and name in _SUMS else total
+        if not (passes_values(run) or name in _SUMS or (name == DIV and _is_divided_number(run))):
+            return None
+        run = input_of(call, run)
+    return (total, run) if run is not None and total is not None and picks else None
+
+
+def _is_divided_number(run: NodeRun) -> bool:
+    """Return whether a quotient is a number, and its divisor a constant, such as the size of the batch."""
+    return run.node.edges[1:] == (None,) and any(one is not None and one.shape == () for one in run.grad_outputs)
+
+
+def _is_log_probability(call: BackwardCall, run: NodeRun) -> bool:
+    """Return whether a node's operation gives log-probabilities: a log-softmax, or the logarithm of a softmax."""
+    if name_of(run) != LOG:
+        return is_log_softmax(call, run)
+    source = source_of(call, run)
+    while source is not None and name_of(source) in _GUARDS:
+        source = source_of(call, source)
+    return source is not None and name_of(source) == SOFTMAX
+
+
+def _nearest_parameters(call: BackwardCall, run: NodeRun) -> frozenset[str]:
+    """Return the parameters of the first operation below a node that uses any."""
+    layer, seen = [run.node.index], {run.node.index}
+    while layer:
+        below = [
+            edge[0] for i in layer for edge in call.nodes[i].node.edges if edge is not None and edge[0] not in seen
+        ]
+        seen.update(below)
+        layer = list(dict.fromkeys(below))
+        names = frozenset(name for i in layer if (name := call.nodes[i].parameter))
+        if names:
+            return names
+    return frozenset()
+
+
+def _falls(one: _Likelihood) -> bool:
+    """Return whether a likelihood falls, and did not begin near its largest value."""
+    count = len(one.values)
+    if count < MIN_CALLS:
+        return False
+    part = max(1, int(END_SHARE * count))
+    first, last = sum(islice(one.values, part)) / part, sum(one.values[-part:]) / part
+    shapes = (stat.shape for stat in (*one.logs.grad_outputs, *one.logs.grad_inputs) if stat is not None and stat.shape)
+    classes = next(shapes, (2,))[-1]
+    return last < first <= -MIN_SHARE_OF_UNTRAINED * math.log(max(2, classes))
+
+
+def _minimised(one: _Likelihood) -> Finding:
+    first, last, summed_at = one.values[0], one.values[-1], one.total.site
+    logs_at = one.logs.site if one.logs.site != summed_at else None
+    return Finding(
+        kind="minimised-likelihood",
+        severity="warning",
+        title="the loss is a mean or sum of log-probabilities of the targets, and no minus turns it round: minimising "
+        f"it makes the targets less likely; it is negative and falls, from {number(first)} to {number(last)}",
+        confidence="likely",
+        module=one.logs.module or None,
+        node=one.logs.name,
+        step=one.call.step,
+        sites=sites_of(("cause", summed_at), ("cause", logs_at), ("failed", one.call.site)),
+        evidence={"op": one.logs.node.op, "first": first, "last": last, "calls": len(one.values)},
+        advice="Put a minus before the loss, or use nll_loss or cross_entropy, which have it.",
+    )

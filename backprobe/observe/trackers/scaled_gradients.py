@@ -1,0 +1,182 @@
+"""Finds optimizers that step with gradients which still have the factor of a ``GradScaler``.
+
+Note [Gradients with a factor]: a backward call from a loss that a scaler multiplied gives gradients with its factor.
+``scaler.step`` and ``scaler.unscale_`` divide it out, or let the optimizer do so. A step is counted if all of this
+holds:
+
+- The optimizer is one of torch's own without hooks before its step: it uses gradients as they are.
+- No scaler calls the step.
+- Some gradients of the call are the same tensors as after it, with the same version and, since writes through ``.data``
+  do not change the version, the same values.
+
+If a single step of the optimizer with such gradients is of another kind, nothing is reported.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from ...records import ScaledGradients
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ...torch_internals.async_scalars import capturing, fetch
+from ...torch_internals.grad_scaler import scaler_frame
+from ..backward.active_backward import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
+from ..schedule.steps import SeenOptimizer
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Number of steps from which on a record is made.
+MIN_STEPS = 3
+#: Maximum number of gradients of a call, of elements of each that are compared, and of results of comparisons that an
+#: accelerator holds; of optimizers.
+MAX_GRADIENTS, MAX_ELEMENTS, MAX_HELD_RESULTS, MAX_OPTIMIZERS = 4, 64, 32, 50
+
+
+class _Gradient(NamedTuple):
+    """A gradient as a backward call left it: some of its values, and the factor that it has."""
+
+    parameter: weakref.ref[Any]
+    grad: weakref.ref[Any]
+    version: int
+    values: torch.Tensor
+    scale: float
+    spot: CodeLocation | None
+
+
+@dataclass
+class _Steps:
+    """Steps of an optimizer with gradients of scaled losses.
+
+    :ivar others: a step was of another kind, and nothing is reported.
+    :ivar changed: results of comparisons on an accelerator: whether values changed.
+    """
+
+    ref: weakref.ref[Any]
+    name: str
+    first: int
+    scale: float
+    stepped: CodeLocation | None
+    backward: CodeLocation | None
+    seen: SeenOptimizer | None
+    count: int = 0
+    others: bool = False
+    changed: list[torch.Tensor] = field(default_factory=list)
+
+
+class ScaledGradientTracker(Tracker):
+    """Tracker of steps with gradients that have a factor: Note [Gradients with a factor]."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        #: By id of a parameter.
+        self._pending: dict[int, _Gradient] = {}
+        self._steps: dict[int, _Steps] = {}
+
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        if len(self._pending) > MAX_GRADIENTS * MAX_GRADIENTS:  # of optimizers that do not step
+            self._pending.clear()
+
+    def detached(self) -> None:
+        self._pending.clear()
+
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        self._note(running)
+
+    def backward_repeated(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        self._note(running)
+
+    def _note(self, running: ActiveBackward) -> None:
+        """Note some gradients of a call whose loss a scaler multiplied, or forget those to which others were added."""
+        if running.kind == "autograd.grad" or running.inside is not None or running.error is not None:
+            return
+        if running.scale == 1.0:
+            for _, leaf in running.graph.leaves if self._pending else ():
+                self._pending.pop(id(leaf), None)
+            return
+        with private.measuring():
+            count = 0
+            for _, leaf in running.graph.leaves:
+                grad = leaf.grad
+                if grad is None or not private.is_readable(grad) or not grad.is_contiguous() or not grad.numel():
+                    continue
+                values = grad.detach().view(-1)[:MAX_ELEMENTS].clone()
+                refs = private.tensor_ref(leaf), private.tensor_ref(grad)
+                self._pending[id(leaf)] = _Gradient(*refs, grad._version, values, running.scale, running.spot)
+                count += 1
+                if count == MAX_GRADIENTS:
+                    return
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        if not self._pending:
+            return
+        seen = self._context.steps.optimizers.get(id(optimizer))
+        held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        mine = {key: one for key, one in self._pending.items() if key in held and one.parameter() is held[key]}
+        if not mine:
+            return
+        self._pending = {key: one for key, one in self._pending.items() if key not in mine}
+        steps = self._steps.get(id(optimizer))
+        if steps is None or steps.ref() is not optimizer:
+            if len(self._steps) >= MAX_OPTIMIZERS:
+                return
+            one, spot = next(iter(mine.values())), self._context.frames.spot(sys._getframe())
+            steps = _Steps(
+                *(weakref.ref(optimizer), type(optimizer).__name__, self._context.steps.index, one.scale, spot),
+                *(one.spot, seen),
+            )
+            self._steps[id(optimizer)] = steps
+        steps.seen = steps.seen or seen
+        steps.others = steps.others or scaler_frame(sys._getframe()) is not None or _divides(optimizer)
+        if not steps.others:
+            with private.measuring():
+                self._compare(steps, mine, held)
+
+    def _compare(self, steps: _Steps, mine: dict[int, _Gradient], held: dict[int, Any]) -> None:
+        """Count a step, unless one of its gradients is not what its backward call left."""
+        for key, one in mine.items():
+            grad: Any = one.grad()
+            if grad is None or held[key].grad is not grad or grad._version != one.version:
+                steps.others = True
+                return
+            now = grad.detach().view(-1)[:MAX_ELEMENTS]
+            changed = ((now != one.values) & ((now == now) | (one.values == one.values))).any()
+            if not changed.is_cpu:
+                if len(steps.changed) < MAX_HELD_RESULTS:
+                    steps.changed.append(changed)
+            elif changed:
+                steps.others = True
+                return
+        steps.count += 1
+
+    def records(self) -> tuple[ScaledGradients, ...]:
+        if capturing():
+            return ()
+        with private.measuring():
+            return tuple(self._found())
+
+    def _found(self) -> Iterator[ScaledGradients]:
+        site = self._context.frames.site
+        for one in self._steps.values():
+            if one.others or one.count < MIN_STEPS or any(fetch(one.changed)):
+                continue
+            made = site(one.seen.spot) if one.seen is not None else None
+            yield ScaledGradients(
+                *(one.name, one.first, one.count, one.scale, site(one.stepped), site(one.backward), made)
+            )
+
+
+def _divides(optimizer: Any) -> bool:
+    """Return whether an optimizer may divide its gradients itself.
+
+    So do those that a scaler gave its factor, those of the script, and hooks.
+    """
+    own = type(optimizer).__module__.startswith("torch.optim.")
+    return not own or getattr(optimizer, "grad_scale", None) is not None or bool(optimizer._optimizer_step_pre_hooks)
