@@ -61,7 +61,16 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
-from .updates import FreezeAttempt, LeftInEvaluation, StateNotCopied, TinyUpdates, UselessClipping, ZeroRate
+from .updates import (
+    EqualUnits,
+    FreezeAttempt,
+    LeftInEvaluation,
+    StateNotCopied,
+    TinyUpdates,
+    UselessClipping,
+    WeightsPutBack,
+    ZeroRate,
+)
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
 
@@ -84,6 +93,7 @@ __all__ = [
     "Cut",
     "Derivative",
     "Divergence",
+    "EqualUnits",
     "Facts",
     "FailedAllocation",
     "Finding",
@@ -167,6 +177,7 @@ __all__ = [
     "Unseen",
     "UselessClipping",
     "Watched",
+    "WeightsPutBack",
     "ZeroRate",
     "record",
     "together",
