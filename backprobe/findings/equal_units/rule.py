@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     )
 )
 def units_never_differ(trace: Trace) -> list[Finding]:
-    groups: dict[tuple[tuple[Site, ...], float | None], list[EqualUnits]] = {}
+    groups: dict[tuple[Site, ...], list[EqualUnits]] = {}
     for seen in trace.facts.of(EqualUnits):
-        groups.setdefault((seen.given, seen.value), []).append(seen)
+        groups.setdefault(seen.given, []).append(seen)
     return [_finding(group) for group in groups.values()]
 
 
 def _finding(group: list[EqualUnits]) -> Finding:
     first = group[0]
     names = tuple(one.parameter for one in group)
-    value = first.value
-    start = f" Each began with all elements at {value:g}." if value is not None else ""
+    value = first.value if len({one.value for one in group}) == 1 else None
+    start = f" All elements began as {value:g}." if value is not None else ""
     rows = f"the {first.rows} rows" if len(group) == 1 else "the rows"
     of = f"{plural(names, 'each of its', 'the')} {first.blocks} blocks of " if first.blocks > 1 else ""
     return Finding(

@@ -23,7 +23,13 @@ FIRES = {"weights-put-back": (traced(STEP, seen=[SAME]), [("mutated", 17), ("ste
 def with_losses(*losses: float) -> Trace:
     """A run in which the weights are put back before steps 2 and 4, and the losses of its steps."""
     calls = [
-        call(run("SumBackward0", 1, op="sum"), leaf("a.weight"), index=i, step=i, roots=(Root(0, (), "float32", loss, None),))
+        call(
+            run("SumBackward0", 1, op="sum"),
+            leaf("a.weight"),
+            index=i,
+            step=i,
+            roots=(Root(0, (), "float32", loss, None),),
+        )
         for i, loss in enumerate(losses)
     ]
     return traced(*calls, seen=[replace(SAME, replaced=(2, 4))])

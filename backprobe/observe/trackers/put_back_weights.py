@@ -158,7 +158,7 @@ class _Followed:
         those but the first, a few steps before it at most.
     :ivar states: by values, the step before which the weights had them.
     :ivar steps: since the last replacement; ``total``: all of them, of it; ``of_all``: of all optimizers, at its last.
-    :ivar state, rate: the identity of its state, and the rate, in the last step.
+    :ivar state, rate: the identity of its state and whether it has one, and the rate, in the last step.
     :ivar is_over: it is not followed any more.
     """
 
@@ -172,7 +172,7 @@ class _Followed:
     steps: int = 0
     total: int = 0
     of_all: int = 0
-    state: int = 0
+    state: tuple[int, bool] = 0, False
     rate: Any = 0.0
     brief: int = 0
     is_over: bool = False
@@ -253,7 +253,7 @@ class PutBackWeightsTracker(Tracker):
             one.total += 1
             held: Any = optimizer
             one.of_all = self._steps
-            one.state, one.rate = id(held.state), held.param_groups[0].get("lr")
+            one.state, one.rate = _state_of(held), held.param_groups[0].get("lr")
             if self._written:
                 self._written.clear()
             if self._loaded:
@@ -315,7 +315,7 @@ class PutBackWeightsTracker(Tracker):
         if len(one.found) >= MAX_REPLACEMENTS:
             return
         others = self._steps - one.of_all
-        anew = id(optimizer.state) != one.state or not _is_near(_rate_of(optimizer), one.rate)
+        anew = _state_of(optimizer) != one.state or not _is_near(_rate_of(optimizer), one.rate)
         formats = [sample.format for sample in one.samples]
         rows = [row for row, m in zip(zip(start, after, now, formats, strict=True), moved, strict=True) if m]
         shares = [_share(*row) for row in rows]
@@ -450,11 +450,13 @@ class PutBackWeightsTracker(Tracker):
                 found.pop()
             if len(found) < MIN_REPLACEMENTS or one.brief > 1 or any(each.sets_anew for each in found):
                 continue
-            shares = [each.share for each in found if each.share is not None]
             if len({each.values for each in found}) == 1 and not any(each.others for each in found):
                 yield self._record(one, found, "same", 0.0)
-            elif len(shares) == len(found) and all(map(_is_of_average, found)) and not _is_distributed():
-                yield self._record(one, found, "average", median(shares))
+                continue
+            if not _is_of_average(found[0]):  # the way since the first step may be longer than the average is
+                del found[0]
+            if len(found) >= MIN_REPLACEMENTS and all(map(_is_of_average, found)) and not _is_distributed():
+                yield self._record(one, found, "average", median(each.share or 0.0 for each in found))
 
     def _record(self, one: _Followed, found: list[_Replacement], how: str, share: float) -> WeightsPutBack:
         site = self._frames.site
@@ -466,7 +468,8 @@ class PutBackWeightsTracker(Tracker):
         steps = tuple(each.step for each in found[:8])
         lost = int(median(each.lost for each in found))
         numbers = found[0].step, found[-1].step, len(found), lost, one.total, since, share
-        where = lines or self._candidates(), exact, called, site(one.spot)
+        stepped = site(one.spot)
+        where = lines or self._candidates(), exact, called if called != stepped else None, stepped
         return WeightsPutBack(one.name, how, *numbers, one.names, steps, *where)
 
     def _candidates(self) -> tuple[Site, ...]:
@@ -510,6 +513,10 @@ def _dot(a: Sequence[float], b: Sequence[float]) -> float:
 
 def _is_finite(values: bytes, format: str) -> bool:
     return not format or all(map(isfinite, array(format, values)))
+
+
+def _state_of(optimizer: Any) -> tuple[int, bool]:
+    return id(optimizer.state), bool(optimizer.state)
 
 
 def _rate_of(optimizer: Any) -> Any:
