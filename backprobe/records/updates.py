@@ -189,11 +189,11 @@ class WeightsPutBack:
 @record
 @dataclass(frozen=True, slots=True)
 class EqualUnits:
-    """A weight all of whose rows are equal, in each step that was looked at, and get equal gradients.
+    """A weight all of whose rows are equal, in each step that was examined, and get equal gradients.
 
     :ivar parameter: its name; ``owner``: the class of its module; ``rows``: their number. ``blocks``: the rows are
         equal in each of so many blocks, as those of the gates of an LSTM.
-    :ivar first, last: the first and the last step that was looked at; ``looks``: how many were.
+    :ivar first, last: the first and the last step that was examined; ``looks``: how many were.
     :ivar exact: the rows were equal bit for bit in all of them, and so were the gradients' rows.
     :ivar value: the value of all elements of the weight at first, if they were all equal.
     :ivar given: the lines of the script that may have initialised it. ``observed``: there is one, which was seen to.

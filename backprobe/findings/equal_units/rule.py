@@ -39,7 +39,7 @@ def _finding(group: list[EqualUnits]) -> Finding:
     return Finding(
         kind="units-never-differ",
         severity="warning",
-        title=f"{rows} of {of}{few(names)} are equal in all {first.looks} steps that were looked at, from step "
+        title=f"{rows} of {of}{few(names)} are equal in all {first.looks} examined steps, from step "
         f"{first.first} to {first.last}, and get equal gradients: the units stay copies of one, and add nothing to it",
         module=first.parameter.rpartition(".")[0] or None,
         confidence="certain" if all(one.exact and (one.observed or not one.given) for one in group) else "likely",

@@ -24,7 +24,7 @@ def test_one_run_one_finding(kind: str) -> None:
 def test_a_layer_whose_line_was_observed() -> None:
     found = only(traced(STEP, seen=[HIDDEN]))
     assert (found.confidence, found.step, found.module) == ("certain", 0, "body.0")
-    assert found.title.startswith("the 64 rows of body.0.weight are equal in all 9 steps that were looked at")
+    assert found.title.startswith("the 64 rows of body.0.weight are equal in all 9 examined steps")
     assert found.evidence == {"rows": 64, "looks": 9, "last": 130, "initial_value": 0.1}
 
 

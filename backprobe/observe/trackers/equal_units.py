@@ -19,7 +19,7 @@ from ..forward.leaves import LeafTensor
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Steps of an optimizer that are looked at if they are recorded: the first ones, one of so many later, and the most.
+#: Steps of an optimizer that are examined if they are recorded: the first ones, one of so many later, and the most.
 FIRST_STEPS, INTERVAL, MAX_LOOKS = 3, 8, 12
 #: Looks that are needed for a record: noise that makes units differ, as dropout, does so in each of them.
 MIN_LOOKS = 4
@@ -63,7 +63,7 @@ class _Candidate:
 
 
 class EqualUnitsTracker(Tracker):
-    """Tracker of weights whose rows are equal, and get equal gradients, in each step that is looked at."""
+    """Tracker of weights whose rows are equal, and get equal gradients, in each step that is examined."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context

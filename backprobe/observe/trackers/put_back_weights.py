@@ -57,7 +57,7 @@ SAME_RATE = 0.1
 #: For an average: the share of the movement that is undone, the cosine between both, and the cosine from which on the
 #: weights were moved along the straight line: 1 less what rounding does.
 MIN_SHARE, MAX_SHARE, MIN_COSINE, COLLINEAR = 0.3, 1.05, 0.5, 1 - 1e-6
-#: Steps around the expected next replacement that are looked at closely, to see its line, and how often.
+#: Steps around the expected next replacement that are inspected closely, to see its line, and how often.
 STEPS_BEFORE_EXPECTED, MAX_LOOKS = 2, 3
 #: Names of loops and functions that train anew on purpose, for each of many.
 TRAINS_ANEW = re.compile(
