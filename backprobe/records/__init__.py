@@ -62,12 +62,14 @@ from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
 from .updates import (
+    EqualUnits,
     FreezeAttempt,
     LeftInEvaluation,
     ScaledGradients,
     StateNotCopied,
     TinyUpdates,
     UselessClipping,
+    WeightsPutBack,
     ZeroRate,
 )
 from .values import BadValues, TensorSeen, TensorStat, together
@@ -92,6 +94,7 @@ __all__ = [
     "Cut",
     "Derivative",
     "Divergence",
+    "EqualUnits",
     "Facts",
     "FailedAllocation",
     "Finding",
@@ -176,6 +179,7 @@ __all__ = [
     "Unseen",
     "UselessClipping",
     "Watched",
+    "WeightsPutBack",
     "ZeroRate",
     "record",
     "together",

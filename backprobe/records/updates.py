@@ -169,3 +169,63 @@ class StateNotCopied:
     taken: tuple[Site, ...]
     exact: bool
     loaded: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class WeightsPutBack:
+    """Replacements of an ``optimizer``'s weights between two of its steps that undo the steps before them.
+
+    :ivar how: ``same`` (each puts back the same earlier values), ``average`` (each moves the weights back towards the
+        values after the replacement before it, to different degrees).
+    :ivar step: the step before which it happened first; ``last``: before which it did last.
+    :ivar count: the number of replacements. ``lost``: how many steps there were before each of them, in the middle.
+    :ivar steps: the steps of the optimizer until the end. ``since``: for ``same``, the step before which the weights
+        had the values first; -1 if unknown.
+    :ivar share: for ``average``, the median share of the movement since the last replacement that was undone.
+    :ivar parameters: the sampled parameters.
+    :ivar replaced: the step before which each of the first replacements happened.
+    :ivar lines: the lines that were observed to replace the weights. ``exact``: there is one, and the values that it
+    """
+
+    optimizer: str
+    how: str
+    step: int
+    last: int
+    count: int
+    lost: int
+    steps: int
+    since: int
+    share: float
+    parameters: tuple[str, ...]
+    replaced: tuple[int, ...]
+    lines: tuple[Site, ...]
+    exact: bool
+    called: Site | None
+    stepped: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class EqualUnits:
+    """A weight all of whose rows are equal, in each step that was examined, and get equal gradients.
+
+    :ivar parameter: its name; ``owner``: the class of its module; ``rows``: their number. ``blocks``: the rows are
+        equal in each of so many blocks, as those of the gates of an LSTM.
+    :ivar first, last: the first and the last step that was examined; ``looks``: how many were.
+    :ivar exact: the rows were equal bit for bit in all of them, and so were the gradients' rows.
+    :ivar value: the value of all elements of the weight at first, if they were all equal.
+    :ivar given: the lines of the script that may have initialised it. ``observed``: there is one, which was seen to.
+    """
+
+    parameter: str
+    owner: str
+    rows: int
+    blocks: int
+    first: int
+    last: int
+    looks: int
+    exact: bool
+    value: float | None
+    given: tuple[Site, ...] = ()
+    observed: bool = False

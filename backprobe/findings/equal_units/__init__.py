@@ -1,0 +1,1 @@
+"""Rule for layers whose units are copies of one another and get equal gradients."""

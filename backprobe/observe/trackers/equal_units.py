@@ -1,0 +1,200 @@
+"""Detects layers whose units are copies of one another, and get equal gradients."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import EqualUnits, Site
+from ...source.frames import CodeLocation
+from ...source.index import SourceIndex, indexes, last_name
+from ...torch_internals import private
+from ...torch_internals.measure import is_float
+from ..forward.leaves import LeafTensor
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Steps of an optimizer that are examined if they are recorded: the first ones, one of so many later, and the most.
+FIRST_STEPS, INTERVAL, MAX_LOOKS = 3, 8, 12
+#: Looks that are needed for a record: noise that makes units differ, as dropout, does so in each of them.
+MIN_LOOKS = 4
+#: The most optimizers, parameters of one, and elements of a parameter.
+MAX_OPTIMIZERS, MAX_PARAMETERS, MAX_ELEMENTS = 16, 2000, 1 << 24
+#: The largest difference between rows, relative to the largest element, that rounding causes: sums of equal numbers in
+#: another order.
+EQUAL_WITHIN = 1e-4
+#: The numbers of blocks in which rows are compared: the gates of a GRU and of an LSTM have units of their own, and so
+#: have the three projections of attention.
+BLOCKS = (1, 3, 4)
+#: Functions of ``nn.init``, and methods of a tensor, that give all elements one value; functions that make such a
+#: tensor, for ``nn.Parameter``.
+CONSTANT, MADE_CONSTANT = ("constant_", "zeros_", "ones_", "fill_", "zero_"), ("zeros", "ones", "full")
+#: The most addresses of which the last write before the first step is remembered.
+MAX_WRITES = 10_000
+
+
+@dataclass
+class _Candidate:
+    """A weight whose rows were equal in each look.
+
+    :ivar first, last: the steps of the first and the last look, of ``looks``. ``exact``: they were equal bit for bit.
+    :ivar value: that of all elements at first; ``None`` if they differ. ``sample``: of the first row at first.
+    :ivar moved: the weight has changed since. ``written``: the line that wrote to its memory last, before the first
+        step.
+    """
+
+    leaf: LeafTensor
+    ref: Any
+    rows: int
+    blocks: int
+    first: int
+    value: float | None
+    sample: torch.Tensor
+    written: CodeLocation | None
+    last: int = 0
+    looks: int = 0
+    exact: bool = True
+    moved: bool = False
+
+
+class EqualUnitsTracker(Tracker):
+    """Tracker of weights whose rows are equal, and get equal gradients, in each step that is examined."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        #: By id of an optimizer: the step of its first look, the number of looks, and what is left.
+        self._left: dict[int, tuple[int, list[_Candidate]]] = {}
+        self._looks: dict[int, int] = {}
+        #: Until an optimizer steps: by address, the last line that wrote to a tensor there.
+        self._writes: dict[int, CodeLocation] = {}
+
+    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        if self._left or len(self._writes) > MAX_WRITES:
+            return
+        for tensor in written:
+            if private.is_dense(tensor) and (spot := self._context.frames.spot(frame)) is not None:
+                with private.unseen(), private.unnoticed():
+                    if tensor.is_cpu and tensor.dim() > 1:
+                        self._writes[tensor.data_ptr()] = spot
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        by, step = id(optimizer), self._context.steps.index
+        known = self._left.get(by)
+        if known is None:
+            if len(self._left) < MAX_OPTIMIZERS:
+                with private.measuring():
+                    self._left[by] = step, self._candidates(optimizer, step)
+                    self._looks[by] = 0
+                    self._writes.clear()
+            known = self._left.get(by, (step, []))
+        first, left = known
+        if not left or self._looks[by] >= MAX_LOOKS:
+            return
+        if step - first < FIRST_STEPS or step >= left[0].last + INTERVAL * self._looks[by] // FIRST_STEPS:
+            self._looks[by] += 1
+            with private.measuring():
+                self._left[by] = first, [one for one in left if self._look(one, step)]
+
+    def _candidates(self, optimizer: Any, step: int) -> list[_Candidate]:
+        found = []
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for p in parameters[:MAX_PARAMETERS]:
+            if not _is_matrix(p) or not p.requires_grad:
+                continue
+            leaf = self._context.names.leaves.get(p)
+            blocks = next((n for n in _blocks_of(leaf, p) if _difference(p, n) == 0), 0)
+            if blocks:
+                flat = p.detach().reshape(-1)
+                value = float(flat[0]) if bool((flat == flat[0]).all()) else None
+                sample = p.detach()[0].reshape(-1)[:64].clone()
+                written = self._writes.get(p.data_ptr())
+                found.append(_Candidate(leaf, private.tensor_ref(p), len(p), blocks, step, value, sample, written))
+        return found
+
+    def _look(self, one: _Candidate, step: int) -> bool:
+        """Return whether rows of the weight, and of its gradient, are still equal. A step without one says nothing."""
+        parameter = one.ref()
+        grad = parameter.grad if parameter is not None else None
+        if parameter is None or not _is_matrix(parameter) or len(parameter) != one.rows:
+            return parameter is None
+        if grad is None:
+            return True
+        if not _is_matrix(grad) or not bool(torch.isfinite(grad).all()):
+            return False
+        one.last = step
+        if not bool(grad.any()):  # equal, but it says nothing
+            return True
+        blocks = [n for n in _blocks_of(one.leaf, parameter) if n >= one.blocks and (not one.looks or n == one.blocks)]
+        one.blocks = next((n for n in blocks if _difference(grad, n) <= EQUAL_WITHIN), one.blocks)
+        apart, gradient_apart = _difference(parameter, one.blocks), _difference(grad, one.blocks)
+        if apart > EQUAL_WITHIN or gradient_apart > EQUAL_WITHIN:
+            return False
+        one.looks += 1
+        one.exact = one.exact and apart == gradient_apart == 0
+        one.moved = one.moved or not torch.equal(parameter.detach()[0].reshape(-1)[:64], one.sample)
+        return True
+
+    def records(self) -> Iterator[EqualUnits]:
+        for _, left in self._left.values():
+            for one in left:
+                if one.looks < MIN_LOOKS or not one.moved:
+                    continue
+                owner = one.leaf.owner() if one.leaf.owner is not None else None
+                name = self._context.names.leaves.name(one.leaf)
+                numbers = one.rows // one.blocks, one.blocks, one.first, one.last, one.looks, one.exact, one.value
+                yield EqualUnits(name, type(owner).__name__ if owner else "", *numbers, *self._given(one))
+
+    def _given(self, one: _Candidate) -> tuple[tuple[Site, ...], bool]:
+        """Return the lines that may have initialised a weight, and whether it is one that was observed to."""
+        lines = tuple(self._lines(one.value)) if one.value is not None else ()
+        written = self._context.frames.site(one.written)
+        return ((written,), True) if written is not None and written in lines else (lines, False)
+
+    def _lines(self, value: float) -> Iterator[Site]:
+        """Yield the calls in the user's code that may give all elements of a weight this value."""
+        for index in indexes(self._context.frames.users_files()):
+            for call in index.of(ast.Call):
+                if _may_give(index, call, value):
+                    yield index.site(call)
+
+
+def _may_give(index: SourceIndex, call: ast.Call, value: float) -> bool:
+    name = last_name(call.func)
+    parent = index.parents.get(call)
+    is_made = name in MADE_CONSTANT and isinstance(parent, ast.Call) and last_name(parent.func) == "Parameter"
+    given = [*call.args, *(word.value for word in call.keywords)]
+    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    is_of_bias = any("bias" in last_name(node) for one in (receiver, *given[:1]) if one for node in index.walk(one))
+    if not (is_made or name in CONSTANT) or is_of_bias:
+        return False
+    if name.startswith(("zero", "ones")):
+        return value == name.startswith("ones")
+    numbers = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, (int, float))]
+    return not numbers or any(abs(number - value) <= 1e-3 * abs(value) for number in numbers)
+
+
+def _is_matrix(p: Any) -> bool:
+    if not isinstance(p, torch.Tensor) or not private.is_dense(p) or not p.is_cpu or private.hands_off(p):
+        return False
+    return bool(p.dim() > 1 and len(p) > 1 and 0 < p.numel() <= MAX_ELEMENTS and is_float(p) and not p.is_complex())
+
+
+def _blocks_of(leaf: LeafTensor, p: torch.Tensor) -> list[int]:
+    """Return the numbers of blocks in which rows may be compared, each of two rows or more."""
+    owner = leaf.owner() if leaf.owner is not None else None
+    numbers = BLOCKS if isinstance(owner, (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)) else BLOCKS[:1]
+    return [n for n in numbers if len(p) % n == 0 and len(p) // n > 1]
+
+
+def _difference(p: torch.Tensor, blocks: int) -> float:
+    """Return the largest difference between a row and the first one of its block, relative to the largest element."""
+    rows = p.detach().reshape(blocks, len(p) // blocks, -1)
+    if float((rows[:, 1] - rows[:, 0]).abs().max()) > EQUAL_WITHIN * float(rows.abs().max()):
+        return 1.0
+    apart, largest = float((rows - rows[:, :1]).abs().max()), float(rows.abs().max())
+    return apart / largest if apart else 0.0

@@ -1,0 +1,534 @@
+"""Detects weights that are put back between two steps of their optimizer, so that the steps before are lost.
+
+Note [Weights put back]: before each step of an optimizer, a few elements of one of its parameters are compared with
+those after its last step, and read from its memory, because writes through ``.data`` do not change its version. A swap
+that is taken back before the step is not seen. Whatever replaces weights rarely and goes on with the same optimizer,
+its state and its learning rate is described by values: it put back the same values each time, or it moved the weights
+back on the way that they had come, as a lagging average does. A step straight back to the last replacement is none, as
+Lookahead and Reptile interpolate; nor is one towards zero (weights that are shrunk). What replaces weights every few
+steps is not followed any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+import threading
+import weakref
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from statistics import median
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import optimizer as optim
+
+from ...records import Site, WeightsPutBack
+from ...source.calls import calls_of_method
+from ...source.frames import CodeLocation
+from ...source.loops import names_around
+from ...torch_internals import private, state_dicts
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Most optimizers that are followed, parameters of one that are sampled, and elements of one.
+MAX_OPTIMIZERS, MAX_SAMPLED, MAX_ELEMENTS = 16, 3, 16
+#: One step of so many after which all parameters are sampled, and not the first only: one sample takes a microsecond.
+OTHERS_SAMPLED_EVERY = 4
+#: Most replacements and earlier states of an optimizer that are remembered.
+MAX_REPLACEMENTS, MAX_STATES = 200, 64
+#: A replacement after fewer steps loses little: line searches, unrolled steps, Lookahead. After so many of these, the
+#: optimizer is not followed any more.
+MIN_LOST_STEPS, MAX_BRIEF_REPLACEMENTS = 10, 3
+#: The same for an average that lags: federated and meta-learning clients take few steps from one to the next.
+MIN_LOST_STEPS_OF_AVERAGE = 20
+#: Replacements after which at least ``MIN_LOST_STEPS`` steps follow.
+MIN_REPLACEMENTS = 2
+#: Steps of other optimizers, between two steps of one, from which on they may be those of other clients.
+MAX_OTHER_STEPS = 10
+#: A learning rate that is set anew with the weights differs by more than this factor.
+SAME_RATE = 0.1
+#: For an average: the share of the movement that is undone, the cosine between both, and the cosine from which on the
+#: weights were moved along the straight line: 1 less what rounding does.
+MIN_SHARE, MAX_SHARE, MIN_COSINE, COLLINEAR = 0.3, 1.05, 0.5, 1 - 1e-6
+#: Steps around the expected next replacement that are inspected closely, to see its line, and how often.
+STEPS_BEFORE_EXPECTED, MAX_LOOKS = 2, 3
+#: Names of loops and functions that train anew on purpose, for each of many.
+TRAINS_ANEW = re.compile(
+    r"(^|_)(folds?|tasks?|seeds?|trials?|clients?|episodes?|repeats?|reps?|members?|subjects?|rounds?|candidates?"
+    r"|configs?|lrs?|lambdas?|workers?|ensembles?|sweep|search|bootstraps?|resamples?|grid|reptile|maml|meta|adapt\w*"
+    r"|prun\w*|rewind\w*|sparsit\w*|finder|benchmark\w*)(_|$|\d)",
+    re.IGNORECASE,
+)
+#: Methods by which the weights of a model are replaced.
+REPLACING = ("copy_to", "load_state_dict", "apply_shadow", "copy_")
+#: Format of ``array`` of the types of values that can be computed with.
+_FORMATS = {torch.float32: "f", torch.float64: "d"}
+#: The values of the sampled elements of each parameter.
+_Values = tuple[bytes, ...]
+#: A line, and the line of the user's that calls its function.
+_Line = tuple[CodeLocation, CodeLocation | None]
+
+
+class _Sample:
+    """A few elements in the middle of a parameter, read from its memory without an operation of torch."""
+
+    __slots__ = ("_address", "_memory", "_numel", "format", "ref", "start", "storage")
+
+    def __init__(self, parameter: Any) -> None:
+        self.ref, self.format = private.tensor_ref(parameter), _FORMATS.get(parameter.dtype, "")
+        self._address, self.storage = 0, 0
+        self.start, self._numel = 0, parameter.numel()
+        self._memory: ctypes.Array[ctypes.c_char] = (ctypes.c_char * 0)()
+
+    def read(self) -> bytes | None:
+        """Return the values; ``None`` if the parameter has no such memory any more."""
+        parameter = self.ref()
+        if parameter is None:
+            return None
+        address = parameter.data_ptr()
+        if address != self._address and not self._find(parameter, address):
+            return None
+        return self._memory.raw
+
+    def _find(self, parameter: Any, address: int) -> bool:
+        self._address = 0
+        if not address or not _has_memory(parameter) or parameter.numel() != self._numel:
+            return False
+        self._address, self.storage = address, parameter.untyped_storage().data_ptr()
+        self._memory = _memory_of(parameter)
+        return True
+
+    def of(self, tensor: Any) -> bytes | None:
+        """Return the same elements of a tensor that is copied to the parameter; ``None`` if they cannot be read."""
+        parameter = self.ref()
+        if parameter is None or not isinstance(tensor, torch.Tensor) or not _has_memory(tensor):
+            return None
+        if tensor.dtype != parameter.dtype or tensor.numel() != self._numel:
+            return None
+        return _memory_of(tensor).raw
+
+
+def _memory_of(tensor: Any) -> ctypes.Array[ctypes.c_char]:
+    count = min(tensor.numel(), MAX_ELEMENTS)
+    size = tensor.element_size()
+    address = tensor.data_ptr() + (tensor.numel() - count) // 2 * size
+    memory: ctypes.Array[ctypes.c_char] = (ctypes.c_char * (count * size)).from_address(address)
+    return memory
+
+
+def _has_memory(tensor: Any) -> bool:
+    if not private.is_dense(tensor) or not tensor.is_cpu or tensor.is_inference() or private.is_symbolic(tensor):
+        return False
+    return bool(tensor.is_contiguous() and tensor.numel() > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacement:
+    """Weights that were replaced.
+
+    :ivar step: it happened before this step; ``lost`` steps of the optimizer since the last one.
+    :ivar since: the step before which the weights had these values first; ``None`` if that was not seen.
+    :ivar values: the values; ``share``: of the movement that it undid, in the parameter where it is the least;
+        ``None`` if it did not move back.
+    :ivar sets_anew: the optimizer's state or learning rate is another one too, or other optimizers stepped.
+    :ivar others: how many steps other optimizers made since the last step.
+    """
+
+    step: int
+    lost: int
+    since: int | None
+    values: _Values
+    share: float | None
+    sets_anew: bool
+    others: int
+
+
+@dataclass
+class _Followed:
+    """An optimizer.
+
+    :ivar start: the values of its samples after the last replacement, or at first; ``after``: after the last step; for
+        those but the first, a few steps before it at most.
+    :ivar states: by values, the step before which the weights had them.
+    :ivar steps: since the last replacement; ``total``: all of them, of it; ``of_all``: of all optimizers, at its last.
+    :ivar state, rate: the identity of its state and whether it has one, and the rate, in the last step.
+    :ivar is_over: it is not followed any more.
+    """
+
+    ref: weakref.ref[Any]
+    name: str
+    samples: tuple[_Sample, ...]
+    names: tuple[str, ...]
+    start: _Values
+    after: list[bytes | None]
+    states: dict[_Values, int]
+    steps: int = 0
+    total: int = 0
+    of_all: int = 0
+    state: tuple[int, bool] = 0, False
+    rate: Any = 0.0
+    brief: int = 0
+    is_over: bool = False
+    found: list[_Replacement] = field(default_factory=list)
+    lines: Counter[_Line] = field(default_factory=Counter)
+    exact: int = 0
+    spot: CodeLocation | None = None
+
+
+class PutBackWeightsTracker(Tracker):
+    """Tracker of weights that are replaced between two steps of their optimizer (Note [Weights put back])."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.frames
+        self._followed: dict[int, _Followed] = {}
+        self._gone: list[_Followed] = []
+        self._steps = 0
+        #: Lines that wrote to the weights since the last step, and lines that loaded these values into them.
+        self._written: set[_Line] = set()
+        self._loaded: list[tuple[_Line, dict[int, bytes]]] = []
+        #: The step before which the weights may be replaced next, and how often its line is still looked for.
+        self._expected, self._looks = sys.maxsize, MAX_LOOKS
+        self._is_looking = False
+        self._handles: list[Any] = []
+        self._thread = threading.get_ident()
+        context.may_pass.append(self._steps_until_expected)
+        context.put_back.append(self.detached)
+
+    def attached(self) -> None:
+        self._thread = threading.get_ident()
+        state_dicts.listen(self)
+        if not self._handles:
+            self._handles = [
+                optim.register_optimizer_step_pre_hook(self._begins),
+                optim.register_optimizer_step_post_hook(self._ended),
+            ]
+
+    def detached(self) -> None:
+        state_dicts.unlisten(self)
+        while self._handles:
+            self._handles.pop().remove()
+        for one in self._all():  # what happens while observing pauses is not known
+            one.after = [None] * len(one.samples)
+
+    def _all(self) -> list[_Followed]:
+        return [*self._gone, *self._followed.values()]
+
+    # Steps of optimizers: in fast-path steps, too
+
+    def _begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if private.compiling() or threading.get_ident() != self._thread:
+            return
+        try:
+            one = self._followed.get(id(optimizer))
+            if one is None or one.ref() is not optimizer:
+                with private.measuring():
+                    self._follow(optimizer)
+            elif not one.is_over:
+                with private.unseen():
+                    if one.samples[0].read() != one.after[0]:
+                        self._changed(one, optimizer, sys._getframe(1))
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    def _ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if private.compiling() or threading.get_ident() != self._thread:
+            return
+        try:
+            self._steps += 1
+            one = self._followed.get(id(optimizer))
+            if one is None or one.is_over or one.ref() is not optimizer:
+                return
+            with private.unseen():
+                one.after[0] = one.samples[0].read()
+                if not one.steps % OTHERS_SAMPLED_EVERY:
+                    one.after[1:] = [sample.read() for sample in one.samples[1:]]
+            one.steps += 1
+            one.total += 1
+            held: Any = optimizer
+            one.of_all = self._steps
+            one.state, one.rate = _state_of(held), held.param_groups[0].get("lr")
+            if self._written:
+                self._written.clear()
+            if self._loaded:
+                self._loaded.clear()
+            if self._context.steps.index >= self._expected - STEPS_BEFORE_EXPECTED:
+                self._look()
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    def _follow(self, optimizer: Any) -> None:
+        """Follow an optimizer that is about to step for the first time, unless another one trains its weights too."""
+        displaced = self._followed.pop(id(optimizer), None)
+        if displaced is not None:
+            self._gone.append(displaced)
+        if len(self._followed) + len(self._gone) >= MAX_OPTIMIZERS:
+            return
+        weights = [p for group in optimizer.param_groups for p in group["params"]]
+        trained = [p for p in weights if isinstance(p, torch.Tensor) and p.requires_grad and _has_memory(p)]
+        matrices = [p for p in trained if p.dim() > 1] or trained
+        spread = matrices[:: max(1, -(-len(matrices) // MAX_SAMPLED))]
+        chosen = sorted(spread, key=lambda p: int(p.numel()))  # few rows of a large embedding move in a step
+        samples = tuple(map(_Sample, chosen))
+        start = tuple([sample.read() for sample in samples])
+        values = tuple(value for value in start if value is not None)
+        held = {id(p) for p in weights}
+        shared = [
+            one
+            for one in self._followed.values()
+            if one.ref() is not None and any(id(sample.ref()) in held for sample in one.samples)
+        ]
+        for one in shared:
+            one.is_over = True
+        leaves = self._context.names.leaves
+        names = tuple(leaves.name(leaves.get(p)) for p in chosen)
+        self._followed[id(optimizer)] = _Followed(
+            *(weakref.ref(optimizer), type(optimizer).__name__, samples, names, values, list(start)),
+            states={values: self._context.steps.index},
+            is_over=not samples or len(values) < len(samples) or bool(shared),
+        )
+
+    def _changed(self, one: _Followed, optimizer: Any, frame: FrameType) -> None:
+        """Note that the first sample has changed since the last step."""
+        read = tuple([sample.read() for sample in one.samples])
+        now = tuple(value for value in read if value is not None)
+        after = tuple(value for value in one.after if value is not None)
+        if len(now) < len(read) or len(after) < len(now):  # other memory, or not observed
+            one.start, one.steps = (now, 0) if len(now) == len(read) else (one.start, 0)
+            one.is_over = one.is_over or len(now) < len(read)
+            return
+        moved = [a != s for a, s in zip(after, one.start, strict=True)]
+        if any(n == a and m for n, a, m in zip(now, after, moved, strict=True)):
+            return  # a part of the weights only
+        lost, one.steps = one.steps, 0
+        start, one.start = one.start, now
+        if lost < MIN_LOST_STEPS:
+            one.brief += 1
+            one.is_over = one.brief > MAX_BRIEF_REPLACEMENTS
+            return
+        if len(one.found) >= MAX_REPLACEMENTS:
+            return
+        others = self._steps - one.of_all
+        anew = _state_of(optimizer) != one.state or not _is_near(_rate_of(optimizer), one.rate)
+        formats = [sample.format for sample in one.samples]
+        rows = [row for row, m in zip(zip(start, after, now, formats, strict=True), moved, strict=True) if m]
+        shares = [_share(*row) for row in rows]
+        known = [share for share in shares if share is not None]
+        share = min(known) if known and len(known) == len(shares) else None
+        if not all(map(_is_finite, after, formats)) or self._trains_anew(frame):
+            anew = True
+        step = self._context.steps.index
+        one.found.append(_Replacement(step, lost, one.states.get(now), now, share, anew, others))
+        self._keep_state(one, now, step)
+        one.spot = one.spot or self._frames.spot(frame)
+        self._keep_lines(one, now, frame)
+        if self._looks and not one.exact:
+            self._expected = step + lost
+
+    def _keep_state(self, one: _Followed, values: _Values, step: int) -> None:
+        if len(one.states) < MAX_STATES:
+            one.states.setdefault(values, step)
+
+    def _trains_anew(self, frame: FrameType | None) -> bool:
+        """Return whether the names of the loops and functions around a step say that training begins anew."""
+        while frame is not None:
+            if self._frames.is_user(frame.f_code):
+                site = self._frames.site(self._frames.spot(frame))
+                if site is not None and any(map(TRAINS_ANEW.search, names_around(site))):
+                    return True
+            frame = frame.f_back
+        return False
+
+    # Lines that replace weights
+
+    def _keep_lines(self, one: _Followed, now: _Values, frame: FrameType | None) -> None:
+        ids = [id(sample) for sample in one.samples]
+        loads = {line for line, given in self._loaded if [given.get(i) for i in ids] == list(now)}
+        found = loads if len(loads) == 1 else self._written or loads
+        one.exact += len(found) == 1
+        running = set()
+        while frame is not None:
+            running.add(frame.f_code)
+            frame = frame.f_back
+        # The call of a function that also runs the step says nothing.
+        one.lines.update((spot, caller if spot[0] not in running else None) for spot, caller in found)
+
+    def _line_of(self, frame: FrameType | None) -> _Line | None:
+        """Return the innermost line of the user's, and the line that calls its function."""
+        inner = self._frames.first(frame)
+        spot = self._frames.spot(inner)
+        return None if spot is None else (spot, self._frames.spot(inner.f_back))
+
+    def _steps_until_expected(self, step: int, long_steps: bool) -> int:
+        """Return how many steps from `step` on may take the fast path."""
+        if not self._looks or step > self._expected:
+            return sys.maxsize
+        return max(0, self._expected - STEPS_BEFORE_EXPECTED - step)
+
+    def _look(self) -> None:
+        """Observe the writes before the expected replacement."""
+        step = self._context.steps.index
+        if step > self._expected:
+            self._expected, self._is_looking = sys.maxsize, False
+        elif self._looks and not self._is_looking:
+            self._looks -= 1
+            self._is_looking = True
+            self._context.look_closely(self._expected + 1)
+
+    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        if self._is_looking:
+            for tensor in written:
+                if private.is_dense(tensor) and self._is_sampled(tensor):
+                    self._note_line(frame)
+
+    def data_assigned(self, tensor: Any, frame: Any) -> None:
+        if self._is_looking and any(s.ref() is tensor for one in self._followed.values() for s in one.samples):
+            self._note_line(frame)
+
+    def _is_sampled(self, tensor: Any) -> bool:
+        try:
+            with private.unseen(), private.unnoticed():
+                address = tensor.untyped_storage().data_ptr()
+        except (RuntimeError, NotImplementedError):  # a tensor without memory
+            return False
+        return any(sample.storage == address for one in self._followed.values() for sample in one.samples)
+
+    def _note_line(self, frame: Any) -> None:
+        line = self._line_of(frame)
+        if line is not None:
+            self._written.add(line)
+
+    def taken(self, module: nn.Module, state: Any, frame: FrameType) -> None:
+        """Remember the weights when a state dict is taken: it may be loaded later."""
+        if threading.get_ident() != self._thread or private.tracing():
+            return
+        try:
+            with private.unseen():
+                for one in self._followed.values():
+                    read = tuple([sample.read() for sample in one.samples]) if not one.is_over else ()
+                    values = tuple(value for value in read if value is not None)
+                    if values and len(values) == len(read):
+                        self._keep_state(one, values, self._context.steps.coming)
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    def described(self, state: Any, metadata: Any) -> None:
+        """Nothing to note."""
+
+    def loads(self, module: nn.Module, state: Any, assign: bool, frame: FrameType) -> None:
+        if threading.get_ident() != self._thread or private.tracing() or not isinstance(state, dict):
+            return
+        if not self._followed or len(self._loaded) > MAX_STATES:
+            return
+        try:
+            line = self._line_of(frame)
+            with private.unseen(), private.unnoticed():
+                samples = {id(s.ref()): s for one in self._followed.values() for s in one.samples if not one.is_over}
+                given: dict[int, bytes] = {}
+                for name, parameter in nn.Module.named_parameters(module, remove_duplicate=False):
+                    sample = samples.get(id(parameter))
+                    value = sample.of(state.get(name)) if sample is not None else None
+                    if sample is not None and value is not None:
+                        given[id(sample)] = value
+            if given and line is not None:
+                self._loaded.append((line, given))
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    # What is known
+
+    def records(self) -> Iterator[WeightsPutBack]:
+        for one in self._all():
+            found = list(one.found)
+            if found and one.steps < MIN_LOST_STEPS:  # hardly any training follows, as after the best weights
+                found.pop()
+            if len(found) < MIN_REPLACEMENTS or one.brief > 1 or any(each.sets_anew for each in found):
+                continue
+            if len({each.values for each in found}) == 1 and not any(each.others for each in found):
+                yield self._record(one, found, "same", 0.0)
+                continue
+            if not _is_of_average(found[0]):  # the way since the first step may be longer than the average is
+                del found[0]
+            if len(found) >= MIN_REPLACEMENTS and all(map(_is_of_average, found)) and not _is_distributed():
+                yield self._record(one, found, "average", median(each.share or 0.0 for each in found))
+
+    def _record(self, one: _Followed, found: list[_Replacement], how: str, share: float) -> WeightsPutBack:
+        site = self._frames.site
+        exact = len(one.lines) == 1 and one.exact > 0
+        seen = [line for line, _ in one.lines.most_common(3)]
+        lines = tuple(at for spot, _ in seen if (at := site(spot)) is not None)
+        called = site(seen[0][1]) if exact else None
+        since = found[0].since if found[0].since is not None else -1
+        steps = tuple(each.step for each in found[:8])
+        lost = int(median(each.lost for each in found))
+        numbers = found[0].step, found[-1].step, len(found), lost, one.total, since, share
+        stepped = site(one.spot)
+        where = lines or self._candidates(), exact, called if called != stepped else None, stepped
+        return WeightsPutBack(one.name, how, *numbers, one.names, steps, *where)
+
+    def _candidates(self) -> tuple[Site, ...]:
+        """Return the calls in the user's code that may replace weights: those of the first method that it calls."""
+        for method in REPLACING:
+            found = calls_of_method(self._frames, method)
+            if found:
+                return tuple(call.site for call in found[:3])
+        return ()
+
+
+def _is_of_average(one: _Replacement) -> bool:
+    enough = one.lost >= MIN_LOST_STEPS_OF_AVERAGE and one.others < MAX_OTHER_STEPS
+    return enough and one.share is not None and MIN_SHARE <= one.share <= MAX_SHARE
+
+
+def _share(start: bytes, after: bytes, now: bytes, format: str) -> float | None:
+    """Return the share of the movement from `start` to `after` that the way to `now` undoes.
+
+    ``None`` if it leads elsewhere, or straight back, or rather to zero.
+    """
+    if not format:
+        return None
+    first, last, new = (array(format, values) for values in (start, after, now))
+    way = [b - a for a, b in zip(first, last, strict=True)]
+    back = [a - b for a, b in zip(last, new, strict=True)]
+    product, to_zero = _dot(way, back), _dot(last, back)
+    squares = _dot(way, way), _dot(back, back), _dot(last, last)
+    if not all(square > 0 and isfinite(square) for square in squares):
+        return None
+    cosine = product / (squares[0] * squares[1]) ** 0.5
+    if not MIN_COSINE <= cosine < COLLINEAR or to_zero / (squares[2] * squares[1]) ** 0.5 >= cosine:
+        return None
+    return product / squares[0]
+
+
+def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the dot product."""
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def _is_finite(values: bytes, format: str) -> bool:
+    return not format or all(map(isfinite, array(format, values)))
+
+
+def _state_of(optimizer: Any) -> tuple[int, bool]:
+    return id(optimizer.state), bool(optimizer.state)
+
+
+def _rate_of(optimizer: Any) -> Any:
+    return optimizer.param_groups[0].get("lr")
+
+
+def _is_near(rate: Any, before: Any) -> bool:
+    if not isinstance(rate, float) or not isinstance(before, float):
+        return True
+    return abs(rate - before) <= SAME_RATE * max(abs(rate), abs(before))
+
+
+def _is_distributed() -> bool:
+    there = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return bool(there and torch.distributed.get_world_size() > 1)
