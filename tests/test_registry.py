@@ -239,7 +239,7 @@ def test_the_order_of_kinds() -> None:
     """From one process each, in the opposite order."""
     known = own_rules()
     names = [kind.name for kind in known.kinds]
-    assert (names[0], names[-1]) == ("clipping-without-effect", "part-never-learns")
+    assert (names[0], names[-1]) == ("scaled-gradient-used", "part-never-learns")
     silenced = {*known.in_call, *known.in_run, *ALARMS}  # by others that are given
     given = [Finding(name, "warning", "", "certain") for name in names if name not in silenced]
     ranks = [RankSeen(i, i, findings=(finding,)) for i, finding in enumerate(reversed(given))]
