@@ -211,8 +211,8 @@ def test_the_most_important_first_and_each_once(given: list[Finding]) -> None:
 def test_the_order_of_kinds() -> None:
     """From one process each, in the opposite order."""
     names = [kind.name for kind in own_rules().kinds]
-    assert (names[0], names[-1]) == ("clipping-without-effect", "part-never-learns")
-    by_others = "forward-error", "loss-term-without-graph", "update-rounds-away", "stale-gradient"
+    assert (names[0], names[-1]) == ("scaled-gradient-used", "part-never-learns")
+    by_others = "forward-error", "loss-term-without-graph", "update-rounds-away", "stale-gradient", "exploding-gradient"
     silenced = ("backward-error", "rank-desync", *by_others, *ALARMS)  # by others that are given
     given = [Finding(name, "warning", "", "certain") for name in names if name not in silenced]
     ranks = [RankSeen(i, i, findings=(finding,)) for i, finding in enumerate(reversed(given))]
