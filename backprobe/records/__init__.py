@@ -61,7 +61,16 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
-from .updates import FreezeAttempt, LeftInEvaluation, StateNotCopied, TinyUpdates, UselessClipping, ZeroRate
+from .updates import (
+    ClimbingUpdates,
+    FreezeAttempt,
+    LeftInEvaluation,
+    NewOptimizers,
+    StateNotCopied,
+    TinyUpdates,
+    UselessClipping,
+    ZeroRate,
+)
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
 
@@ -78,6 +87,7 @@ __all__ = [
     "BadValues",
     "Born",
     "BriefSteps",
+    "ClimbingUpdates",
     "Collective",
     "CompiledRegion",
     "CompiledWrong",
@@ -114,6 +124,7 @@ __all__ = [
     "Measured",
     "ModuleCall",
     "Mutation",
+    "NewOptimizers",
     "NoGradient",
     "Node",
     "NodeRun",
