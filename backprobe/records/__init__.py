@@ -62,9 +62,11 @@ from .registry import KINDS, record
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
 from .updates import (
+    ClimbingUpdates,
     EqualUnits,
     FreezeAttempt,
     LeftInEvaluation,
+    NewOptimizers,
     ScaledGradients,
     StateNotCopied,
     TinyUpdates,
@@ -88,6 +90,7 @@ __all__ = [
     "BadValues",
     "Born",
     "BriefSteps",
+    "ClimbingUpdates",
     "Collective",
     "CompiledRegion",
     "CompiledWrong",
@@ -125,6 +128,7 @@ __all__ = [
     "Measured",
     "ModuleCall",
     "Mutation",
+    "NewOptimizers",
     "NoGradient",
     "Node",
     "NodeRun",

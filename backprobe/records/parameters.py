@@ -108,7 +108,9 @@ class GradientUse:
 
     ``how``: ``again`` (it uses the same gradients again in its next steps, at ``stepped``, from ``step`` on: they are
     never cleared), ``cleared`` (it finds none, from ``step`` on: they are cleared before it steps, or it steps before
-    there are any), ``unused`` (it never stepped). ``cleared``: the only line of the script that calls ``zero_grad``, or
+    there are any), ``unused`` (it never stepped); without an optimizer ``by-hand`` (the updates at ``stepped`` use
+    gradients that are never cleared) and ``rebound`` (``stepped`` assigns the update to a variable, and no weight
+    changes). ``cleared``: the only line of the script that calls ``zero_grad``, or
     that can have done so between backward and step. ``made``: the line that created the optimizer.
     """
 

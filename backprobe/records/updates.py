@@ -186,6 +186,7 @@ class WeightsPutBack:
     :ivar parameters: the sampled parameters.
     :ivar replaced: the step before which each of the first replacements happened.
     :ivar lines: the lines that were observed to replace the weights. ``exact``: there is one, and the values that it
+        wrote were observed. ``called``: the line that called the function that does it.
     """
 
     optimizer: str
@@ -202,6 +203,30 @@ class WeightsPutBack:
     lines: tuple[Site, ...]
     exact: bool
     called: Site | None
+    stepped: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class NewOptimizers:
+    """Optimizers of one class that were made one after the other over the same parameters, each with a new state.
+
+    The weights stayed as the optimizer before had left them.
+
+    :ivar made: how many of them stepped, or if ``is_least`` the least number of them.
+    :ivar fewest, most: steps of one.
+    :ivar parameters: how many parameters each holds.
+    :ivar made_at: the line that makes them, ``inferred`` or observed; ``stepped``: where they step.
+    """
+
+    optimizer: str
+    made: int
+    is_least: bool
+    fewest: int
+    most: int
+    parameters: int
+    made_at: Site | None
+    inferred: bool
     stepped: Site | None
 
 
@@ -229,3 +254,22 @@ class EqualUnits:
     value: float | None
     given: tuple[Site, ...] = ()
     observed: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class ClimbingUpdates:
+    """Updates that a script makes by hand, and that add a positive multiple of the gradient to each parameter.
+
+    :ivar loss: the operation that gives the loss, as autograd calls its node: it measures an error.
+    :ivar updates: how many were checked: all of them, from the first on.
+    :ivar rate: the factor of the last one.
+    :ivar updated: the line that changes the parameters; ``backward``: the line of the backward call.
+    """
+
+    parameters: tuple[str, ...]
+    loss: str
+    updates: int
+    rate: float
+    updated: Site | None
+    backward: Site | None

@@ -61,6 +61,26 @@ def not_cleared(trace: Trace) -> list[Finding]:
     ]
 
 
+@rule(also=("gradient-not-cleared",))
+def not_cleared_by_hand(trace: Trace) -> list[Finding]:
+    """Find scripts without an optimizer whose updates use the gradients of earlier steps again."""
+    return [
+        Finding(
+            kind="gradient-not-cleared",
+            severity="warning",
+            title="backward() adds to gradients that an update by hand has used already: nobody clears them, so each "
+            "update uses the sum of all gradients so far",
+            confidence="certain",
+            sites=sites_of(("backward", seen.backward), ("stepped", seen.stepped)),
+            evidence={"reason": "by-hand"},
+            advice="Clear the gradients once in each step, after the update or before backward(): p.grad = None for "
+            "each parameter, or model.zero_grad().",
+        )
+        for seen in trace.facts.of(GradientUse)
+        if seen.how == "by-hand"
+    ]
+
+
 @rule(
     Kind(
         "gradient-not-used",
@@ -96,6 +116,25 @@ def not_used(trace: Trace) -> list[Finding]:
             )
         )
     return found
+
+
+@rule(also=("gradient-not-used",))
+def rebound(trace: Trace) -> list[Finding]:
+    """Find updates by hand that are only assigned to the variable of a loop, in a run in which no weight changes."""
+    return [
+        Finding(
+            kind="gradient-not-used",
+            severity="warning",
+            title="backward() gives gradients, and no weight changes: the update makes a new tensor and assigns it to "
+            "the variable of the loop, not to the parameter",
+            confidence="likely",
+            sites=sites_of(("stepped", seen.stepped), ("backward", seen.backward)),
+            evidence={"reason": "rebound"},
+            advice="Write to the parameter in place: with torch.no_grad(): p -= lr * p.grad.",
+        )
+        for seen in trace.facts.of(GradientUse)
+        if seen.how == "rebound"
+    ]
 
 
 @rule(also=("gradient-not-used",))

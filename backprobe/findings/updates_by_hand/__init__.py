@@ -1,0 +1,1 @@
+"""The rule for updates by hand that climb: they raise the loss."""

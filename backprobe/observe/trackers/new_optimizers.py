@@ -1,0 +1,252 @@
+"""Detects optimizers that are made anew again and again over the same parameters, and so lose their state."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...records import NewOptimizers, Site
+from ...source.calls import calls_of_method
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ...torch_internals.async_scalars import fetch
+from ...torch_internals.measure import is_float
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Number of optimizers over the same parameters from which on a record is made: phases of a training are fewer.
+MIN_MADE = 8
+#: How many of them are observed: whether they find the weights as the last one left them, and have a state.
+COMPARED = 6
+#: Most steps of each: with more, each may be a training of its own.
+MAX_STEPS = 20
+#: Most sequences of optimizers, and number of known optimizers above which those that are gone are dropped.
+MAX_SEQUENCES, MAX_KNOWN = 50, 1000
+#: Most parameters that are compared, and most of their elements.
+MAX_COMPARED_PARAMETERS, MAX_COMPARED_ELEMENTS = 8, 64
+#: Number of steps after the last new optimizer of a suspect sequence in which no step takes the fast path.
+OBSERVED_STEPS = 2 * MAX_STEPS
+#: Steps are inspected closely to find the line that makes the optimizers: up to this number of them, and of steps of
+#: one.
+MAX_SEARCHED, MAX_STEPS_OF_SEARCH = 3, 3
+
+
+@dataclass
+class _Sequence:
+    """Optimizers of one class over the same parameters, one after the other.
+
+    :ivar ends: references to the first and the last parameter; ``count``: the number of parameters.
+    :ivar latest: a reference to the last optimizer; ``steps`` of it, and ``begun``: the step in which it began;
+        ``has_passed``: some of them took the fast path.
+    :ivar made: the number of optimizers; ``is_least``: more may have taken the fast path. ``fewest, most``: numbers of
+        steps of one, if all of them were observed.
+    :ivar kept: the weights after the last step, if they are compared; ``carried``: for each new optimizer whether it
+        found them unchanged, or a tensor that tells so.
+    :ivar stateful: the number of optimizers that were observed to have a state for each parameter; ``given``: of those
+        that had one before their first step.
+    :ivar until: the step up to which no step takes the fast path.
+    """
+
+    name: str
+    ends: tuple[weakref.ref[Any], weakref.ref[Any]]
+    count: int
+    latest: weakref.ref[Any]
+    steps: int = 0
+    begun: int = 0
+    has_passed: bool = False
+    made: int = 0
+    is_least: bool = False
+    fewest: int = sys.maxsize
+    most: int = 0
+    kept: list[torch.Tensor] | None = None
+    carried: list[bool | torch.Tensor] = field(default_factory=list)
+    stateful: int = 0
+    given: int = 0
+    spots: Counter[CodeLocation] = field(default_factory=Counter)
+    stepped: CodeLocation | None = None
+    until: int = 0
+
+    @property
+    def is_long(self) -> bool:
+        """Return whether the last optimizer did more than a few steps: it does not belong to the others."""
+        return self.steps > MAX_STEPS
+
+    @property
+    def without_long(self) -> int:
+        return self.made - self.is_long
+
+    def count_steps(self) -> None:
+        """Count the steps of the last optimizer, if all of them were observed: later ones may take the fast path."""
+        if not self.is_long and not self.has_passed and len(self.carried) < COMPARED:
+            self.fewest, self.most = min(self.fewest, self.steps), max(self.most, self.steps)
+
+
+class NewOptimizerTracker(Tracker):
+    """Tracker of optimizers whose parameters were those of an earlier one of the same class.
+
+    The first optimizer of a sequence costs nothing. Later ones are compared with the one before: whether they begin
+    without state, and find the weights as it left them.
+    """
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        self._by_optimizer: dict[int, _Sequence] = {}
+        self._sequences: dict[tuple[str, int, int], _Sequence] = {}
+        self._over: list[_Sequence] = []
+        context.may_pass.append(self._steps_until_observed)
+
+    def _steps_until_observed(self, step: int, long_steps: bool) -> int:
+        is_observed = any(one.until > step and len(one.carried) < COMPARED for one in self._sequences.values())
+        return 0 if is_observed else sys.maxsize
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        known = self._by_optimizer.get(id(optimizer))
+        if known is None or known.latest() is not optimizer:
+            self._begin(optimizer, False)
+
+    def _begin(self, optimizer: Any, has_passed: bool) -> None:
+        """Note that an optimizer steps for the first time. `has_passed`: it did so in a fast-path step."""
+        parameters = _parameters(optimizer)
+        if not parameters:
+            return
+        sequence = self._sequence(optimizer, parameters)
+        step, previous = self._context.steps.index, sequence.steps
+        if sequence.made:
+            sequence.count_steps()
+        sequence.latest, sequence.steps, sequence.begun = weakref.ref(optimizer), 0, step
+        sequence.made, sequence.has_passed = sequence.made + 1, has_passed
+        if len(self._by_optimizer) >= MAX_KNOWN:
+            self._by_optimizer = {by: one for by, one in self._by_optimizer.items() if one.latest() is not None}
+        self._by_optimizer[id(optimizer)] = sequence
+        seen = self._context.steps.optimizers.get(id(optimizer))
+        if seen is not None and seen.spot is not None:
+            sequence.spots[seen.spot] += 1
+        if sequence.made == 1:
+            return
+        sequence.until = step + OBSERVED_STEPS
+        if not sequence.spots and sequence.made <= MAX_SEARCHED and previous <= MAX_STEPS_OF_SEARCH:
+            self._context.look_closely(step + previous + 2)  # the line that makes the next one is recorded then
+        kept, sequence.kept = sequence.kept, None
+        if not has_passed and len(sequence.carried) < COMPARED:
+            with private.measuring():
+                sequence.given += any(_has_state(optimizer, p) for p in _chosen(parameters))
+                if kept is not None:
+                    sequence.carried.append(_are_equal(kept, _samples(parameters)))
+
+    def _sequence(self, optimizer: Any, parameters: list[Any]) -> _Sequence:
+        """Return the sequence of a new optimizer: one that is not kept if it would be one too many."""
+        ends = private.tensor_ref(parameters[0]), private.tensor_ref(parameters[-1])
+        name = type(optimizer).__name__
+        key = name, id(ends[0]), len(parameters)
+        found = self._sequences.get(key)
+        if found is not None and found.ends[0] is ends[0] and found.ends[1] is ends[1]:
+            if found.steps <= MAX_STEPS:
+                return found
+            self._end(found)  # its last optimizer did a training of its own
+        found = _Sequence(name, ends, len(parameters), weakref.ref(optimizer))
+        if len(self._sequences) >= MAX_SEQUENCES:
+            self._sequences = {key: one for key, one in self._sequences.items() if one.ends[0]() is not None}
+        if len(self._sequences) < MAX_SEQUENCES:
+            self._sequences[key] = found
+        return found
+
+    def _end(self, sequence: _Sequence) -> None:
+        """Keep a sequence that is over, if a record is to be made of it."""
+        if sequence.without_long >= MIN_MADE and len(self._over) < MAX_SEQUENCES:
+            self._over.append(sequence)
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        sequence = self._by_optimizer.get(id(optimizer))
+        if sequence is None or sequence.latest() is not optimizer:
+            return
+        sequence.steps += 1
+        sequence.kept = None
+        if sequence.made == 1 or sequence.is_long or len(sequence.carried) >= COMPARED:
+            return
+        parameters = _parameters(optimizer)
+        with private.measuring():
+            if sequence.steps == 1:
+                sequence.stateful += any(_has_state(optimizer, p) for p in _chosen(parameters))
+                sequence.stepped = sequence.stepped or self._context.frames.spot(sys._getframe())
+            sequence.kept = _samples(parameters)
+
+    def fast_path_ended(self, steps: int, seconds: float, between: bool) -> None:
+        for sequence in self._sequences.values():
+            sequence.is_least = sequence.is_least or sequence.made > 1
+
+    def fast_path_optimizer_stepped(self, optimizer: Any, seq: int) -> None:
+        sequence = self._by_optimizer.get(id(optimizer))
+        if sequence is None or sequence.latest() is not optimizer:
+            self._begin(optimizer, True)
+        else:
+            sequence.steps = max(sequence.steps + 1, self._context.steps.index - sequence.begun)
+            sequence.kept, sequence.has_passed = None, True
+
+    def records(self) -> tuple[NewOptimizers, ...]:
+        found = []
+        for one in (*self._over, *self._sequences.values()):
+            if one.without_long < MIN_MADE or one.given or one.stateful < COMPARED:
+                continue
+            with private.measuring():
+                away = iter(fetch([known.float() for known in one.carried if isinstance(known, torch.Tensor)]))
+                carried = [next(away) if isinstance(known, torch.Tensor) else known for known in one.carried]
+            if len(carried) < COMPARED or not all(carried):
+                continue
+            found.append(self._record(one))
+        return tuple(found)
+
+    def _record(self, one: _Sequence) -> NewOptimizers:
+        one.count_steps()
+        site = self._context.frames.site
+        made = site(one.spots.most_common(1)[0][0]) if one.spots else None
+        inferred = self._may_make(one.name) if made is None else None
+        counts = one.without_long, one.is_least, one.fewest, one.most, one.count
+        return NewOptimizers(one.name, *counts, made or inferred, inferred is not None, site(one.stepped))
+
+    def _may_make(self, name: str) -> Site | None:
+        """Return the only line of the script that makes optimizers of a class and was not observed to make another."""
+        frames = self._context.frames
+        others = {frames.site(seen.spot) for seen in self._context.steps.optimizers.values()}
+        lines = {line for line, *_ in calls_of_method(frames, name)} - others
+        return lines.pop() if len(lines) == 1 else None
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _has_state(optimizer: Any, parameter: Any) -> bool:
+    """Return whether an optimizer keeps a tensor like the parameter, as momentum is."""
+    state = optimizer.state.get(parameter) if parameter in optimizer.state else None
+    if not isinstance(state, dict):
+        return False
+    tensors = (value for value in state.values() if isinstance(value, torch.Tensor))
+    return any(value.shape == parameter.shape for value in tensors if value.dim() or not parameter.dim())
+
+
+def _chosen(parameters: list[Any]) -> list[Any]:
+    """Return some parameters, at even distances."""
+    return parameters[:: -(-len(parameters) // MAX_COMPARED_PARAMETERS)]
+
+
+def _samples(parameters: list[Any]) -> list[torch.Tensor]:
+    """Return copies of some elements of some parameters, at even distances."""
+    able = [p for p in _chosen(parameters) if private.is_readable(p) and is_float(p) and p.numel()]
+    flat = [p.detach().view(-1) for p in able if p.is_contiguous()]
+    return [one[:: -(-one.numel() // MAX_COMPARED_ELEMENTS)].clone() for one in flat]
+
+
+def _are_equal(before: list[torch.Tensor], now: list[torch.Tensor]) -> bool | torch.Tensor:
+    """Return whether samples are equal; on an accelerator a tensor that tells so."""
+    if not before or len(before) != len(now) or any(a.device != b.device for a, b in zip(before, now, strict=True)):
+        return False
+    if all(one.is_cpu for one in before):
+        return all(torch.equal(a, b) for a, b in zip(before, now, strict=True))
+    if len({one.device for one in before}) > 1 or any(a.shape != b.shape for a, b in zip(before, now, strict=True)):
+        return False
+    return torch.stack([(a == b).all() for a, b in zip(before, now, strict=True)]).all()

@@ -1,0 +1,325 @@
+"""Checks the updates of scripts that train without an optimizer: ``p -= lr * p.grad``.
+
+After a backward call, samples of weights and gradients are kept; when the next call begins, they are compared with the
+weights. If each weight has moved by a multiple of its gradient, the script has made an update, and its direction is
+known. A gradient that is still there when the next call begins is part of that call's gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...records import ClimbingUpdates, GradientUse
+from ...source.frames import CodeLocation
+from ...source.rebinding import rebound_updates
+from ...torch_internals import private
+from ...torch_internals.forward_again import raises_to_natural_number
+from ...torch_internals.measure import is_float
+from ..backward.active_backward import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
+from ..forward.leaves import LeafTensor
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: Updates in a row with gradients that earlier updates have used, from which on a record is made.
+MIN_REUSING_UPDATES = 3
+#: Updates that climb, from the first on and without any other, from which on a record is made; and the least number of
+#: parameters: a single tensor that climbs may be an input that is attacked, or an image.
+MIN_CLIMBING_UPDATES, MIN_CLIMBING_PARAMETERS = 8, 2
+#: Backward calls without any update from which on a line that may be meant as one is searched for.
+MIN_QUIET_CALLS = 8
+#: Most checked updates and calls; most leaves and elements of one that are compared; most lines that read gradients.
+MAX_UPDATES, MAX_CALLS, MAX_LEAVES, MAX_ELEMENTS, MAX_READS = 24, 200, 8, 1024, 20
+#: An update is a multiple of the gradient if the rest has at most this share of its norm: weight decay is left.
+MAX_REST = 0.1
+#: With fewer elements, any update is nearly a multiple of the gradient: the factors must be alike too, up to a share.
+MIN_ELEMENTS, MAX_RATE_DIFFERENCE = 8, 0.01
+#: Nodes of losses that measure an error; and of those that do so if they take the mean or sum of ``ERRORS``.
+LOSSES = frozenset(
+    f"{name}Backward0"
+    for name in (
+        *("NllLoss", "NllLoss2D", "MseLoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy"),
+        *("BinaryCrossEntropyWithLogits", "CrossEntropyLoss", "KlDiv"),
+    )
+)
+POWER = "PowBackward0"
+REDUCTIONS, ERRORS = ("MeanBackward0", "SumBackward0"), (POWER, "AbsBackward0")
+
+
+@dataclass
+class _Leaf:
+    """A leaf tensor with samples of its values and of its gradient after the last backward call.
+
+    :ivar ref: a reference to the gradient.
+    """
+
+    leaf: LeafTensor
+    weight: torch.Tensor
+    gradient: torch.Tensor | None = None
+    ref: Any = None
+
+
+@dataclass
+class _Update:
+    """An update: the factors of the gradients by leaf, if it is a multiple of them; of so many ``elements``.
+
+    :ivar whole: every leaf that has a gradient has moved.
+    """
+
+    rates: list[float]
+    elements: int
+    whole: bool
+
+
+class HandUpdateTracker(Tracker):
+    """Tracker of how a script without an optimizer changes its weights, in the first updates."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        self._leaves: list[_Leaf] = []
+        #: The leaves that were compared last.
+        self._chosen: list[LeafTensor] = []
+        #: The ids of the leaves, by themselves and by the addresses of their memory.
+        self._weights: dict[int, int] = {}
+        self._is_over = self._has_optimizer = False
+        #: The numbers of calls, of updates, and of calls that gave gradients after which no weight had moved.
+        self._calls = self._updates = self._quiet = 0
+        #: The ids of the leaves that the last recorded call reached.
+        self._reached: set[int] = set()
+        #: Updates that climb; whether any other was seen, or calls that
+        #: reach other leaves; and the factor of the last one.
+        self._climbing, self._others, self._rate = 0, False, 0.0
+        #: Updates in a row that used gradients of earlier ones; whether the present gradients hold those of an update.
+        self._reusing, self._is_used = 0, False
+        #: The lines that read gradients, until there is an update.
+        self._reads: set[CodeLocation] = set()
+        self._loss: str | None = None
+        self._updated: CodeLocation | None = None
+        self._backward: CodeLocation | None = None
+
+    # Events of backward calls
+
+    def backward_attaching(self, running: ActiveBackward) -> None:
+        if running.inside is not None or running.kind == "autograd.grad" or not self._begins():
+            return
+        leaves = {id(leaf) for leaf in running.live.named.values()}
+        if not self._leaves:
+            self._choose(running.live.named.values())
+        self._others = self._others or (bool(self._reached) and leaves != self._reached)
+        self._reached = leaves
+        loss = _loss_of(running.starts) if not running.arguments.get("gradient") else ""
+        self._loss = loss if self._loss in (None, loss) else ""
+
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+        self._begins()
+
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        if running.inside is None and running.kind != "autograd.grad":
+            self._ended(running.spot)
+
+    def sentinel_call_ended(self, spot: CodeLocation | None) -> None:
+        self._ended(spot)
+
+    def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
+        self._forget()
+
+    def call_failed(self, what: str) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._leaves, self._is_used = [], False
+        self._weights.clear()
+
+    def _begins(self) -> bool:
+        """Look at the weights before a backward call. Returns whether this call and later ones are to be checked."""
+        if self._is_over:
+            return False
+        self._calls += 1
+        self._has_optimizer = not self._context.steps.alone
+        if self._leaves:
+            with private.measuring():
+                self._look()
+        self._is_over = self._has_optimizer or self._calls > MAX_CALLS or self._updates >= MAX_UPDATES
+        if self._is_over:
+            self._forget()
+        return not self._is_over
+
+    def _choose(self, leaves: Any) -> None:
+        with private.measuring():
+            able = [leaf for leaf in leaves if (p := leaf.ref()) is not None and _can_sample(p)]
+            self._chosen = able[:: -(-len(able) // MAX_LEAVES) or 1]
+            for leaf in self._chosen:
+                tensor: Any = leaf.ref()
+                self._leaves.append(_Leaf(leaf, _sample(tensor)))
+                self._weights[id(tensor)] = self._weights[tensor.untyped_storage().data_ptr()] = id(tensor)
+
+    def _ended(self, spot: CodeLocation | None) -> None:
+        if self._is_over or not self._leaves:
+            return
+        self._backward = spot
+        with private.measuring():
+            for one in self._leaves:
+                tensor = one.leaf.ref()
+                if tensor is None or not _can_sample(tensor):
+                    self._forget()
+                    return
+                gradient: Any = tensor.grad
+                known = gradient is not None and _can_sample(gradient)
+                one.weight = _sample(tensor)
+                one.gradient, one.ref = (_sample(gradient), private.tensor_ref(gradient)) if known else (None, None)
+
+    # Comparison
+
+    def _look(self) -> None:
+        """Compare the weights with those after the last call."""
+        update, moved = self._update()
+        is_kept = all(map(_is_kept, self._leaves))
+        if not moved:
+            self._quiet += any(one.gradient is not None and bool(one.gradient.any()) for one in self._leaves)
+            self._is_used = self._is_used and is_kept
+            return
+        self._updates += 1
+        down = update is not None and all(rate < 0 for rate in update.rates)
+        self._reusing = self._reusing + 1 if down and self._is_used else 0
+        if self._reusing >= MIN_REUSING_UPDATES:
+            self._is_over = True
+        self._is_used = down and is_kept
+        if update is not None and update.whole and all(rate > 0 for rate in update.rates):
+            self._climbing += 1
+        else:
+            self._others = True
+
+    def _update(self) -> tuple[_Update | None, bool]:
+        """Return the update, if weights have moved by multiples of their gradients; and whether any has moved."""
+        rates, elements, moved, whole = list[float](), 0, 0, True
+        is_multiple = True
+        for one in self._leaves:
+            tensor = one.leaf.ref()
+            if tensor is None or not _can_sample(tensor):
+                return None, True
+            now, before = _sample(tensor), one.weight
+            if now.shape != before.shape:
+                return None, True
+            if torch.equal(now, before):
+                whole = whole and (one.gradient is None or not one.gradient.any())
+                continue
+            moved += 1
+            rate = _factor(now - before, one.gradient, float(before.norm()) * torch.finfo(tensor.dtype).eps)
+            if rate is None:
+                is_multiple = False
+                continue
+            rates.append(rate)
+            elements += now.numel()
+        if not moved or not is_multiple or not rates:
+            return None, bool(moved)
+        before_rate, self._rate = self._rate, rates[-1]
+        alike = all(abs(rate - before_rate) <= MAX_RATE_DIFFERENCE * abs(before_rate) for rate in rates)
+        is_known = elements >= MIN_ELEMENTS or alike or self._updates == 0
+        return (_Update(rates, elements, whole) if is_known else None), True
+
+    # Lines, in recorded steps
+
+    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        for tensor in written if self._weights else ():
+            if self._is_weight(tensor):
+                self._updated = self._context.frames.spot(frame) or self._updated
+
+    def _is_weight(self, tensor: Any) -> bool:
+        if id(tensor) in self._weights:
+            return True
+        if not private.is_plain(tensor) or tensor.layout is not torch.strided:
+            return False
+        try:
+            with private.unseen(), private.unnoticed():
+                return tensor.untyped_storage().data_ptr() in self._weights
+        except (RuntimeError, NotImplementedError):  # a tensor without memory
+            return False
+
+    def data_assigned(self, tensor: Any, frame: Any) -> None:
+        if id(tensor) in self._weights:
+            self._updated = self._context.frames.spot(frame) or self._updated
+
+    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
+        if self._weights and not (put or self._updates) and len(self._reads) < MAX_READS:
+            spot = self._context.frames.spot(frame)
+            if spot is not None:
+                self._reads.add(spot)
+
+    # Records
+
+    def records(self) -> tuple[GradientUse | ClimbingUpdates, ...]:
+        if self._has_optimizer or not self._context.steps.alone:
+            return ()
+        site = self._context.frames.site
+        if self._reusing >= MIN_REUSING_UPDATES:
+            return (GradientUse("", "by-hand", 0, site(self._updated), site(self._backward)),)
+        if self._quiet >= MIN_QUIET_CALLS and not self._updates:
+            ran = {(line.file, line.line) for line in map(site, self._reads) if line is not None}
+            lines = [line for line in rebound_updates(self._context.frames) if (line.file, line.line) in ran]
+            return tuple(GradientUse("", "rebound", 0, line, site(self._backward)) for line in lines)
+        if self._climbing < MIN_CLIMBING_UPDATES or self._others or not self._loss:
+            return ()
+        names = tuple(map(self._context.names.leaves.name, self._chosen))
+        if len(names) < MIN_CLIMBING_PARAMETERS:
+            return ()
+        counts = self._climbing, self._rate
+        return (ClimbingUpdates(names, self._loss, *counts, site(self._updated), site(self._backward)),)
+
+
+def _can_sample(tensor: Any) -> bool:
+    """Return whether values can be read without waiting for an accelerator."""
+    return (
+        private.is_readable(tensor)
+        and tensor.is_cpu
+        and is_float(tensor)
+        and not tensor.is_complex()
+        and tensor.numel() > 0
+        and tensor.is_contiguous()
+    )
+
+
+def _sample(tensor: Any) -> torch.Tensor:
+    """Return a copy of some elements, at even distances."""
+    flat: torch.Tensor = tensor.detach().view(-1)
+    return flat[:: -(-flat.numel() // MAX_ELEMENTS)].to(torch.float64, copy=True)
+
+
+def _factor(change: torch.Tensor, gradient: torch.Tensor | None, rounding: float) -> float | None:
+    """Return the factor of the gradient that gives the change of a weight; ``None`` if it is no multiple of it.
+
+    :param rounding: the norm of what rounding may add.
+    """
+    if gradient is None or gradient.shape != change.shape or not (square := float(gradient.dot(gradient))):
+        return None
+    factor = float(change.dot(gradient)) / square
+    rest, size = float((change - factor * gradient).norm()), float(change.norm())
+    return factor if rest <= MAX_REST * size + 4 * rounding < size else None
+
+
+def _is_kept(one: _Leaf) -> bool:
+    """Return whether the gradient of the last backward call is there, and unchanged."""
+    tensor = one.leaf.ref()
+    if one.gradient is None or tensor is None:
+        return True  # there was none
+    gradient = tensor.grad
+    if gradient is None or gradient is not one.ref() or not _can_sample(gradient):
+        return False
+    return torch.equal(_sample(gradient), one.gradient) and bool(one.gradient.any())
+
+
+def _loss_of(starts: Sequence[Any]) -> str:
+    """Return the name of the node of the loss if it measures an error; empty otherwise."""
+    if len(starts) != 1 or starts[0] is None:
+        return ""
+    name: str = starts[0].name()
+    if name in LOSSES:
+        return name
+    below = starts[0].next_functions[0][0] if name in REDUCTIONS else None
+    if below is None or below.name() not in ERRORS:
+        return ""
+    measures = below.name() != POWER or raises_to_natural_number(below)
+    return f"{name} of {below.name()}" if measures else ""
