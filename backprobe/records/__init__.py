@@ -59,6 +59,7 @@ from .places import Site
 from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaState
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
+from .schedules import PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
 from .updates import FreezeAttempt, LeftInEvaluation, StateNotCopied, TinyUpdates, UselessClipping, ZeroRate
@@ -121,6 +122,7 @@ __all__ = [
     "PaddingRowUsed",
     "Parameter",
     "ParameterStat",
+    "PlateauMetric",
     "Print",
     "Process",
     "Raised",
@@ -146,6 +148,9 @@ __all__ = [
     "SavedMoment",
     "SavedPlaced",
     "SavedUnknown",
+    "ScheduleOfOther",
+    "ScheduleRestarted",
+    "ScheduleSeen",
     "SilentBroadcast",
     "SilentWrite",
     "Site",
