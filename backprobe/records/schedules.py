@@ -68,7 +68,7 @@ class ScheduleOfOther:
 @record
 @dataclass(frozen=True, slots=True)
 class PlateauMetric:
-    """What a ``ReduceLROnPlateau`` was given.
+    """The metrics that a ``ReduceLROnPlateau`` was given.
 
     :ivar mode: ``min`` or ``max``.
     :ivar calls: the number of metrics; ``first`` is the first, ``last`` the median of the last ones. ``lowest`` and

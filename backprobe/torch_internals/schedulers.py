@@ -25,6 +25,7 @@ COMPUTES = "_enable_get_lr_call"
 SETS_MODE = "_init_is_better"
 COMPARES = "_is_better" if hasattr(ReduceLROnPlateau, "_is_better") else "is_better"
 
+_FILE: str | None = lr_scheduler.__file__
 _context: Any = getattr(lr_scheduler, COMPUTES, None)
 _set_mode: Any = ReduceLROnPlateau.__dict__.get(SETS_MODE)
 _compare: Any = ReduceLROnPlateau.__dict__.get(COMPARES)
@@ -72,7 +73,7 @@ _report_and_compare = _reporting(_compare, True) if _compare is not None else No
 
 def is_code_of_schedulers(code: CodeType) -> bool:
     """Return whether `code` is that of torch's schedulers."""
-    return code.co_filename == lr_scheduler.__file__
+    return code.co_filename == _FILE
 
 
 def has_own_step(scheduler: Any) -> bool:
@@ -80,7 +81,8 @@ def has_own_step(scheduler: Any) -> bool:
     methods = "step", "_update_lr", COMPARES
     owners = (vars(scheduler), *map(vars, type(scheduler).__mro__))
     parts = [owner[name] for owner in owners for name in methods if name in owner]
-    return any(getattr(one, "__module__", "") != lr_scheduler.__name__ for one in parts)
+    home: str = lr_scheduler.__name__
+    return any(getattr(one, "__module__", "") != home for one in parts)
 
 
 def children_of(scheduler: Any) -> list[Any]:

@@ -12,15 +12,19 @@ from backprobe import Trace
 from backprobe.records import Facts, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Step
 from backprobe.traces import Steps, TracedStep
 
-MADE, STEPPED, OPTIMIZER, LOOP = at(8), at(20), at(7), at(10)
-NEVER = ScheduleSeen(
+MADE_SITE, STEPPED_SITE, OPTIMIZER_SITE, LOOP_SITE = at(8), at(20), at(7), at(10)
+NEVER_STEPPED = ScheduleSeen(
     *("StepLR", "SGD", 0, 150, 0.5, 0.5, 0.5, None, 0, None, True, False),
-    *(MADE, None, OPTIMIZER),
+    *(MADE_SITE, None, OPTIMIZER_SITE),
 )
-TURNS = replace(NEVER, scheduler="CosineAnnealingLR", calls=200, period=10, epochs=LOOP, stepped=STEPPED)
-OTHER = ScheduleOfOther("StepLR", "Adam", 90, 0, "AdamW", 89, 0.01, MADE, STEPPED, OPTIMIZER)
-PLATEAU = PlateauMetric("min", 20, 0.1, 0.8, 0.1, 0.8, 0, 4, 0.1, 1e-4, "max", MADE, STEPPED)
-RESTARTED = ScheduleRestarted("LambdaLR", "Adam", 400, 1e-4, 1e-2, 1e-2, 3, MADE, STEPPED)
+TURNING_COSINE = replace(
+    NEVER_STEPPED, scheduler="CosineAnnealingLR", calls=200, period=10, epochs=LOOP_SITE, stepped=STEPPED_SITE
+)
+OF_OTHER_OPTIMIZER = ScheduleOfOther(
+    "StepLR", "Adam", 90, 0, "AdamW", 89, 0.01, MADE_SITE, STEPPED_SITE, OPTIMIZER_SITE
+)
+ACCURACY_TO_MINIMIZE = PlateauMetric("min", 20, 0.1, 0.8, 0.1, 0.8, 0, 4, 0.1, 1e-4, "max", MADE_SITE, STEPPED_SITE)
+RESTARTED_SCHEDULE = ScheduleRestarted("LambdaLR", "Adam", 400, 1e-4, 1e-2, 1e-2, 3, MADE_SITE, STEPPED_SITE)
 
 
 def trained(seen: PlateauMetric, *losses: float) -> Trace:
@@ -31,11 +35,14 @@ def trained(seen: PlateauMetric, *losses: float) -> Trace:
 
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
-    "schedule-never-stepped": (traced(STEP, seen=[NEVER]), [("cause", 8), ("optimizer", 7)]),
-    "schedule-of-unused-optimizer": (traced(STEP, seen=[OTHER]), [("cause", 8), ("optimizer", 7), ("stepped", 20)]),
-    "schedule-turns-back": (traced(STEP, seen=[TURNS]), [("cause", 8), ("stepped", 20), ("loop", 10)]),
-    "plateau-wrong-direction": (trained(PLATEAU), [("cause", 8), ("stepped", 20)]),
-    "schedule-not-resumed": (traced(STEP, seen=[RESTARTED]), [("cause", 8), ("stepped", 20)]),
+    "schedule-never-stepped": (traced(STEP, seen=[NEVER_STEPPED]), [("cause", 8), ("optimizer", 7)]),
+    "schedule-of-unused-optimizer": (
+        traced(STEP, seen=[OF_OTHER_OPTIMIZER]),
+        [("cause", 8), ("optimizer", 7), ("stepped", 20)],
+    ),
+    "schedule-turns-back": (traced(STEP, seen=[TURNING_COSINE]), [("cause", 8), ("stepped", 20), ("loop", 10)]),
+    "plateau-wrong-direction": (trained(ACCURACY_TO_MINIMIZE), [("cause", 8), ("stepped", 20)]),
+    "schedule-not-resumed": (traced(STEP, seen=[RESTARTED_SCHEDULE]), [("cause", 8), ("stepped", 20)]),
 }
 
 
@@ -46,18 +53,18 @@ def test_one_run_one_finding(kind: str) -> None:
 
 
 def test_the_titles_have_rates_and_numbers() -> None:
-    assert only(traced(STEP, seen=[NEVER])).title == (
+    assert only(traced(STEP, seen=[NEVER_STEPPED])).title == (
         "nothing calls the step() of StepLR: the learning rate of SGD stays at 0.5 in all of its 150 steps"
     )
-    assert only(traced(STEP, seen=[OTHER])).title == (
+    assert only(traced(STEP, seen=[OF_OTHER_OPTIMIZER])).title == (
         "StepLR is stepped 90 times while its optimizer, Adam, never steps: AdamW trains the same parameters, at a "
         "constant rate of 0.01 in 89 steps"
     )
-    assert only(traced(STEP, seen=[TURNS])).title == (
+    assert only(traced(STEP, seen=[TURNING_COSINE])).title == (
         "CosineAnnealingLR is stepped 200 times, and its T_max is 10: the learning rate of SGD falls and rises back to "
         "0.5, 10 times; a loop over epochs counts to T_max, and another one calls step()"
     )
-    assert only(traced(STEP, seen=[RESTARTED])).title == (
+    assert only(traced(STEP, seen=[RESTARTED_SCHEDULE])).title == (
         "Adam continues after 400 steps of an earlier run, at a learning rate of 0.0001, and LambdaLR begins at 0 "
         "again: the rate jumps back to 0.01"
     )
@@ -66,16 +73,16 @@ def test_the_titles_have_rates_and_numbers() -> None:
 @pytest.mark.parametrize(
     "seen",
     [
-        replace(NEVER, calls=1),
-        replace(NEVER, steps=49),
-        replace(NEVER, ended=False),
-        replace(NEVER, elsewhere=True),
-        replace(OTHER, calls=2),
-        replace(TURNS, calls=19),
-        replace(TURNS, calls=39, epochs=None),
-        replace(TURNS, period=0),
-        replace(RESTARTED, loaded=9.5e-3),
-        replace(RESTARTED, highest=1.5e-4, done=0),
+        replace(NEVER_STEPPED, calls=1),
+        replace(NEVER_STEPPED, steps=49),
+        replace(NEVER_STEPPED, ended=False),
+        replace(NEVER_STEPPED, elsewhere=True),
+        replace(OF_OTHER_OPTIMIZER, calls=2),
+        replace(TURNING_COSINE, calls=19),
+        replace(TURNING_COSINE, calls=39, epochs=None),
+        replace(TURNING_COSINE, period=0),
+        replace(RESTARTED_SCHEDULE, loaded=9.5e-3),
+        replace(RESTARTED_SCHEDULE, highest=1.5e-4, done=0),
     ],
 )
 def test_what_is_no_finding(seen: object) -> None:
@@ -83,35 +90,35 @@ def test_what_is_no_finding(seen: object) -> None:
 
 
 def test_an_optimizer_that_takes_over() -> None:
-    assert only(traced(STEP, seen=[replace(OTHER, done=100, other="LBFGS")])).severity == "info"
-    again = only(traced(STEP, seen=[replace(OTHER, done=100, other="Adam")]))
+    assert only(traced(STEP, seen=[replace(OF_OTHER_OPTIMIZER, done=100, other="LBFGS")])).severity == "info"
+    again = only(traced(STEP, seen=[replace(OF_OTHER_OPTIMIZER, done=100, other="Adam")]))
     assert again.severity == "warning" and "steps no more: a second Adam" in again.title
 
 
 def test_turns_that_may_be_meant_and_rates_that_go_on_are_for_information() -> None:
-    turns = only(traced(STEP, seen=[replace(TURNS, epochs=None)]))
+    turns = only(traced(STEP, seen=[replace(TURNING_COSINE, epochs=None)]))
     assert (turns.severity, turns.confidence) == ("info", "possible")
-    goes_on = only(traced(STEP, seen=[replace(RESTARTED, highest=1e-4)]))
+    goes_on = only(traced(STEP, seen=[replace(RESTARTED_SCHEDULE, highest=1e-4)]))
     assert goes_on.severity == "info" and goes_on.title.endswith("LambdaLR begins at 0 again")
 
 
 def test_values_show_the_direction_if_no_name_does() -> None:
-    assert only(trained(replace(PLATEAU, direction=""))).confidence == "possible"
-    loss = replace(PLATEAU, mode="max", first=2.3, last=0.9, lowest=0.9, highest=2.3, direction="")
+    assert only(trained(replace(ACCURACY_TO_MINIMIZE, direction=""))).confidence == "possible"
+    loss = replace(ACCURACY_TO_MINIMIZE, mode="max", first=2.3, last=0.9, lowest=0.9, highest=2.3, direction="")
     assert "mode='min'" in only(trained(loss)).advice
 
 
 @pytest.mark.parametrize(
     "seen",
     [
-        replace(PLATEAU, direction="min"),
-        replace(PLATEAU, direction="?"),
-        replace(PLATEAU, best_at=8),
-        replace(PLATEAU, last_rate=0.1),
-        replace(PLATEAU, calls=4),
-        replace(PLATEAU, last=0.101),
-        replace(PLATEAU, direction="", first=1.9, lowest=1.9, last=2.6, highest=2.6),
-        replace(PLATEAU, direction="", mode="max", first=0.9, last=0.5, lowest=0.5, highest=0.9),
+        replace(ACCURACY_TO_MINIMIZE, direction="min"),
+        replace(ACCURACY_TO_MINIMIZE, direction="?"),
+        replace(ACCURACY_TO_MINIMIZE, best_at=8),
+        replace(ACCURACY_TO_MINIMIZE, last_rate=0.1),
+        replace(ACCURACY_TO_MINIMIZE, calls=4),
+        replace(ACCURACY_TO_MINIMIZE, last=0.101),
+        replace(ACCURACY_TO_MINIMIZE, direction="", first=1.9, lowest=1.9, last=2.6, highest=2.6),
+        replace(ACCURACY_TO_MINIMIZE, direction="", mode="max", first=0.9, last=0.5, lowest=0.5, highest=0.9),
     ],
     ids=["a loss", "computed", "better later", "no cut", "few", "no change", "overfitting", "accuracy that falls"],
 )
@@ -120,4 +127,4 @@ def test_metrics_that_are_judged_rightly(seen: PlateauMetric) -> None:
 
 
 def test_a_loss_that_rises_too() -> None:
-    assert kinds(trained(PLATEAU, 1.0, 1.1, 1.4, 2.0, 2.1, 2.2)) == []
+    assert kinds(trained(ACCURACY_TO_MINIMIZE, 1.0, 1.1, 1.4, 2.0, 2.1, 2.2)) == []

@@ -66,7 +66,7 @@ class _Optimizer:
 
 @dataclass
 class _Loaded:
-    """What an optimizer had when a scheduler was made for it: its loaded rate, and that before any schedule."""
+    """The loaded state of an optimizer: its rate, the rate before any schedule, and the steps that it counts."""
 
     rate: float
     begin: float
@@ -172,7 +172,7 @@ class SchedulerTracker(Tracker):
         if len(self._optimizers) >= MAX_OPTIMIZERS:
             return None
         held = [p for group in optimizer.param_groups for p in group["params"]][:MAX_PARAMETERS]
-        refs = {id(p): private.tensor_ref(p) for p in held if isinstance(p, torch.Tensor)}
+        refs: dict[int, weakref.ref[Any]] = {id(p): private.tensor_ref(p) for p in held if isinstance(p, torch.Tensor)}
         seen = self._context.steps.optimizers.get(id(optimizer))
         made = seen.spot if seen is not None and seen.ref() is optimizer else None
         reported = schedulers.reports_steps(optimizer)

@@ -331,7 +331,7 @@ def state_dict_calls() -> None:
 @fact(
     "calls of schedulers",
     "schedulers of learning rates are not seen: no finding about schedules",
-    "_enable_get_lr_call _is_better _init_is_better hooked _update_lr _schedulers",
+    "",
 )
 def scheduler_calls() -> None:
     class Optimizer(torch.optim.Optimizer):
