@@ -212,7 +212,7 @@ def test_the_order_of_kinds() -> None:
     """From one process each, in the opposite order."""
     names = [kind.name for kind in own_rules().kinds]
     assert (names[0], names[-1]) == ("clipping-without-effect", "part-never-learns")
-    by_others = "forward-error", "loss-term-without-graph", "update-rounds-away", "stale-gradient"
+    by_others = "forward-error", "loss-term-without-graph", "update-rounds-away", "stale-gradient", "learning-rate-zero"
     silenced = ("backward-error", "rank-desync", *by_others, *ALARMS)  # by others that are given
     given = [Finding(name, "warning", "", "certain") for name in names if name not in silenced]
     ranks = [RankSeen(i, i, findings=(finding,)) for i, finding in enumerate(reversed(given))]

@@ -12,7 +12,10 @@ from backprobe import Trace
 from backprobe.records import Facts, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Step
 from backprobe.traces import Steps, TracedStep
 
-MADE_SITE, STEPPED_SITE, OPTIMIZER_SITE, LOOP_SITE = at(8), at(20), at(7), at(10)
+MADE_SITE = at(8)
+STEPPED_SITE = at(20)
+OPTIMIZER_SITE = at(7)
+LOOP_SITE = at(10)
 NEVER_STEPPED = ScheduleSeen(
     *("StepLR", "SGD", 0, 150, 0.5, 0.5, 0.5, None, 0, None, True, False),
     *(MADE_SITE, None, OPTIMIZER_SITE),

@@ -331,7 +331,7 @@ def state_dict_calls() -> None:
 @fact(
     "calls of schedulers",
     "schedulers of learning rates are not seen: no finding about schedules",
-    "",
+    "_is_better",
 )
 def scheduler_calls() -> None:
     class Optimizer(torch.optim.Optimizer):
