@@ -81,7 +81,9 @@ def _scheduled(trace: Trace, tiny: Sequence[TinyUpdates], steps: int) -> list[Fi
         names = [name for name in names_in(book.rows) if name not in vectors] or names_in(book.rows)
         updates = [one for one in tiny if one.parameter in names and one.steps >= MIN_MEASURED_OF_SCHEDULE]
         mine = [one for one in schedules if (one.optimizer, one.optimizer_made) == _identity(book)]
-        if len(updates) < len(names) or not mine:
+        if len(updates) < len(names):
+            return []  # this optimizer goes on
+        if not mine:
             continue
         by = max(mine, key=lambda one: one.calls)
         low, since = by.low_since or 0, max(one.since for one in updates)

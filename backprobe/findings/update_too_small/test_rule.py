@@ -101,7 +101,16 @@ def test_a_schedule_that_takes_the_rate_away() -> None:
         run(*(replace(one, since=31) for one in SINCE), EXPONENTIAL),
         run(*SINCE, EXPONENTIAL, losses=(2.3,) * 20 + (0.1,) * 40),
     ],
-    ids=["no schedule", "not stepped", "no low rate", "the end", "another optimizer", "a part", "few", "converged"],
+    ids=[
+        "no schedule",
+        "not stepped",
+        "no low rate",
+        "the end",
+        "another optimizer",
+        "a part",
+        "few",
+        "converged",
+    ],
 )
 def test_schedules_that_leave_enough(trace: Trace) -> None:
     assert kinds(trace) == []
