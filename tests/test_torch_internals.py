@@ -169,6 +169,7 @@ BROKEN = {
     "the flight recorder": [("torch._C._distributed_c10d._dump_fr_trace", lambda *_: pickle.dumps({}))],
     "parameters that FSDP swaps": [("backprobe.torch_internals.facts.others._sources", lambda folder: "")],
     "calls of state_dict": [("backprobe.torch_internals.state_dicts.DICT", "nobody_calls_this")],
+    "calls of schedulers": [("backprobe.torch_internals.schedulers.COMPUTES", "nobody_calls_this")],
     "norms that clipping finds": [("backprobe.torch_internals.gradient_clipping.SCALES", "nobody_calls_this")],
     "when Dynamo is active": [("backprobe.torch_internals.dynamo_activity.SETS_CALLBACK", "nobody_calls_this")],
     "graphs that Dynamo makes": [("backprobe.torch_internals.compiled_graphs.copy_of", lambda graph: torch.fx.Graph())],

@@ -1,4 +1,4 @@
-"""Parameters whose updates are tiny in the whole run, on real models."""
+"""Parameters whose updates are tiny in the whole run, on real models, or from a step on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from torch import nn
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.records import TinyUpdates
+from backprobe.observe.trackers.update_sizes import UpdateSizeTracker
+from backprobe.records import ParameterStat, Step, TinyUpdates
 
 
 def trained(rates: tuple[float, float], steps: int = 30, settings: Settings | None = None) -> dict[str, TinyUpdates]:
@@ -47,3 +48,12 @@ def test_sampled_steps_are_enough(settings: Settings) -> None:
     found = trained((1e-8, 1e-8), steps=60, settings=settings)
     assert all(one.largest < 1e-6 for one in found.values())
     assert settings.level == "minimal" or found["0.weight"].steps >= 1
+
+
+def test_updates_that_become_tiny_and_larger_again() -> None:
+    tracker = UpdateSizeTracker(None)  # type: ignore[arg-type]
+    for step, update in enumerate((1e-2, 1e-8, 1e-3, 1e-7, 3e-8, 2e-8)):
+        tracker.step_ended(Step(step, 0.1, 1.0, (), (ParameterStat("w", 1.0, 0.1, update),)))
+    assert list(tracker.records()) == [TinyUpdates("w", 3, 1e-7, 1e-7, 1e-7, 3)]
+    tracker.step_ended(Step(6, 0.1, 1.0, (), (ParameterStat("w", 1.0, 0.1, 1e-2),)))
+    assert not list(tracker.records())

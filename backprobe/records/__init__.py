@@ -59,6 +59,7 @@ from .places import Site
 from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaState
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
+from .schedules import PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
 from .updates import (
@@ -136,6 +137,7 @@ __all__ = [
     "PaddingRowUsed",
     "Parameter",
     "ParameterStat",
+    "PlateauMetric",
     "Print",
     "Process",
     "Raised",
@@ -162,6 +164,9 @@ __all__ = [
     "SavedPlaced",
     "SavedUnknown",
     "ScaledGradients",
+    "ScheduleOfOther",
+    "ScheduleRestarted",
+    "ScheduleSeen",
     "SilentBroadcast",
     "SilentWrite",
     "Site",

@@ -110,11 +110,13 @@ class LeftInEvaluation:
 @record
 @dataclass(frozen=True, slots=True)
 class TinyUpdates:
-    """A parameter that has gradients, and that each measured step changed by a tiny part of its norm.
+    """A parameter that has gradients, and that each measured step, or each from one on, changed by a tiny part of its
+    norm.
 
-    :ivar steps: the number of measured steps.
+    :ivar steps: the number of these steps.
     :ivar largest: the largest update, relative to the parameter: both are 2-norms.
     :ivar first, last: the largest of the first five, and of the last five.
+    :ivar since: the first of these steps if larger updates came before; 0 if none did.
     """
 
     parameter: str
@@ -122,6 +124,7 @@ class TinyUpdates:
     largest: float
     first: float
     last: float
+    since: int = 0
 
 
 @record

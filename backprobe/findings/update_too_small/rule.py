@@ -1,4 +1,4 @@
-"""Rule for optimizers whose updates are below a millionth of the weights in the whole run."""
+"""Rule for optimizers whose updates are below a millionth of the weights, in the whole run or since a step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...records import Finding, TinyUpdates
-from ...text import few, number
+from ...records import Finding, ScheduleSeen, Site, TinyUpdates
+from ...text import counted, few, number
 from ...traces.steps import numbers_of
 from ..relations.ledger import Book, books, names_in
+from ..relations.losses import loss_ends
 from ..rules import Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ MIN_STEPS, MIN_MEASURED = 50, 15
 FALLEN_SHARE = 0.95
 #: Updates that grow by this factor over the run belong to a warm-up.
 GROWTH = 10.0
+#: If a schedule made the updates tiny: the least number of measured ones and of steps with them, and the least share of
+#: the run in which the rate is low. A cosine that ends at zero has such a rate in the last 2% of it.
+MIN_MEASURED_OF_SCHEDULE, MIN_TINY_STEPS, MIN_SHARE = 5, 30, 1 / 3
+#: A loss that has fallen to this share of its first values has converged: a schedule may have ended by then.
+CONVERGED_SHARE = 0.05
 #: Clipping that leaves less than this share of the gradient is named as the cause.
 CLIPPED_SHARE = 1e-3
 
@@ -32,17 +38,20 @@ CLIPPED_SHARE = 1e-3
         "updates are too small to move a weight",
         after="saturated-units",
         questions=(Question.NOT_LEARNING,),
-        points_to="the optimizer",
+        points_to="the optimizer, or the schedule",
     ),
+    silenced_by=("learning-rate-zero", "plateau-wrong-direction"),
 )
 def update_too_small(trace: Trace) -> list[Finding]:
     """Report an optimizer all of whose updates are tiny; ``--check levels`` reports single weights instead."""
-    tiny = {one.parameter: one for one in trace.facts.of(TinyUpdates) if one.steps >= MIN_MEASURED}
-    if not tiny or max(numbers_of(trace.steps), default=0) + 1 < MIN_STEPS:
+    seen, steps = trace.facts.of(TinyUpdates), max(numbers_of(trace.steps), default=0) + 1
+    if not seen or steps < MIN_STEPS or "levels" in trace.facts.asked:
         return []
-    if "levels" in trace.facts.asked or _fell(trace):
-        return []
-    found, clipped = [], _clipped_share(trace)
+    found = _scheduled(trace, [one for one in seen if one.since], steps)
+    tiny = {one.parameter: one for one in seen if one.steps >= MIN_MEASURED and not one.since}
+    if not tiny or _fell(trace):
+        return found
+    clipped = _clipped_share(trace)
     vectors = {one.name for one in trace.parameters if len(one.shape) < 2}
     for book in books(trace.facts):
         names = names_in(book.rows)
@@ -57,12 +66,61 @@ def update_too_small(trace: Trace) -> list[Finding]:
 
 def _fell(trace: Trace) -> bool:
     """Return whether the loss in the last known steps is below that in the first."""
-    losses = [row.loss for row in trace.step_rows() if row.loss is not None]
-    part = max(1, len(losses) // 4)
-    if not losses:
-        return False
-    first, last = statistics.median(losses[:part]), statistics.median(losses[-part:])
-    return last < first - (1 - FALLEN_SHARE) * abs(first)
+    losses = loss_ends(trace)
+    return losses is not None and losses.last < losses.first - (1 - FALLEN_SHARE) * abs(losses.first)
+
+
+def _scheduled(trace: Trace, tiny: Sequence[TinyUpdates], steps: int) -> list[Finding]:
+    """Return findings for optimizers whose rate a schedule has reduced until no matrix moves."""
+    schedules = [one for one in trace.facts.of(ScheduleSeen) if one.calls and one.low_since is not None]
+    losses = loss_ends(trace, parts=10)
+    if losses is not None and 0 <= losses.last < CONVERGED_SHARE * losses.first:
+        return []
+    found, vectors = [], {one.name for one in trace.parameters if len(one.shape) < 2}
+    for book in books(trace.facts) if schedules and tiny else ():
+        names = [name for name in names_in(book.rows) if name not in vectors] or names_in(book.rows)
+        updates = [one for one in tiny if one.parameter in names and one.steps >= MIN_MEASURED_OF_SCHEDULE]
+        mine = [one for one in schedules if (one.optimizer, one.optimizer_made) == _identity(book)]
+        if len(updates) < len(names):
+            return []  # this optimizer goes on
+        if not mine:
+            continue
+        by = max(mine, key=lambda one: one.calls)
+        low, since = by.low_since or 0, max(one.since for one in updates)
+        if steps - low >= max(MIN_STEPS, MIN_SHARE * steps) and steps - max(low, since) >= MIN_TINY_STEPS:
+            since = max(low, since)
+            found.append(_finding_of_schedule(by, updates, since, steps))
+    return found
+
+
+def _identity(book: Book) -> tuple[str, Site | None]:
+    return book.optimizer.name, book.optimizer.made
+
+
+def _finding_of_schedule(by: ScheduleSeen, updates: Sequence[TinyUpdates], since: int, steps: int) -> Finding:
+    largest = max(one.largest for one in updates)
+    return Finding(
+        kind="update-too-small",
+        severity="warning",
+        title=f"{by.scheduler} has reduced the learning rate of {by.optimizer} from {number(by.highest)} to "
+        f"{number(by.last)} in {counted(by.calls, 'call')} of its step(): from step {since} on, in {steps - since} of "
+        f"{steps} steps, no matrix changes by more than {number(largest)} of its norm",
+        confidence="likely",
+        step=since,
+        parameters=tuple(one.parameter for one in updates),
+        sites=sites_of(("cause", by.stepped), ("cause", by.made), ("optimizer", by.optimizer_made)),
+        evidence={
+            "optimizer": by.optimizer,
+            "scheduler": by.scheduler,
+            "calls": by.calls,
+            "highest_rate": by.highest,
+            "rate": by.last,
+            "largest": largest,
+            "measured_steps": min(one.steps for one in updates),
+        },
+        advice=f"Call the step() of {by.scheduler} as often as its settings assume: once per epoch, if they count "
+        "epochs. Or let the rate fall more slowly, and set a lower bound.",
+    )
 
 
 def _clipped_share(trace: Trace) -> float:

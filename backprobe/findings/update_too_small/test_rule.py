@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from handmade import kinds, only, parameter
+from handmade import at, kinds, only, parameter, roles
 from learning import sites_of_only
 from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, gave, optimizer, row
 
 from backprobe import Trace
-from backprobe.records import Facts, ParameterStat, Step, TinyUpdates
+from backprobe.records import Facts, ParameterStat, ScheduleSeen, Step, TinyUpdates
 from backprobe.traces import Steps, TracedStep
 
 TINY_UPDATES = TinyUpdates("a.weight", 30, 3e-9, 1e-9, 2e-9)
 
 
-def run(*tiny: TinyUpdates, losses: tuple[float, ...] = (2.3,) * 60, clip: float | None = None, ask: str = "") -> Trace:
+def run(
+    *tiny: TinyUpdates | ScheduleSeen, losses: tuple[float, ...] = (2.3,) * 60, clip: float | None = None, ask: str = ""
+) -> Trace:
     """A run of one optimizer that holds ``a.weight``, ``b.weight`` and ``b.bias``."""
     names = ("a.weight", "b.weight", "b.bias")
     shapes = {"b.bias": (4,)}
@@ -68,4 +70,47 @@ def test_clipping_that_leaves_nothing_is_named() -> None:
     ids=["another matrix moves", "few steps", "warm-up", "no update", "short run", "the loss falls", "levels"],
 )
 def test_what_is_no_finding(trace: Trace) -> None:
+    assert kinds(trace) == []
+
+
+EXPONENTIAL = ScheduleSeen(
+    *("ExponentialLR", "SGD", 60, 60, 0.5, 1e-9, 0.5, 8, 0, None, True, True),
+    *(at(40), at(41), at(MADE_LINE)),
+)
+SINCE = tuple(replace(one, since=20) for one in TINY_UPDATES_OF_ALL)
+
+
+def test_a_schedule_that_takes_the_rate_away() -> None:
+    found = only(run(*SINCE, EXPONENTIAL))
+    assert found.title == (
+        "ExponentialLR has reduced the learning rate of SGD from 0.5 to 1e-09 in 60 calls of its step(): from step 20 "
+        "on, in 40 of 60 steps, no matrix changes by more than 8e-09 of its norm"
+    )
+    assert roles(found) == [("cause", 41), ("cause", 40), ("optimizer", MADE_LINE)] and found.step == 20
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        run(*SINCE),
+        run(*SINCE, replace(EXPONENTIAL, calls=0)),
+        run(*SINCE, replace(EXPONENTIAL, low_since=None)),
+        run(*SINCE, replace(EXPONENTIAL, low_since=45)),
+        run(*SINCE, replace(EXPONENTIAL, optimizer="Adam")),
+        run(SINCE[0], EXPONENTIAL),
+        run(*(replace(one, since=31) for one in SINCE), EXPONENTIAL),
+        run(*SINCE, EXPONENTIAL, losses=(2.3,) * 20 + (0.1,) * 40),
+    ],
+    ids=[
+        "no schedule",
+        "not stepped",
+        "no low rate",
+        "the end",
+        "another optimizer",
+        "a part",
+        "few",
+        "converged",
+    ],
+)
+def test_schedules_that_leave_enough(trace: Trace) -> None:
     assert kinds(trace) == []

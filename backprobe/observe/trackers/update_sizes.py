@@ -1,4 +1,4 @@
-"""Finds parameters whose updates are tiny in the whole run."""
+"""Finds parameters whose updates are tiny in the whole run, or from a step on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...records import Step, TinyUpdates
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: A parameter is left out from its first update on that is at least this share of it; both are 2-norms.
+#: An update is tiny if it is less than this share of the parameter; both are 2-norms.
 MAX_RATIO = 1e-6
 #: The number of the first and of the last measured updates that show whether updates grow.
 COMPARED = 5
@@ -20,8 +20,12 @@ MAX_PARAMETERS = 10_000
 
 @dataclass
 class _Sizes:
-    """The updates of a parameter relative to it: how many were measured, the largest, the first and the last."""
+    """Tiny updates of a parameter relative to it: how many were measured, the largest, the first and the last.
 
+    :ivar since: the step of the first one, if larger ones came before.
+    """
+
+    since: int = 0
     count: int = 0
     largest: float = 0.0
     first: list[float] = field(default_factory=list)
@@ -36,7 +40,8 @@ class _Sizes:
 
 
 class UpdateSizeTracker(Tracker):
-    """Tracker of parameters that have gradients and are changed by less than ``MAX_RATIO`` of their norm in each step.
+    """Tracker of parameters that have gradients and are changed by less than ``MAX_RATIO`` of their norm in each step,
+    or in each step from one on.
 
     Norms that stay on an accelerator when the step ends are not counted.
     """
@@ -44,20 +49,25 @@ class UpdateSizeTracker(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._tiny: dict[str, _Sizes] = {}
         #: Parameters of which an update was not tiny.
-        self._others: set[str] = set()
+        self._moved: set[str] = set()
 
     def step_ended(self, step: Step) -> None:
-        for name, weight, gradient, update in ((p.name, p.weight, p.grad, p.update) for p in step.parameters):
-            if name in self._others or not weight or not gradient or update is None:
+        tiny, moved = self._tiny, self._moved
+        for p in step.parameters:
+            if not p.weight or not p.grad or p.update is None:
                 continue
-            ratio = update / weight
-            if ratio < MAX_RATIO and (name in self._tiny or len(self._tiny) < MAX_PARAMETERS):
-                self._tiny.setdefault(name, _Sizes()).add(ratio)
-            else:
-                self._tiny.pop(name, None)
-                self._others.add(name)
+            ratio = p.update / p.weight
+            if ratio < MAX_RATIO:
+                sizes = tiny.get(p.name)
+                if sizes is None and len(tiny) < MAX_PARAMETERS:
+                    sizes = tiny[p.name] = _Sizes(step.index if p.name in moved else 0)
+                if sizes is not None:
+                    sizes.add(ratio)
+            elif p.name in tiny or p.name not in moved:
+                tiny.pop(p.name, None)
+                moved.add(p.name)
 
     def records(self) -> Iterator[TinyUpdates]:
         for name, sizes in self._tiny.items():
             first, last = max(sizes.first), max(sizes.last)
-            yield TinyUpdates(name, sizes.count, sizes.largest, first, last)
+            yield TinyUpdates(name, sizes.count, sizes.largest, first, last, sizes.since)

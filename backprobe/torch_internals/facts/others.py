@@ -14,7 +14,7 @@ import torch
 import torch.distributed
 
 from ... import torch_texts
-from .. import code_objects, gradient_clipping, state_dicts
+from .. import code_objects, gradient_clipping, schedulers, state_dicts
 from .. import compilations as noted
 from .. import compiled_graphs as graphs
 from .. import compiled_writes as writes
@@ -326,6 +326,39 @@ def state_dict_calls() -> None:
     expect(tuple(one[0] for one in found) == told, f"state_dict and load_state_dict reported {[o[0] for o in found]}")
     same = found[0][1] is module and found[0][2] is state and found[1][2] is state._metadata  # type: ignore[attr-defined]
     expect(same and found[2][1] is module and found[2][2] is state, "other objects were reported than were used")
+
+
+@fact(
+    "calls of schedulers",
+    "schedulers of learning rates are not seen: no finding about schedules",
+    "_is_better",
+)
+def scheduler_calls() -> None:
+    class Optimizer(torch.optim.Optimizer):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            pass
+
+    found: list[tuple[Any, ...]] = []
+
+    class Listener:
+        def scheduler_called(self, scheduler: Any, metric: Any, frame: Any) -> None:
+            found.append((scheduler, metric, frame.f_code.co_name))
+
+    listener, optimizer = Listener(), Optimizer([leaf()], {"lr": 1.0})
+    schedulers.listen(listener)
+    try:
+        constant = torch.optim.lr_scheduler.ConstantLR(optimizer)
+        optimizer.step()
+        constant.step()
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        plateau.step(2.0)  # type: ignore[arg-type]
+    finally:
+        schedulers.unlisten(listener)
+    calls = [(constant, None)] * 2 + [(plateau, None), (plateau, 2.0)]
+    expect([one[:2] for one in found] == calls, f"schedulers reported {[(type(o[0]), *o[1:]) for o in found]}")
+    expect(found[3][2] == "step", f"a plateau scheduler compares metrics in {found[3][2]}")
+    expect(not any(map(schedulers.has_own_step, (constant, plateau))), "a step of torch's looks like one of the script")
+    expect(schedulers.reports_steps(optimizer), "hooks for all optimizers leave no mark on a class")
 
 
 @fact(

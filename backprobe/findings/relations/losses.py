@@ -1,0 +1,25 @@
+"""Derives how the loss of a run changed."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+
+class LossEnds(NamedTuple):
+    """The median losses of the first and of the last known steps."""
+
+    first: float
+    last: float
+
+
+def loss_ends(trace: Trace, parts: int = 4) -> LossEnds | None:
+    """Return the median losses of the first and the last of `parts` parts of a run; ``None`` if no loss is known."""
+    losses = [row.loss for row in trace.step_rows() if row.loss is not None]
+    part = max(1, len(losses) // parts)
+    if not losses:
+        return None
+    return LossEnds(statistics.median(losses[:part]), statistics.median(losses[-part:]))

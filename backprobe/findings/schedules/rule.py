@@ -1,0 +1,246 @@
+"""Rules for learning rate schedulers that are not stepped, or do something else than was meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...records import Finding, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
+from ...text import counted, number
+from ..relations.losses import loss_ends
+from ..rules import LEARNING, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+#: The least number of steps of an optimizer whose scheduler is never stepped: a trial run of a few batches has fewer.
+MIN_STEPS = 50
+#: The least number of calls while the optimizer does not step: one or two may come before its first step.
+MIN_IDLE_CALLS = 3
+#: Numbers of ``T_max`` after which a cosine has turned once; without a loop that counts epochs, it must turn twice.
+ONE_TURN = 2
+#: The least number of metrics, and the largest share of them before the best one, if they go in the wrong direction.
+MIN_METRICS, EARLY_SHARE = 5, 0.1
+#: The least change of such a metric, relative to the first one, if names show what it is; and without them: in
+#: accuracies, and relative for losses.
+MIN_CHANGE, MIN_GAIN, MIN_FALL = 0.05, 0.2, 0.3
+#: A metric within this factor of the training loss may be a loss.
+NEAR_LOSS = 2.0
+#: A rate that rises by this factor over the loaded one has jumped back; less may be a warm-up that goes on.
+JUMP = 2.0
+#: A loaded rate above this share of the first one has hardly been under a schedule.
+MAX_LOADED_SHARE = 0.9
+
+
+@rule(
+    Kind(
+        "schedule-never-stepped",
+        "warning",
+        "a learning rate scheduler is never stepped: the rate stays as it is",
+        rank=LEARNING + 60,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the line that makes the scheduler",
+    )
+)
+def never_stepped(trace: Trace) -> list[Finding]:
+    return [
+        Finding(
+            kind="schedule-never-stepped",
+            severity="warning",
+            title=f"nothing calls the step() of {one.scheduler}: the learning rate of {one.optimizer} stays at "
+            f"{number(one.last)} in all of its {one.steps:,} steps",
+            confidence="certain",
+            sites=sites_of(("cause", one.made), ("optimizer", one.optimizer_made)),
+            evidence={
+                "scheduler": one.scheduler,
+                "optimizer": one.optimizer,
+                "steps": one.steps,
+                "rate": one.last,
+            },
+            advice="Call the scheduler's step() after the optimizer's, once per batch or per epoch, as its settings "
+            "assume. Remove the scheduler if the rate shall be constant.",
+        )
+        for one in trace.facts.of(ScheduleSeen)
+        if not one.calls and one.ended and not one.elsewhere and one.steps >= MIN_STEPS
+    ]
+
+
+@rule(
+    Kind(
+        "schedule-of-unused-optimizer",
+        "warning",
+        "a scheduler changes the rate of an optimizer that does not step; another one trains its parameters",
+        rank=LEARNING + 61,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the line that makes the scheduler",
+    )
+)
+def of_unused_optimizer(trace: Trace) -> list[Finding]:
+    return [_of_other(one) for one in trace.facts.of(ScheduleOfOther) if one.calls >= MIN_IDLE_CALLS]
+
+
+def _of_other(seen: ScheduleOfOther) -> Finding:
+    stops = "steps no more" if seen.done else "never steps"
+    a_second = f"a second {seen.other}" if seen.other == seen.optimizer else seen.other
+    return Finding(
+        kind="schedule-of-unused-optimizer",
+        severity="warning" if not seen.done or seen.other == seen.optimizer else "info",
+        title=f"{seen.scheduler} is stepped {counted(seen.calls, 'time')} while its optimizer, {seen.optimizer}, "
+        f"{stops}: {a_second} trains the same parameters, at a constant rate of {number(seen.rate)} in "
+        f"{counted(seen.steps, 'step')}",
+        confidence="certain",
+        sites=sites_of(("cause", seen.made), ("optimizer", seen.other_made), ("stepped", seen.stepped)),
+        evidence={
+            "scheduler": seen.scheduler,
+            "optimizer": seen.optimizer,
+            "calls": seen.calls,
+            "other": seen.other,
+            "steps": seen.steps,
+            "rate": seen.rate,
+        },
+        advice=f"Make the scheduler after the {seen.other} that is stepped, and give it that optimizer.",
+    )
+
+
+@rule(
+    Kind(
+        "schedule-turns-back",
+        "warning",
+        "CosineAnnealingLR is stepped far beyond `T_max`: the rate rises again",
+        rank=LEARNING + 62,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the line that makes the scheduler",
+    )
+)
+def turns_back(trace: Trace) -> list[Finding]:
+    return [
+        _turns_back(one)
+        for one in trace.facts.of(ScheduleSeen)
+        if one.period and one.calls >= ONE_TURN * one.period * (1 if one.epochs is not None else 2)
+    ]
+
+
+def _turns_back(seen: ScheduleSeen) -> Finding:
+    turns = counted(seen.calls // (ONE_TURN * seen.period), "time")
+    meant = "" if seen.epochs is None else "; a loop over epochs counts to T_max, and another one calls step()"
+    return Finding(
+        kind="schedule-turns-back",
+        severity="warning" if seen.epochs is not None else "info",
+        title=f"CosineAnnealingLR is stepped {seen.calls:,} times, and its T_max is {seen.period:,}: the learning rate "
+        f"of {seen.optimizer} falls and rises back to {number(seen.highest)}, {turns}{meant}",
+        confidence="likely" if seen.epochs is not None else "possible",
+        sites=sites_of(("cause", seen.made), ("stepped", seen.stepped), ("loop", seen.epochs)),
+        evidence={
+            "optimizer": seen.optimizer,
+            "period": seen.period,
+            "calls": seen.calls,
+            "highest_rate": seen.highest,
+            "rate": seen.last,
+        },
+        advice=f"Give T_max the number of calls of step(), here {seen.calls:,}, or call step() once per epoch. If "
+        "restarts are meant, CosineAnnealingWarmRestarts says so.",
+    )
+
+
+@rule(
+    Kind(
+        "plateau-wrong-direction",
+        "warning",
+        "ReduceLROnPlateau cuts the rate because a metric improves: its `mode` is the other one",
+        rank=LEARNING + 63,
+        questions=(Question.LEARNS_BADLY, Question.NOT_LEARNING),
+        points_to="the line that makes the scheduler",
+    ),
+    silences=("learning-rate-zero",),
+)
+def wrong_direction(trace: Trace) -> list[Finding]:
+    return [_wrong_direction(one) for one in trace.facts.of(PlateauMetric) if _is_wrong(one, trace)]
+
+
+def _is_wrong(seen: PlateauMetric, trace: Trace) -> bool:
+    early = seen.best_at <= max(1, int(EARLY_SHARE * seen.calls))
+    if seen.calls < MIN_METRICS or not early or not seen.last_rate < seen.rate or seen.direction in ("?", seen.mode):
+        return False
+    losses = loss_ends(trace)
+    gain = seen.last - seen.first if seen.mode == "min" else seen.first - seen.last
+    if losses is None or losses.last > losses.first or gain <= MIN_CHANGE * abs(seen.first):
+        return False
+    return bool(seen.direction) or _looks_wrong(seen, gain, trace)
+
+
+def _looks_wrong(seen: PlateauMetric, gain: float, trace: Trace) -> bool:
+    """Return whether the values alone show an accuracy to minimize, or a loss to maximize."""
+    if seen.mode == "max":
+        return seen.lowest >= 0 and seen.highest > 1 and gain >= MIN_FALL * seen.first
+    rows = (row.loss for row in trace.step_rows(max(0, seen.step - 1)) if row.loss is not None)
+    loss = next(rows, None)
+    is_share = seen.lowest >= 0 and seen.highest <= 1 and gain >= MIN_GAIN and seen.first <= seen.lowest + MIN_CHANGE
+    return is_share and loss is not None and not loss / NEAR_LOSS <= seen.first <= loss * NEAR_LOSS
+
+
+def _wrong_direction(seen: PlateauMetric) -> Finding:
+    other = "max" if seen.mode == "min" else "min"
+    moves = "rises" if seen.mode == "min" else "falls"
+
+    return Finding(
+        kind="plateau-wrong-direction",
+        severity="warning",
+        title=f"ReduceLROnPlateau(mode={seen.mode!r}) is given a metric that {moves} from {number(seen.first)} to "
+        f"{number(seen.last)} while the training loss falls: it takes this for a plateau, and has cut the learning "
+        f"rate from {number(seen.rate)} to {number(seen.last_rate)}",
+        confidence="likely" if seen.direction else "possible",
+        sites=sites_of(("cause", seen.made), ("stepped", seen.stepped)),
+        evidence={
+            "mode": seen.mode,
+            "calls": seen.calls,
+            "first": seen.first,
+            "last": seen.last,
+            "first_rate": seen.rate,
+            "rate": seen.last_rate,
+        },
+        advice=f"Give ReduceLROnPlateau mode={other!r}, or a metric that falls if the model improves."
+        if other == "max"
+        else f"Give ReduceLROnPlateau mode={other!r}, or a metric that rises if the model improves.",
+    )
+
+
+@rule(
+    Kind(
+        "schedule-not-resumed",
+        "warning",
+        "a scheduler begins again although the optimizer continues from a checkpoint",
+        rank=LEARNING + 64,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the line that makes the scheduler",
+    )
+)
+def not_resumed(trace: Trace) -> list[Finding]:
+    return [
+        _not_resumed(one)
+        for one in trace.facts.of(ScheduleRestarted)
+        if one.loaded < MAX_LOADED_SHARE * one.begin and (one.done > 0 or one.highest >= JUMP * one.loaded)
+    ]
+
+
+def _not_resumed(seen: ScheduleRestarted) -> Finding:
+    after = f"after {counted(seen.done, 'step')} of an earlier run" if seen.done > 0 else "an earlier run"
+    jumps = seen.highest >= JUMP * seen.loaded
+    effect = f": the rate jumps back to {number(seen.highest)}" if jumps else ""
+    return Finding(
+        kind="schedule-not-resumed",
+        severity="warning" if jumps else "info",
+        title=f"{seen.optimizer} continues {after}, at a learning rate of {number(seen.loaded)}, and {seen.scheduler} "
+        f"begins at 0 again{effect}",
+        confidence="likely",
+        step=seen.step,
+        sites=sites_of(("cause", seen.made), ("stepped", seen.stepped)),
+        evidence={
+            "scheduler": seen.scheduler,
+            "optimizer": seen.optimizer,
+            "done": seen.done,
+            "loaded_rate": seen.loaded,
+            "first_rate": seen.begin,
+            "highest_rate": seen.highest,
+        },
+        advice="Save the scheduler's state_dict() with the optimizer's, and load both after both were made. If a new "
+        "schedule is meant, make it with a new optimizer, or set the rate of its groups.",
+    )

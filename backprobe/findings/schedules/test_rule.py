@@ -1,0 +1,133 @@
+"""The rules on hand-written records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from handmade import at, kinds, only, traced
+from learning import STEP, sites_of_only
+
+from backprobe import Trace
+from backprobe.records import Facts, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Step
+from backprobe.traces import Steps, TracedStep
+
+MADE_SITE = at(8)
+STEPPED_SITE = at(20)
+OPTIMIZER_SITE = at(7)
+LOOP_SITE = at(10)
+NEVER_STEPPED = ScheduleSeen(
+    *("StepLR", "SGD", 0, 150, 0.5, 0.5, 0.5, None, 0, None, True, False),
+    *(MADE_SITE, None, OPTIMIZER_SITE),
+)
+TURNING_COSINE = replace(
+    NEVER_STEPPED, scheduler="CosineAnnealingLR", calls=200, period=10, epochs=LOOP_SITE, stepped=STEPPED_SITE
+)
+OF_OTHER_OPTIMIZER = ScheduleOfOther(
+    "StepLR", "Adam", 90, 0, "AdamW", 89, 0.01, MADE_SITE, STEPPED_SITE, OPTIMIZER_SITE
+)
+ACCURACY_TO_MINIMIZE = PlateauMetric("min", 20, 0.1, 0.8, 0.1, 0.8, 0, 4, 0.1, 1e-4, "max", MADE_SITE, STEPPED_SITE)
+RESTARTED_SCHEDULE = ScheduleRestarted("LambdaLR", "Adam", 400, 1e-4, 1e-2, 1e-2, 3, MADE_SITE, STEPPED_SITE)
+
+
+def trained(seen: PlateauMetric, *losses: float) -> Trace:
+    """A run with these losses."""
+    steps = [TracedStep(Step(i, 0.1, loss, ()), []) for i, loss in enumerate(losses or (2.3, 2.2, 1.9, 1.7, 1.5, 1.2))]
+    return Trace(Steps(steps), Facts((), (), (), (seen,)))
+
+
+#: Kind -> a run that shows it, and the sites of the finding.
+FIRES = {
+    "schedule-never-stepped": (traced(STEP, seen=[NEVER_STEPPED]), [("cause", 8), ("optimizer", 7)]),
+    "schedule-of-unused-optimizer": (
+        traced(STEP, seen=[OF_OTHER_OPTIMIZER]),
+        [("cause", 8), ("optimizer", 7), ("stepped", 20)],
+    ),
+    "schedule-turns-back": (traced(STEP, seen=[TURNING_COSINE]), [("cause", 8), ("stepped", 20), ("loop", 10)]),
+    "plateau-wrong-direction": (trained(ACCURACY_TO_MINIMIZE), [("cause", 8), ("stepped", 20)]),
+    "schedule-not-resumed": (traced(STEP, seen=[RESTARTED_SCHEDULE]), [("cause", 8), ("stepped", 20)]),
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert sites_of_only(kind, trace) == sites
+
+
+def test_the_titles_have_rates_and_numbers() -> None:
+    assert only(traced(STEP, seen=[NEVER_STEPPED])).title == (
+        "nothing calls the step() of StepLR: the learning rate of SGD stays at 0.5 in all of its 150 steps"
+    )
+    assert only(traced(STEP, seen=[OF_OTHER_OPTIMIZER])).title == (
+        "StepLR is stepped 90 times while its optimizer, Adam, never steps: AdamW trains the same parameters, at a "
+        "constant rate of 0.01 in 89 steps"
+    )
+    assert only(traced(STEP, seen=[TURNING_COSINE])).title == (
+        "CosineAnnealingLR is stepped 200 times, and its T_max is 10: the learning rate of SGD falls and rises back to "
+        "0.5, 10 times; a loop over epochs counts to T_max, and another one calls step()"
+    )
+    assert only(traced(STEP, seen=[RESTARTED_SCHEDULE])).title == (
+        "Adam continues after 400 steps of an earlier run, at a learning rate of 0.0001, and LambdaLR begins at 0 "
+        "again: the rate jumps back to 0.01"
+    )
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        replace(NEVER_STEPPED, calls=1),
+        replace(NEVER_STEPPED, steps=49),
+        replace(NEVER_STEPPED, ended=False),
+        replace(NEVER_STEPPED, elsewhere=True),
+        replace(OF_OTHER_OPTIMIZER, calls=2),
+        replace(TURNING_COSINE, calls=19),
+        replace(TURNING_COSINE, calls=39, epochs=None),
+        replace(TURNING_COSINE, period=0),
+        replace(RESTARTED_SCHEDULE, loaded=9.5e-3),
+        replace(RESTARTED_SCHEDULE, highest=1.5e-4, done=0),
+    ],
+)
+def test_what_is_no_finding(seen: object) -> None:
+    assert kinds(traced(STEP, seen=[seen])) == []
+
+
+def test_an_optimizer_that_takes_over() -> None:
+    assert only(traced(STEP, seen=[replace(OF_OTHER_OPTIMIZER, done=100, other="LBFGS")])).severity == "info"
+    again = only(traced(STEP, seen=[replace(OF_OTHER_OPTIMIZER, done=100, other="Adam")]))
+    assert again.severity == "warning" and "steps no more: a second Adam" in again.title
+
+
+def test_turns_that_may_be_meant_and_rates_that_go_on_are_for_information() -> None:
+    turns = only(traced(STEP, seen=[replace(TURNING_COSINE, epochs=None)]))
+    assert (turns.severity, turns.confidence) == ("info", "possible")
+    goes_on = only(traced(STEP, seen=[replace(RESTARTED_SCHEDULE, highest=1e-4)]))
+    assert goes_on.severity == "info" and goes_on.title.endswith("LambdaLR begins at 0 again")
+
+
+def test_values_show_the_direction_if_no_name_does() -> None:
+    assert only(trained(replace(ACCURACY_TO_MINIMIZE, direction=""))).confidence == "possible"
+    loss = replace(ACCURACY_TO_MINIMIZE, mode="max", first=2.3, last=0.9, lowest=0.9, highest=2.3, direction="")
+    assert "mode='min'" in only(trained(loss)).advice
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        replace(ACCURACY_TO_MINIMIZE, direction="min"),
+        replace(ACCURACY_TO_MINIMIZE, direction="?"),
+        replace(ACCURACY_TO_MINIMIZE, best_at=8),
+        replace(ACCURACY_TO_MINIMIZE, last_rate=0.1),
+        replace(ACCURACY_TO_MINIMIZE, calls=4),
+        replace(ACCURACY_TO_MINIMIZE, last=0.101),
+        replace(ACCURACY_TO_MINIMIZE, direction="", first=1.9, lowest=1.9, last=2.6, highest=2.6),
+        replace(ACCURACY_TO_MINIMIZE, direction="", mode="max", first=0.9, last=0.5, lowest=0.5, highest=0.9),
+    ],
+    ids=["a loss", "computed", "better later", "no cut", "few", "no change", "overfitting", "accuracy that falls"],
+)
+def test_metrics_that_are_judged_rightly(seen: PlateauMetric) -> None:
+    assert kinds(trained(seen)) == []
+
+
+def test_a_loss_that_rises_too() -> None:
+    assert kinds(trained(ACCURACY_TO_MINIMIZE, 1.0, 1.1, 1.4, 2.0, 2.1, 2.2)) == []

@@ -1,0 +1,410 @@
+"""Tracks schedulers of learning rates: who steps them, and the rates that their optimizers have."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import is_not
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optim
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
+
+from ...records import PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Site
+from ...source.frames import CodeLocation, variables
+from ...source.schedules import is_step_call, loop_of_period, may_be_stepped, metric_direction
+from ...torch_internals import private, schedulers
+from ...torch_internals.references import IdentityMap
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: The most schedulers and optimizers that are followed, and groups, parameters and metrics of one.
+MAX_SCHEDULERS, MAX_OPTIMIZERS, MAX_GROUPS, MAX_PARAMETERS, MAX_METRICS = 64, 64, 8, 2000, 5000
+#: A rate below this share of the highest is low: three cuts to a tenth.
+LOW_SHARE = 1e-3
+#: Steps of an optimizer, counted by powers of two, in which its line is looked up.
+LOOKED_UP = frozenset((1, 2, 16, 128))
+#: The least number of steps without a step of the scheduler, or of another optimizer: several batches at least.
+MIN_STEPS = 20
+#: Maximum number of frames of schedulers that are passed on the way to their caller.
+MAX_FRAMES = 12
+#: Methods in which a scheduler makes no step.
+CONSTRUCTS, LOADS = "__init__", "load_state_dict"
+
+
+@dataclass
+class _Optimizer:
+    """An optimizer.
+
+    :ivar rates: those of its groups when it stepped last; empty if one of them is no number. ``changes``: how often
+        they were others than in the step before.
+    :ivar first, rate, highest: the highest of them when it stepped first and last, and in any step.
+    :ivar low_since: the step from which on they are low.
+    :ivar spots: the lines that step it.
+    """
+
+    name: str
+    ref: weakref.ref[Any]
+    refs: dict[int, weakref.ref[Any]]
+    is_reported: bool
+    made: CodeLocation | None
+    steps: int = 0
+    rates: list[Any] = field(default_factory=list)
+    changes: int = 0
+    first: float = 0.0
+    rate: float = 0.0
+    highest: float = 0.0
+    low_since: int | None = None
+    spots: set[CodeLocation] = field(default_factory=set)
+
+
+@dataclass
+class _Loaded:
+    """The loaded state of an optimizer: its rate, the rate before any schedule, and the steps that it counts."""
+
+    rate: float
+    begin: float
+    done: int = 0
+
+
+@dataclass
+class _Scheduler:
+    """A scheduler.
+
+    :ivar at, changes, state_steps, groups: of its optimizer when it was made: steps, changes of rates, the steps that
+        its state counts, and the identity of its groups, which are others after a load.
+    :ivar idle: calls since the optimizer stepped last; ``others``: by optimizer, its steps and changes at the first.
+    :ivar loaded: what the optimizer was loaded with. ``restarted``: the scheduler began at 0 nevertheless.
+    :ivar stepped, first_step: the line and the step in which it was stepped first.
+    """
+
+    name: str
+    optimizer: _Optimizer
+    made: CodeLocation | None
+    has_own_step: bool
+    at: int
+    changes: int
+    number: int
+    state_steps: float | None
+    groups: int
+    period: int = 0
+    mode: str = ""
+    calls: int = 0
+    stepped: CodeLocation | None = None
+    last_steps: int = 0
+    idle: int = 0
+    others: dict[int, tuple[int, int]] = field(default_factory=dict)
+    loaded: _Loaded | None = None
+    restarted: bool = False
+    first_step: int = 0
+    metrics: list[float] = field(default_factory=list)
+
+
+class SchedulerTracker(Tracker):
+    """Tracker of schedulers. Steps of optimizers are followed once there is a scheduler."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.frames
+        self._seen: IdentityMap[_Scheduler] = IdentityMap()
+        self._schedulers: list[_Scheduler] = []
+        self._known: IdentityMap[_Optimizer] = IdentityMap()
+        self._optimizers: list[_Optimizer] = []
+        self._handle: Any = None
+        self._thread = threading.get_ident()
+        context.put_back.append(self.detached)
+
+    def attached(self) -> None:
+        self._thread = threading.get_ident()
+        schedulers.listen(self)
+        if self._schedulers:
+            self._follow_steps()
+
+    def detached(self) -> None:
+        schedulers.unlisten(self)
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.remove()
+
+    # Steps of optimizers: their number is needed in fast-path steps, too
+
+    def _follow_steps(self) -> None:
+        if self._handle is None:
+            self._handle = optim.register_optimizer_step_post_hook(self._stepped)
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if private.compiling() or threading.get_ident() != self._thread:
+            return
+        try:
+            state = self._known.get(optimizer) or self._note_optimizer(optimizer)
+            if state is None:
+                return
+            state.steps += 1
+            if state.steps in LOOKED_UP and (spot := self._frames.spot(sys._getframe(1))) is not None:
+                state.spots.add(spot)
+            rates = [group["lr"] for group in optimizer.param_groups[:MAX_GROUPS]]
+            if len(rates) != len(state.rates) or any(map(is_not, rates, state.rates)):
+                self._note_rates(state, rates)
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    def _note_rates(self, state: _Optimizer, rates: list[Any]) -> None:
+        if not all(isinstance(rate, (int, float)) for rate in rates):
+            state.rates, state.changes = [], state.changes + 1
+            return
+        if state.steps > 1 and rates != state.rates:
+            state.changes += 1
+        state.rates, state.rate = rates, float(max(rates))
+        if state.steps == 1:
+            state.first = state.rate
+        state.highest = max(state.highest, state.rate)
+        if state.rate >= LOW_SHARE * state.highest:
+            state.low_since = None
+        elif state.low_since is None:
+            state.low_since = self._context.steps.index
+
+    def _note_optimizer(self, optimizer: Any) -> _Optimizer | None:
+        if len(self._optimizers) >= MAX_OPTIMIZERS:
+            return None
+        held = [p for group in optimizer.param_groups for p in group["params"]][:MAX_PARAMETERS]
+        refs: dict[int, weakref.ref[Any]] = {id(p): private.tensor_ref(p) for p in held if isinstance(p, torch.Tensor)}
+        seen = self._context.steps.optimizers.get(id(optimizer))
+        made = seen.spot if seen is not None and seen.ref() is optimizer else None
+        reported = schedulers.reports_steps(optimizer)
+        state = _Optimizer(type(optimizer).__name__, weakref.ref(optimizer), refs, reported, made)
+        self._known[optimizer] = state
+        self._optimizers.append(state)
+        return state
+
+    # Calls of schedulers
+
+    def scheduler_called(self, scheduler: Any, metric: float | None, frame: FrameType) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        try:
+            known = self._seen.get(scheduler)
+            if known is None or not known.calls:
+                known = self._first_calls(scheduler, known, frame)
+            if known is not None:
+                self._count(known, metric)
+        except Exception as error:
+            self._context.events.fault(self, error)
+
+    def _first_calls(self, scheduler: Any, known: _Scheduler | None, frame: FrameType) -> _Scheduler | None:
+        """Note a scheduler, or that it steps for the first time. Returns it if it steps."""
+        caller, method, outer = _caller(frame)
+        if known is None:
+            known = self._note(scheduler, caller if method == CONSTRUCTS else None)
+        if known is None or method == LOADS:
+            return None
+        if method == CONSTRUCTS:
+            if outer is not None and outer is not scheduler:
+                self._note_parent(outer, caller)
+            return None
+        known.stepped, known.first_step = self._frames.spot(caller), self._context.steps.index
+        with private.measuring():
+            self._check_restart(known, scheduler)
+        return known
+
+    def _note(self, scheduler: Any, caller: FrameType | None) -> _Scheduler | None:
+        optimizer = _wrapped(scheduler.optimizer)
+        if len(self._schedulers) >= MAX_SCHEDULERS:
+            return None
+        state = self._known.get(optimizer) or self._note_optimizer(optimizer)
+        if state is None:
+            return None
+        self._follow_steps()
+        with private.measuring():
+            done = schedulers.steps_of_state(optimizer)
+        known = _Scheduler(
+            type(scheduler).__name__,
+            state,
+            self._frames.spot(caller) if caller is not None else None,
+            schedulers.has_own_step(scheduler),
+            *(state.steps, state.changes, len(self._schedulers), done, id(optimizer.param_groups)),
+            period=_period(scheduler),
+            mode=str(getattr(scheduler, "mode", "")) if isinstance(scheduler, ReduceLROnPlateau) else "",
+            last_steps=state.steps,
+        )
+        if caller is not None:
+            known.loaded = self._loaded_before(scheduler, known)
+        self._seen[scheduler] = known
+        self._schedulers.append(known)
+        return known
+
+    def _note_parent(self, outer: Any, caller: FrameType | None) -> None:
+        """Name the scheduler that holds others in their place."""
+        spot = self._frames.spot(caller)
+        for child in schedulers.children_of(outer):
+            known = self._seen.get(child)
+            if known is not None:
+                known.made = spot
+
+    def _loaded_before(self, scheduler: Any, known: _Scheduler) -> _Loaded | None:
+        """Return the rate that the optimizer was loaded with before the scheduler was made, if it was.
+
+        A group that was under a schedule before has the rate with which that began.
+        """
+        seen = self._context.steps.optimizers.get(id(scheduler.optimizer))
+        is_used = known.optimizer.steps or (seen is not None and seen.last >= 0)
+        if is_used or any(one.optimizer is known.optimizer for one in self._schedulers):
+            return None
+        group = scheduler.optimizer.param_groups[0]
+        rate, begin = group["lr"], group.get("initial_lr")
+        if not (isinstance(rate, float) and isinstance(begin, (int, float))) or rate == begin:
+            return None
+        return _Loaded(rate, float(begin), int(known.state_steps or 0)) if scheduler.last_epoch == -1 else None
+
+    def _check_restart(self, known: _Scheduler, scheduler: Any) -> None:
+        """Note whether the optimizer continues from a loaded state, and the scheduler begins at 0."""
+        if scheduler.last_epoch != 0 or isinstance(scheduler, ReduceLROnPlateau):
+            return
+        group, last = scheduler.optimizer.param_groups[0], scheduler.get_last_lr()
+        if known.loaded is None:
+            rate, begin = group["lr"], group.get("initial_lr")
+            if not (isinstance(rate, float) and isinstance(begin, (int, float)) and isinstance(last[0], float)):
+                return
+            if rate == last[0] or known.groups == id(_wrapped(scheduler.optimizer).param_groups):
+                return  # nothing was loaded
+            counted = schedulers.steps_of_state(_wrapped(scheduler.optimizer)) or 0
+            done = counted - (known.state_steps or 0) - (known.optimizer.steps - known.at) if counted else 0
+            known.loaded = _Loaded(rate, float(begin), int(done))
+            known.optimizer.highest = rate  # a new run begins
+        known.restarted = True
+
+    def _count(self, known: _Scheduler, metric: float | None) -> None:
+        known.calls += 1
+        own = known.optimizer
+        if own.steps != known.last_steps:
+            known.idle, known.last_steps = 0, own.steps
+        else:
+            if not known.idle:
+                known.others = {id(one): (one.steps, one.changes) for one in self._optimizers if one is not own}
+            known.idle += 1
+        if metric is not None and len(known.metrics) < MAX_METRICS:
+            known.metrics.append(metric)
+
+    # What is known
+
+    def records(self) -> Iterator[Any]:
+        for known in self._schedulers:
+            yield self._schedule(known)
+            yield from self._of_other(known)
+            if len(known.metrics) > 1 and known.optimizer.rates:
+                yield self._plateau(known)
+            if known.restarted and known.loaded is not None and known.optimizer.rates:
+                yield self._restart(known, known.loaded)
+
+    def _schedule(self, known: _Scheduler) -> ScheduleSeen:
+        own, site = known.optimizer, self._frames.site
+        made, stepped = site(known.made), site(known.stepped)
+        steps = own.steps - known.at
+        never = not known.calls and made is not None and steps >= MIN_STEPS
+        turned = known.period and known.calls > known.period and made is not None and stepped is not None
+        return ScheduleSeen(
+            *(known.name, own.name, known.calls, steps),
+            *(own.first, own.rate, own.highest, own.low_since if own.rates else None),
+            known.period,
+            loop_of_period(self._files(), made, stepped) if turned and made and stepped else None,
+            self._ended_well(),
+            self._may_be_stepped(known, made) if never and made is not None else True,
+            *(made, stepped, site(own.made)),
+        )
+
+    def _ended_well(self) -> bool:
+        context = self._context
+        return context.whole and context.raised is None and not context.code and context.signal is None
+
+    def _may_be_stepped(self, known: _Scheduler, made: Site) -> bool:
+        """Return whether a scheduler that was not stepped may have been meant to be, later or by someone else."""
+        own = known.optimizer
+        rivals = [one for one in self._schedulers if one.optimizer is own]
+        if any(one.calls or one.has_own_step for one in rivals) or known is not rivals[-1]:
+            return True
+        if own.changes > known.changes or not own.rates:
+            return True
+        lines = [one for spot in own.spots if (one := self._frames.site(spot)) is not None]
+        if not lines or not all(map(is_step_call, lines)):
+            return True  # a library steps the optimizer
+        spots = {spot for one in self._optimizers for spot in one.spots}
+        steps = [one for spot in spots if (one := self._frames.site(spot)) is not None]
+        return may_be_stepped(self._files(), made, steps)
+
+    def _files(self) -> list[str]:
+        """Return the user's files, also those that were imported and not reached."""
+        imported = [getattr(one, "__file__", None) for one in list(sys.modules.values())]
+        frames = self._frames
+        mine = {name for name in imported if isinstance(name, str) and frames.is_users_file(name)}
+        return sorted(mine | set(frames.users_files()))
+
+    def _of_other(self, known: _Scheduler) -> Iterator[ScheduleOfOther]:
+        own, site = known.optimizer, self._frames.site
+        if known.idle < 2 or not own.is_reported:
+            return
+        for one in self._optimizers:
+            steps, changes = known.others.get(id(one), (0, 0))
+            is_same = any(one.refs.get(number) is ref for number, ref in own.refs.items())
+            if one is own or not is_same or one.changes != changes or one.steps - steps < MIN_STEPS or not one.rates:
+                continue
+            counts = known.idle, own.steps, one.name, one.steps - steps, one.rate
+            yield ScheduleOfOther(known.name, own.name, *counts, site(known.made), site(known.stepped), site(one.made))
+            return
+
+    def _plateau(self, known: _Scheduler) -> PlateauMetric:
+        found, own, stepped = known.metrics, known.optimizer, self._frames.site(known.stepped)
+        best = min(found) if known.mode == "min" else max(found)
+        last = statistics.median(found[-max(1, len(found) // 5) :])
+        return PlateauMetric(
+            *(known.mode, len(found), found[0], last, min(found), max(found), found.index(best)),
+            *(known.first_step, own.first, own.rate),
+            metric_direction(stepped) if stepped is not None else "",
+            *(self._frames.site(known.made), stepped),
+        )
+
+    def _restart(self, known: _Scheduler, loaded: _Loaded) -> ScheduleRestarted:
+        own, site = known.optimizer, self._frames.site
+        highest = own.highest if own.steps else loaded.rate
+        counts = loaded.done, loaded.rate, loaded.begin, highest, known.first_step
+        return ScheduleRestarted(known.name, own.name, *counts, site(known.made), site(known.stepped))
+
+
+def _caller(frame: FrameType) -> tuple[FrameType | None, str, Any]:
+    """Return the frame that calls a scheduler, the method that it calls, and the scheduler.
+
+    `frame` is that of a method of a scheduler, which another one may have called. ``CONSTRUCTS`` and ``LOADS`` are
+    returned as the method if one of the schedulers is being constructed or loaded.
+    """
+    method, special, outer = "", "", None
+    at: FrameType | None = frame
+    for _ in range(MAX_FRAMES):
+        if at is None:
+            break
+        code = at.f_code
+        first = variables(at).get(code.co_varnames[0]) if code.co_argcount else None
+        is_method = isinstance(first, LRScheduler)
+        if not is_method and not schedulers.is_code_of_schedulers(code):
+            break
+        method, outer = code.co_name, first if is_method else outer
+        special = method if method in (CONSTRUCTS, LOADS) else special
+        at = at.f_back
+    return at, special or method, outer
+
+
+def _wrapped(optimizer: Any) -> Any:
+    """Return the optimizer inside wrappers such as that of Accelerate."""
+    for _ in range(4):
+        inner = getattr(optimizer, "optimizer", None)
+        if not isinstance(inner, torch.optim.Optimizer):
+            break
+        optimizer = inner
+    return optimizer
+
+
+def _period(scheduler: Any) -> int:
+    period = getattr(scheduler, "T_max", 0) if isinstance(scheduler, CosineAnnealingLR) else 0
+    return period if isinstance(period, int) and period > 0 else 0
