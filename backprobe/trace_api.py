@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import BackprobeError
+from .basics.errors import BackprobeError
 from .findings import explain
 from .records import Facts, Finding
 from .store.job import load_run as read_run

@@ -20,7 +20,7 @@ from capture import MODELS
 from torch import nn
 
 from backprobe import offload, saved_tensors
-from backprobe.saved_hooks.trial import checkpointed
+from backprobe.user_tools.saved_hooks.trial import checkpointed
 
 Make = Callable[[], contextlib.AbstractContextManager[Any]]
 

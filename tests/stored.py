@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from backprobe import records
-from backprobe.packed_calls import pack
+from backprobe.graphs.packed_calls import pack
 from backprobe.records import BackwardCall, Facts, Finding, GradStat, ModuleCall, Node, NodeRun, ParameterStat, Step
 from backprobe.store.reader import open_run
 from backprobe.store.writer import Writer

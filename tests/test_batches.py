@@ -20,7 +20,7 @@ from torch.optim import optimizer as optim
 from torch.utils.checkpoint import checkpoint
 
 import backprobe
-from backprobe.errors import BackprobeError
+from backprobe.basics.errors import BackprobeError
 from backprobe.integrations.watching import Watching
 from backprobe.observe.statistics.numbers import Numbers
 from backprobe.records import Finding, KeptBatch, Unseen

@@ -23,7 +23,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import backprobe
-from backprobe.errors import BackprobeError
+from backprobe.basics.errors import BackprobeError
 from backprobe.graphs.plan import ACCUMULATE, Plan
 from backprobe.observe.backward.layout_matching import alike
 from backprobe.observe.backward.line_inference import first_bad_node

@@ -250,13 +250,15 @@ def test_results_of_ops_by_line() -> None:
         bp.capture(model, x, lines=["here"])
 
 
-@pytest.mark.parametrize("first", ["import backprobe.activations.api", "backprobe.capture", "import backprobe.engine"])
+@pytest.mark.parametrize(
+    "first", ["import backprobe.user_tools.activations.api", "backprobe.capture", "import backprobe.engine"]
+)
 def test_the_function_is_there_whichever_way_it_is_imported(first: str) -> None:
     code = (
         f"import inspect, backprobe, torch\n{first}\n"
         "acts = backprobe.capture(torch.nn.Linear(2, 2), torch.ones(2), detach=True)\n"
-        "from backprobe.activations import Activations\n"
-        "import backprobe.activations.table as table\n"
+        "from backprobe.user_tools.activations import Activations\n"
+        "import backprobe.user_tools.activations.table as table\n"
         "assert isinstance(acts, Activations) and isinstance(acts.table()[0], table.Row)\n"
         "assert list(inspect.signature(backprobe.capture).parameters)[:2] == ['model', 'inputs']\n"
         "assert inspect.isfunction(backprobe.capture) and inspect.isfunction(backprobe.graph)\n"

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import backprobe as bp
-from backprobe.activations import files, plots
+from backprobe.user_tools.activations import files, plots
 
 # -- files --
 

@@ -12,12 +12,12 @@ from torch import nn
 from torch.nn.utils import clip_grad
 
 import backprobe
-from backprobe.gradients import BACKWARD, OPTIMIZER, OneKind
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.schedule.budget import Budget
 from backprobe.observe.session import Session, Settings
 from backprobe.records import BriefSteps, Step
 from backprobe.torch_internals import gradient_clipping
+from backprobe.traces.gradients import BACKWARD, OPTIMIZER, OneKind
 
 
 class Keeps:

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tapes import tape
 
+from backprobe.basics.errors import BackprobeError
 from backprobe.comparing.align import Aligner, Names
 from backprobe.comparing.arguments import alike, same
 from backprobe.comparing.compared import as_dict, compare
 from backprobe.comparing.estimate import distance
 from backprobe.comparing.files import TapeWriter, read_tape
 from backprobe.comparing.text import report
-from backprobe.errors import BackprobeError
 
 
 def test_equal_runs_are_identical() -> None:

@@ -17,6 +17,7 @@ from tapes import tape
 from torch import nn
 
 import backprobe
+from backprobe.basics.errors import BackprobeError
 from backprobe.commands import main
 from backprobe.commands.compare import judge_of
 from backprobe.comparing.compared import compare
@@ -24,7 +25,6 @@ from backprobe.comparing.files import read_tape, tape_folder
 from backprobe.comparing.groups import describe_groups, groups
 from backprobe.comparing.sides import Side
 from backprobe.comparing.steps import only_step
-from backprobe.errors import BackprobeError
 from backprobe.records import Finding, Print, Site, Taken, TapeOp
 from backprobe.report import paired
 from backprobe.report.comparison import document, side_by_side

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from watching import watched
 
-from backprobe import process_clock
+from backprobe.basics import process_clock
+from backprobe.basics.process_clock import Moment, Startup
 from backprobe.observe import own_time
 from backprobe.observe.own_time import OwnTime, SampledWork
 from backprobe.observe.schedule import cost
 from backprobe.observe.schedule.cost import MIN_COMPARED_STEPS, Cost, CostSummary, SlowdownEstimate
-from backprobe.process_clock import Moment, Startup
 from backprobe.torch_internals import overheads
 from backprobe.view.overhead import overhead
 

@@ -10,9 +10,9 @@ from torch.autograd.function import once_differentiable
 from watching import watched
 
 import backprobe
+from backprobe.basics.torch_texts import UNREDUCED
 from backprobe.records import RankSeen, RankWait, Unreduced
 from backprobe.source.definitions import choices
-from backprobe.torch_texts import UNREDUCED
 
 NODES = (run("SumBackward0", 1, op="sum", line=13), leaf("weight"))
 

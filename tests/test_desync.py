@@ -10,8 +10,8 @@ import time
 import pytest
 
 from backprobe import Trace
-from backprobe.collective_desync import Held, describe_others, held, last_in_common, listed, said, slipped
 from backprobe.records import Collective, Facts, RankSeen, RankWait, Site
+from backprobe.traces.collective_desync import Held, describe_others, held, last_in_common, listed, said, slipped
 
 WAIT, OTHER, END = (
     Site("/a/train.py", 10, "work"),

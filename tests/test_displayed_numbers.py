@@ -22,10 +22,10 @@ from torch import nn
 
 import backprobe
 from backprobe import Trace
+from backprobe.basics.text import number
 from backprobe.records import ModuleCall, ParameterStat, SavedMemory
 from backprobe.report.document import document
 from backprobe.store.reader import open_run
-from backprobe.text import number
 from backprobe.traces import TracedStep
 from backprobe.view.parts import report
 from backprobe.view.terminal import write

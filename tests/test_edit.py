@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
 from backprobe import gradient_ops as ops
-from backprobe.errors import BackprobeError
+from backprobe.basics.errors import BackprobeError
 
 torch.set_num_threads(1)
 
@@ -624,7 +624,7 @@ def test_the_examples_in_docstrings(name):
     import doctest
     import importlib
 
-    done = doctest.testmod(importlib.import_module(f"backprobe.editing.{name}"))
+    done = doctest.testmod(importlib.import_module(f"backprobe.user_tools.editing.{name}"))
     assert done.attempted > 2
     assert done.failed == 0
 
@@ -661,7 +661,7 @@ def test_public_names_work_in_any_order_of_import(tmp_path):
 
     for first in (
         "bp.gradient_ops.zero; assert bp.edit_gradients.__name__ == 'edit_gradients'",
-        "__import__('backprobe.editing.log')",
+        "__import__('backprobe.user_tools.editing.log')",
     ):
         script = (
             f"import backprobe as bp, torch\n{first}\nm = torch.nn.Linear(2, 1)\n"

@@ -12,7 +12,7 @@ from torch import nn
 from torch.autograd import grad
 
 import backprobe as bp
-from backprobe.errors import BackprobeError
+from backprobe.basics.errors import BackprobeError
 
 torch.set_num_threads(1)
 

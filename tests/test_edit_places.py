@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
 from backprobe import gradient_ops as ops
-from backprobe.errors import BackprobeError
+from backprobe.basics.errors import BackprobeError
 
 torch.set_num_threads(1)
 
@@ -183,8 +183,8 @@ class Nested(nn.Module):
 
 
 def leaves(value):
-    from backprobe.editing.swap import spelled
     from backprobe.torch_internals import structure
+    from backprobe.user_tools.editing.swap import spelled
 
     return {path: one for path, one in structure.leaves(value, spelled=spelled) if isinstance(one, torch.Tensor)}
 

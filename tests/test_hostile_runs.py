@@ -26,7 +26,8 @@ from typing import Any
 import pytest
 from corpora import STORED_RUNS_FOLDER
 
-from backprobe import BackprobeError, untrusted
+from backprobe import BackprobeError
+from backprobe.basics import untrusted
 from backprobe.commands import main
 from backprobe.comparing.files import TapeWriter
 from backprobe.records import Print, Site, Taken, TapeOp

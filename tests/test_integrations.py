@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backprobe.errors import BackprobeError
+from backprobe.basics.errors import BackprobeError
 from backprobe.integrations.watching import Watching, numbers_of
 from backprobe.records import Measured
 

@@ -638,7 +638,9 @@ def test_the_jacobian_of_one_number_by_one_number() -> None:
 @pytest.mark.parametrize("shape", [(3, 60), (60, 3)])
 def test_the_jacobian_tells_how_far_it_is(shape, monkeypatch) -> None:
     told = []
-    monkeypatch.setattr("backprobe.derivatives.progress.Progress.advance", lambda self, count: told.append(count))
+    monkeypatch.setattr(
+        "backprobe.user_tools.derivatives.progress.Progress.advance", lambda self, count: told.append(count)
+    )
     x = torch.randn(shape[1], requires_grad=True)
     y = torch.tanh(torch.randn(shape) @ x)
     torch.testing.assert_close(bp.jacobian(y, x, chunk=2, progress=True), rows(y, x).reshape(shape))

@@ -12,8 +12,8 @@ from rich.console import Console
 from torch import nn
 
 import backprobe as bp
-from backprobe.derivatives import progress as progress_module
-from backprobe.derivatives.intervals import chi_square_quantile, student_quantile
+from backprobe.user_tools.derivatives import progress as progress_module
+from backprobe.user_tools.derivatives.intervals import chi_square_quantile, student_quantile
 
 #: Singular values squared, by name: how fast the spectrum falls.
 SPECTRA = {

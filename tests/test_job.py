@@ -20,13 +20,13 @@ import pytest
 
 import backprobe
 from backprobe import Trace
-from backprobe.coverage import ranks_text
-from backprobe.errors import BackprobeError
+from backprobe.basics.errors import BackprobeError
 from backprobe.records import Facts, Finding, FindingSite, RankSeen, RankWait, Site, Step
 from backprobe.report.document import document
 from backprobe.store.job import load_run
 from backprobe.store.parts import claim, read_parts, write_seen
 from backprobe.store.writer import Writer
+from backprobe.traces.coverage import ranks_text
 from backprobe.view.parts import headline, report, verdict
 from backprobe.view.terminal import write
 

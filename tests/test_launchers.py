@@ -299,8 +299,8 @@ def test_a_child_that_cannot_be_watched_is_reported(tmp_path: Path) -> None:
 def test_a_launcher_that_cannot_be_followed_is_refused_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, says: str
 ) -> None:
+    from backprobe.basics.errors import BackprobeError
     from backprobe.commands.found import file_of
-    from backprobe.errors import BackprobeError
 
     (tmp_path / name).write_text(text)
     (tmp_path / name).chmod(0o755)
@@ -360,7 +360,7 @@ def test_results_are_written_on_sigterm(tmp_path: Path, how: str, code: int) -> 
 def test_ranks_join_one_folder_and_a_later_job_does_not(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    from backprobe.errors import BackprobeError
+    from backprobe.basics.errors import BackprobeError
     from backprobe.observe.processes.identity import identity
     from backprobe.observe.processes.rendezvous import join_run_folder
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from backprobe.errors import UnknownName
+from backprobe.basics.errors import UnknownName
 from backprobe.observe.ledger.account import MAX_SAMPLED_ELEMENTS, sample_norms
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector

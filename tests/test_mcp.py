@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from backprobe.basics.errors import BackprobeError
 from backprobe.commands import mcp_server, mcp_tools
-from backprobe.errors import BackprobeError
 
 BROKEN = """
 import sys

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import backprobe
-from backprobe.activations.table import row_of
 from backprobe.observe.schedule import samples
 from backprobe.observe.trackers.tensors import seen
 from backprobe.records import FreeParameter, together
 from backprobe.torch_internals import norms
 from backprobe.torch_internals.measure import BATCH, Norms, joint_norm
+from backprobe.user_tools.activations.table import row_of
 
 DTYPES = {
     torch.float32: (45, 38, 2e-6),

@@ -219,5 +219,6 @@ def test_a_terminal_shows_text(tmp_path: Path) -> None:
 
 
 def test_nothing_of_ipython_is_imported_without_it() -> None:
-    script = "import sys, backprobe, backprobe.commands, backprobe.notebook\nassert 'IPython' not in sys.modules"
+    modules = "sys, backprobe, backprobe.commands, backprobe.integrations.notebook"
+    script = f"import {modules}\nassert 'IPython' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=600)

@@ -18,8 +18,7 @@ import pytest
 
 import backprobe
 from backprobe import Trace
-from backprobe.commands import main
-from backprobe.privacy import (
+from backprobe.basics.privacy import (
     MASK,
     at_home,
     is_secret,
@@ -29,6 +28,7 @@ from backprobe.privacy import (
     masked_variables,
     without_home,
 )
+from backprobe.commands import main
 from backprobe.records import Facts, Finding, FindingSite, Site
 from backprobe.records.places import NOT_KEPT, sites_in
 from backprobe.report import columns
@@ -138,7 +138,7 @@ def test_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_columns_of_a_page_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backprobe.privacy.masked", lambda text: "masked")
+    monkeypatch.setattr("backprobe.basics.privacy.masked", lambda text: "masked")
     made = columns.column("B", range(200))
     assert json.loads(columns.text({"a": made, "b": ["x"]})) == {"a": made, "b": ["masked"]}
 

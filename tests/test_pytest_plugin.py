@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backprobe.pytest_plugin import Wanted, read_bytes, wanted_of
+from backprobe.integrations.pytest_plugin import Wanted, read_bytes, wanted_of
 
 HEAD = """
 import pytest
@@ -49,7 +49,7 @@ def suite(folder: Path, text: str, *options: str) -> tuple[int, str]:
 
 def test_pytest_finds_it() -> None:
     assert [one.value for one in entry_points(group="pytest11") if one.name == "backprobe"] == [
-        "backprobe.pytest_plugin"
+        "backprobe.integrations.pytest_plugin"
     ]
 
 

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from backprobe import Trace
-from backprobe.coverage import missing
 from backprobe.observe.trackers.ranks import ended_waits
 from backprobe.records import Facts, Finding, FindingSite, RankSeen, RankWait, Site
+from backprobe.traces.coverage import missing
 
 WAIT, OTHER, END = Site("train.py", 10, "work"), Site("train.py", 20, "work"), Site("train.py", 30, "work")
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import backprobe
-from backprobe.errors import BackprobeError
+from backprobe.basics.errors import BackprobeError
 from backprobe.records import Facts, ParameterStat, SavedMemory, Step
 from backprobe.records.places import NOT_KEPT
 from backprobe.report import columns, steps

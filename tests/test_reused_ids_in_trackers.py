@@ -11,9 +11,6 @@ import torch
 from reusing import reuse, with_id
 from torch import nn
 
-from backprobe.activations.captured import ByMemory
-from backprobe.activations.mode import CaptureMode
-from backprobe.activations.recorder import Recorder
 from backprobe.engine.nested import Inner
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.disk import DiskSink
@@ -26,6 +23,9 @@ from backprobe.observe.trackers.stale_grad_reads import StaleGradReadTracker
 from backprobe.observe.trackers.stopped_learning import StoppedLearningTracker
 from backprobe.records import Recomputed, Replica, ReplicaState
 from backprobe.source.roots import ModuleCallRef, RootModule
+from backprobe.user_tools.activations.captured import ByMemory
+from backprobe.user_tools.activations.mode import CaptureMode
+from backprobe.user_tools.activations.recorder import Recorder
 
 __all__ = ["reuse"]
 pytestmark = pytest.mark.usefixtures("reuse")

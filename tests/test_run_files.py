@@ -17,10 +17,10 @@ import pytest
 
 import backprobe
 from backprobe import Trace
+from backprobe.basics.errors import BackprobeError
+from backprobe.basics.files import add_to, inside, is_stream, replace_text, replacing
 from backprobe.commands import main
 from backprobe.commands.files import write_findings
-from backprobe.errors import BackprobeError
-from backprobe.files import add_to, inside, is_stream, replace_text, replacing
 from backprobe.records import Facts, Finding, FindingSite, KeptBatch, RankSeen, Site, Step
 from backprobe.report.document import document
 from backprobe.store import CODE, CRASH, FILE, PROCESS_DESCRIPTION, reader

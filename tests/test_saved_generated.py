@@ -15,7 +15,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from watching import same
 
 from backprobe import offload
-from backprobe.saved_hooks.copies import OnCpu
+from backprobe.user_tools.saved_hooks.copies import OnCpu
 
 torch.set_num_threads(1)
 

@@ -21,9 +21,9 @@ from torch.utils.checkpoint import checkpoint
 import backprobe as bp
 from backprobe import BackprobeError, offload
 from backprobe.records import SavedEntry, SavedMoment, SavedPlaced, SavedUnknown
-from backprobe.saved_hooks.ledger import Ledger
-from backprobe.saved_hooks.trial import Allocations
 from backprobe.saved_memory.reading import Reading
+from backprobe.user_tools.saved_hooks.ledger import Ledger
+from backprobe.user_tools.saved_hooks.trial import Allocations
 
 torch.set_num_threads(1)
 
@@ -535,7 +535,7 @@ def test_allocations_against_the_profiler():
 def test_the_example_in_the_docstring():
     import doctest
 
-    from backprobe.saved_hooks import watching
+    from backprobe.user_tools.saved_hooks import watching
 
     assert doctest.testmod(watching) == (0, 5)
 

@@ -19,9 +19,9 @@ from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
 from backprobe import BackprobeError, offload
-from backprobe.saved_hooks import codec
-from backprobe.saved_hooks.cells import Kept
-from backprobe.saved_hooks.disk import PREFIX, sweep
+from backprobe.user_tools.saved_hooks import codec
+from backprobe.user_tools.saved_hooks.cells import Kept
+from backprobe.user_tools.saved_hooks.disk import PREFIX, sweep
 
 torch.set_num_threads(1)
 #: What transformers calls it lately.
@@ -163,7 +163,7 @@ def test_a_write_that_moves_no_version_between_two_saves(name):
 
 
 def test_fingerprints_tell_moved_values_apart():
-    from backprobe.saved_hooks.copies import fingerprint
+    from backprobe.user_tools.saved_hooks.copies import fingerprint
 
     for size in (1, 7, 1000, 9000, 100_000):
         a = torch.randn(size, generator=torch.Generator().manual_seed(size))

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from backprobe.errors import BackprobeError
-from backprobe.select import chosen, described, near, selector
+from backprobe.basics.errors import BackprobeError
+from backprobe.basics.select import chosen, described, near, selector
 
 NAMES = ["encoder", "encoder.layer", "encoder.layer.0", "encoder.layer.0.output", "encoder.layer.1", "head"]
 

@@ -19,7 +19,7 @@ from torch import nn
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.packed_calls import pack, unpack
+from backprobe.graphs.packed_calls import pack, unpack
 from backprobe.records import BadOp, BadValues, GradStat, Node, NodeRun, Site, TensorStat
 from backprobe.store.codec import from_plain, to_plain
 from backprobe.store.reader import open_run

@@ -14,6 +14,8 @@ import torch
 
 import backprobe
 from backprobe import Trace
+from backprobe.basics.terminal import console, say
+from backprobe.basics.text import text_table, without_controls
 from backprobe.commands import main
 from backprobe.engine.prompt.command import COMMANDS
 from backprobe.records import (
@@ -33,8 +35,6 @@ from backprobe.records import (
     Unseen,
 )
 from backprobe.store.writer import save
-from backprobe.terminal import console, say
-from backprobe.text import text_table, without_controls
 from backprobe.traces import TracedStep
 from backprobe.tracking.alerts import Alert
 from backprobe.view.github import workflow_commands
@@ -52,7 +52,7 @@ OBEYED = re.compile(
 )
 #: Files that write by themselves, and why.
 WRITERS = {
-    "terminal.py": "it is the one that the others write with",
+    "basics/terminal.py": "it is the one that the others write with",
     "observe/launch.py": "what Python itself writes of a script that ends",
 }
 #: Their calls write elsewhere than to a terminal.

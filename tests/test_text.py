@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from backprobe.text import counted, few, html_table, mib, number, shape, size, text_table
+from backprobe.basics.text import counted, few, html_table, mib, number, shape, size, text_table
 
 
 @pytest.mark.parametrize(

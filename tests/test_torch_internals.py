@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import backprobe
-from backprobe import torch_texts
+from backprobe.basics import torch_texts
 from backprobe.commands import main
 from backprobe.ops import OpInfo
 from backprobe.torch_internals import code_objects, facts

@@ -10,17 +10,23 @@ import pytest
 import torch
 
 import backprobe
-from backprobe.collective_desync import Held, said
 from backprobe.observe import wall_clock
 from backprobe.observe.trackers.collective_wait import CollectiveWaitWatcher
 from backprobe.records import RankSeen, RankWait
 from backprobe.source.frames import Frames
+from backprobe.traces.collective_desync import Held, said
 
 ROOT = Path(backprobe.__file__).parent
 #: What may read the system clock: moments that are written down, and those that come from other processes.
 MOMENTS = {
     *("observe/wall_clock.py", "observe/processes/rendezvous.py", "integrations/watching.py", "store/writer.py"),
-    *("store/job.py", "tracking/mlflow.py", "tracking/tensorboard.py", "commands/top.py", "collective_desync.py"),
+    *(
+        "store/job.py",
+        "tracking/mlflow.py",
+        "tracking/tensorboard.py",
+        "commands/top.py",
+        "traces/collective_desync.py",
+    ),
 }
 
 

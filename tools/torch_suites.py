@@ -311,7 +311,7 @@ class Debugged(Mode):
     def _stepped(self, original: Callable[..., Any], call: str) -> Callable[..., Any]:
         import torch
 
-        from backprobe.errors import BackprobeError
+        from backprobe.basics.errors import BackprobeError
 
         @functools.wraps(original)
         def stepped(*args: Any, **kwargs: Any) -> Any:

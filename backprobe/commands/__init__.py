@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
+from ..basics.process_clock import IMPORTED, Moment
+from ..basics.terminal import say
+from ..basics.text import without_controls
 from ..observe.program import CannotStart
-from ..process_clock import IMPORTED, Moment
-from ..terminal import say
-from ..text import without_controls
 from .bench import Bench
 from .compare import Compare
 from .completion import Completion

@@ -7,11 +7,11 @@ import statistics
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
+from ..basics.terminal import say
+from ..basics.text import raised
 from ..observe.launch import launch
 from ..observe.schedule.settings import Settings
-from ..terminal import say
-from ..text import raised
 from ..view.parts import Line, Part, Table
 from ..view.terminal import write
 from .script import script_arguments, script_of

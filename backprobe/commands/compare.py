@@ -9,14 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..basics.errors import BackprobeError
+from ..basics.lazy_import import load
+from ..basics.terminal import say
+from ..basics.text import size
 from ..comparing.align import Names
 from ..comparing.compared import Compared, Judge
 from ..comparing.sides import Side
-from ..errors import BackprobeError
-from ..lazy_import import load
 from ..records import Judged, Tape
-from ..terminal import say
-from ..text import size
 from .files import find_run
 from .reading import reading_run
 

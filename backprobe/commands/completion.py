@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import BackprobeError
-from ..terminal import say
+from ..basics.errors import BackprobeError
+from ..basics.terminal import say
 
 SHELLS = ("bash", "zsh", "fish")
 #: Metavars of arguments that are files or folders.

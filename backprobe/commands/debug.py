@@ -6,12 +6,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from ..basics.terminal import say
+from ..basics.text import raised
 from ..engine.options import breakpoint_from
 from ..observe.launch import launch
 from ..observe.schedule.settings import Settings
 from ..observe.sinks.memory import Collector
-from ..terminal import say
-from ..text import raised
 from .script import script_arguments, script_of
 
 if TYPE_CHECKING:

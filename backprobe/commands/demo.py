@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..errors import BackprobeError
-from ..terminal import say
+from ..basics.errors import BackprobeError
+from ..basics.terminal import say
 
 _EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..terminal import say
+from ..basics.terminal import say
 
 if TYPE_CHECKING:
     from ..torch_internals.facts.registry import Checked

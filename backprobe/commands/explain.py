@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..terminal import console, say
+from ..basics.terminal import console, say
 
 
 class Explain:

@@ -6,10 +6,10 @@ import argparse
 import time
 from pathlib import Path
 
-from ..errors import BackprobeError
-from ..files import replace_text
+from ..basics.errors import BackprobeError
+from ..basics.files import replace_text
+from ..basics.privacy import masked, masked_source, private
 from ..findings.json_size import as_json
-from ..privacy import masked, masked_source, private
 from ..store import PRIVATE
 from ..store.job import is_run, written
 from ..traces import Trace

@@ -8,7 +8,7 @@ import shutil
 import sys
 import zipfile
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 
 #: First line of scripts for other interpreters than Python.
 _OTHERS = re.compile(rb"#! *(?:\S*/env +)?(?:\S*/)?(?:sh|bash|dash|zsh|ksh|fish|csh|tcsh|perl|ruby|node)\b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 
 ABOUT = """backprobe watches PyTorch training scripts and says what goes wrong inside loss.backward(): which module,
 source line and tensor. Begin with run_script. Read the first finding: its first site is the line to look at.

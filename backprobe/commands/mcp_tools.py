@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from ..text import without_controls
+from ..basics.text import without_controls
 
 #: Maximum number of characters of a script's output in an answer, and of any answer.
 OUTPUT, ANSWER = 4_000, 32_000

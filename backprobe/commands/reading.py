@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 
 #: Exceptions that inconsistent data of a run can cause. Sizes are checked before, so a MemoryError is one of these.
 _CONTRADICTIONS = (

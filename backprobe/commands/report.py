@@ -9,9 +9,9 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from ..errors import BackprobeError
-from ..terminal import say
-from ..text import size
+from ..basics.errors import BackprobeError
+from ..basics.terminal import say
+from ..basics.text import size
 from .files import find_run, rank_argument
 from .reading import reading_run
 

@@ -6,8 +6,8 @@ import argparse
 import os
 from dataclasses import replace
 
-from ..errors import BackprobeError
-from ..files import replace_text
+from ..basics.errors import BackprobeError
+from ..basics.files import replace_text
 from ..findings import SEVERITIES, all_rules, own_rules
 from ..findings.levels.alarms import ALARMS
 from ..observe.changes import check

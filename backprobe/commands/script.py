@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..observe.program import Script
 from .found import file_of
 

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from ..errors import BackprobeError
-from ..terminal import say
+from ..basics.errors import BackprobeError
+from ..basics.terminal import say
 from .files import RUNS, find_run, rank_argument, run_folders
 from .reading import reading_run
 

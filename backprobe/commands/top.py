@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackprobeError
-from ..terminal import console, say
+from ..basics.errors import BackprobeError
+from ..basics.terminal import console, say
 from .files import RUNS, find_run, rank_argument, run_folders
 from .reading import reading_run
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from .files import new_run
 
 

@@ -18,7 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BackprobeError, StorageError, add_note
+from ..basics.errors import BackprobeError, StorageError, add_note
+from ..basics.privacy import masked_arguments
+from ..basics.process_clock import Moment, Startup
+from ..basics.terminal import say
+from ..basics.text import raised
 from ..observe import wall_clock
 from ..observe.alarm_functions import function_named
 from ..observe.processes.child_config import ChildConfig
@@ -32,16 +36,12 @@ from ..observe.sinks.fanout import FanoutSink
 from ..observe.sinks.memory import Collector
 from ..observe.sinks.plugin import PluginSink, about
 from ..observe.sinks.tracker import ExperimentTrackerSink
-from ..privacy import masked_arguments
-from ..process_clock import Moment, Startup
 from ..records import BriefSteps, Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
 from ..records.places import short_path
 from ..store.job import goes_on, is_run, job_of, load_run
 from ..store.parts import locked, read_parts, write_seen
 from ..store.reader import open_run
 from ..store.writer import Writer, amend, cannot_write
-from ..terminal import say
-from ..text import raised
 from ..trace_api import Trace
 from ..traces import Trace as TraceData
 from ..view.github import workflow_commands

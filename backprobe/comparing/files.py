@@ -13,11 +13,11 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackprobeError
-from ..files import inside, replace_text, replacing
-from ..privacy import at_home, masked_source, without_home
+from ..basics.errors import BackprobeError
+from ..basics.files import inside, replace_text, replacing
+from ..basics.privacy import at_home, masked_source, without_home
+from ..basics.untrusted import read_gzip, read_text
 from ..records import Print, Site, Taken, Tape, TapeOp
-from ..untrusted import read_gzip, read_text
 
 #: Name of the folder inside that of a run.
 FOLDER = "compare"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..records import Taken, Tape, TapeOp
 
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
+from ..basics.terminal import say
 from ..observe.backward.intercepted_functions import DebuggedCall
 from ..observe.session import Session, Settings
 from ..observe.sinks.memory import Collector
-from ..terminal import say
 from ..torch_internals import private
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint

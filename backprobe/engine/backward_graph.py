@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
+from ..basics.text import without_controls
 from ..graphs.plan import ACCUMULATE, engine_order
 from ..observe.backward.nonfinite_origin import NonFiniteOrigin, nonfinite_origin
 from ..records import ACCUMULATE_SEQ
-from ..text import without_controls
 from ..torch_internals.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
 from ..torch_internals.walk import LiveGraph, Plans, walk
 from .provenance import NOWHERE, Forward, Found, Provenance

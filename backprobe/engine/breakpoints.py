@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
+from ..basics.select import Selection, described, nothing_chosen, selector
 from ..records import ACCUMULATE_SEQ
-from ..select import Selection, described, nothing_chosen, selector
 
 if TYPE_CHECKING:
     from .backward_graph import BackwardGraph, NodeInfo

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from .backward_graph import NodeInfo
 from .double import Wide, widened
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..torch_internals import private
 from ..torch_internals.structure import mapped, tensors_in
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..observe.forward.torch_call_recorder import TorchCallRecorder
 from ..torch_internals import private
 from ..torch_internals.entry_points import BY_FUNCTION, BY_KIND

@@ -6,8 +6,8 @@ import difflib
 import re
 from typing import TYPE_CHECKING, TypedDict
 
-from ..errors import BackprobeError
-from ..select import Selection
+from ..basics.errors import BackprobeError
+from ..basics.select import Selection
 from .breakpoints import FILE_AND_LINE, PHASES, Breakpoint
 
 if TYPE_CHECKING:

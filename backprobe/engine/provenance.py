@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..observe.forward.leaves import Leaves
 from ..observe.forward.modules import ModuleWatch
 from ..observe.forward.node_places import line_and_op, makers

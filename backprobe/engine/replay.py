@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..torch_internals import private
 from ..torch_internals.isolation import Isolation
 from .breakpoints import NamedNodes

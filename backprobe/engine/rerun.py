@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..torch_internals.isolation import Isolation
 from . import html
 from .backward_graph import NodeInfo

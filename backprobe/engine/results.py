@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..torch_internals import private
 from .graph_task import summed
 from .runner import ReplayedNode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from .backward_graph import BackwardGraph
 from .provenance import UNKNOWN, inside
 from .stop import Stop

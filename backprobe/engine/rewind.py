@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..torch_internals import private
 from ..torch_internals.isolation import RandomState
 from .backward_graph import BackwardGraph

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..records import ACCUMULATE_SEQ
 from ..torch_internals import private
 from .backward_graph import BackwardGraph, NodeInfo

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from ..basics.text import packaged
 from ..records import Site
 from ..records.places import at_line, cell
-from ..text import packaged
 from .backward_graph import BackwardGraph, NodeInfo
 from .provenance import UNKNOWN, inside
 from .values import shape_text, summary

@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
+from ..basics.torch_texts import FREED
 from ..records import ACCUMULATE_SEQ
 from ..torch_internals import private
-from ..torch_texts import FREED
 from .backward_graph import NodeInfo
 from .calling import call_node, call_node_wide
 from .difference import bitwise_equal

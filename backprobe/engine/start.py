@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..torch_internals import private
 from ..torch_internals.entry_points import as_list
 from .backward_graph import BackwardGraph

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..records import Site
 from ..torch_internals import code_objects, private
 from . import html, show

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..torch_internals.walk import Plans
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint, NamedNodes

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 
 #: What the findings say in JSON, as a JSON Schema.
 SCHEMA = "findings.schema.json"

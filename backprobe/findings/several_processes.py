@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..basics.torch_texts import COLLECTIVE, COLLECTIVE_OPS
 from ..records import Finding, RankSeen
-from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS
 
 if TYPE_CHECKING:
     from ..traces import Trace

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 
-from ..errors import BackprobeError
-from ..files import inside
-from ..untrusted import is_regular
+from ..basics.errors import BackprobeError
+from ..basics.files import inside
+from ..basics.untrusted import is_regular
 
 
 class Tensors(Protocol):

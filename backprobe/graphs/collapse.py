@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
+from ..basics.select import Choice, Selection
 from ..ops import info
-from ..select import Choice, Selection
 from .repeat import Repeated, runs
 from .tree import Item, Level, Tree
 from .words import names_of_run, number_of, plain_type, sizes

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ..text import without_controls
+from ..basics.text import without_controls
 from .data import Node
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..basics.text import without_controls
 from ..records import ModuleCall, Site
-from ..text import without_controls
 
 #: Kinds of nodes: an operation, a leaf's accumulator, a ``Function`` written in Python, a compiled region, a reentrant
 #: checkpoint.

@@ -7,9 +7,9 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
+from ..basics.text import without_controls
 from ..records import ModuleCall
-from ..text import without_controls
 from . import order, places, ways
 from .data import Columns, GraphFacts, GraphRoot, Inside, Leaf, Node, Saved
 from .places import Place
@@ -317,7 +317,7 @@ class Graph(Sequence[Node]):
         """
         found = places.in_module(self, path)
         if not found:
-            from ..select import nothing_chosen
+            from ..basics.select import nothing_chosen
 
             raise nothing_chosen(sorted({c.path for c in self.calls}), path, "module that made nodes")
         return self.subgraph(found)

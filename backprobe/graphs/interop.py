@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 
 if TYPE_CHECKING:
     from .graph import Graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..text import counted, size
+from ..basics.text import counted, size
 from .collapse import Box, Diagram
 from .words import count_of
 

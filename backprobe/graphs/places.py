@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Union
 
-from ..errors import BackprobeError
-from ..select import Choice
+from ..basics.errors import BackprobeError
+from ..basics.select import Choice
 from .data import GraphRoot, Node
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..errors import BackprobeError
-from ..text import counted, size
+from ..basics.errors import BackprobeError
+from ..basics.text import counted, size
 from .collapse import MAX_BOXES, Box, Diagram
 from .layout import Drawing, DrawnEdge, Placed, layout
 from .outline import text

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from math import prod
 
-from ..text import shape
+from ..basics.text import shape
 
 _BACKWARD = re.compile(r"Backward\d*$")
 _END = re.compile(r"^(.*?)(\d+)$")

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ..basics.errors import BackprobeError
+from ..basics.select import selector
+from ..basics.terminal import say
+from ..basics.text import raised
 from ..commands.files import new_run, write_findings
-from ..errors import BackprobeError
 from ..findings.levels.alarms import ALARMS, Alarm
 from ..records import Finding, Measured, Step
-from ..select import selector
-from ..terminal import say
-from ..text import raised
 from ..tracking.numbers import numbers_of
 from ..view.parts import report
 from ..view.terminal import write

@@ -16,10 +16,10 @@ from typing import Any
 
 from torch.optim import optimizer as optim
 
+from ..basics.terminal import say
 from ..findings.levels.alarms import Alarm, Monitor
 from ..findings.levels.rule import finding_of
 from ..records import BriefSteps, Finding, FindingSite, Measured, Step, Unseen
-from ..terminal import say
 from ..torch_internals import private
 from ..torch_internals.uncompiled import dynamo_passthrough
 from .backward.pending_call_record import PendingCallRecord

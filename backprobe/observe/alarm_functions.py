@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..records import Finding
 
 

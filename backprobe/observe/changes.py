@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 
 KINDS = ("dtype", "compiled", "device", "seed", "threads")
 

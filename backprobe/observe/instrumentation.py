@@ -20,9 +20,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..basics.torch_texts import GLOBAL_HOOKS, NO_ROOM
 from ..torch_internals import engine_calls, private
 from ..torch_internals.uncompiled import disable_dynamo, dynamo_passthrough
-from ..torch_texts import GLOBAL_HOOKS, NO_ROOM
 from .backward.engine_interceptor import call_of
 from .backward.observers import BackwardObservers
 from .events import Events

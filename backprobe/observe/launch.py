@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import BackprobeError
-from ..lazy_import import load
-from ..process_clock import Moment
+from ..basics.errors import BackprobeError
+from ..basics.lazy_import import load
+from ..basics.process_clock import Moment
 from ..source.tracebacks import strip, without_ours
 from .processes.bootstrap.backprobe_torch_import import TorchImport
 from .program import Program, Script

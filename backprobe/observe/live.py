@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import BackprobeError, add_note
+from ..basics.errors import BackprobeError, add_note
+from ..basics.process_clock import Moment, Startup
 from ..findings import all_rules
-from ..process_clock import Moment, Startup
 from ..records import Finding
 from ..source.tracebacks import strip
 from ..store.batches import Batch

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from .changes import check, no_dtype
 
 

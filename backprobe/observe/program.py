@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Literal
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from .shadows import Shadows
 
 #: How a script is given: as a file, with ``-m``, with ``-c``, or as ``-``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..process_clock import Startup
+from ..basics.process_clock import Startup
 from ..records import Facts
 from ..torch_internals.async_scalars import Later
 from .backward.observers import BackwardObservers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..text import without_controls
+from ..basics.text import without_controls
 from .nodes import BadNode, BadOp, Derivative, NodeRun
 from .places import Site
 from .registry import record

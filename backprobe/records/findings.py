@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..text import without_controls
+from ..basics.text import without_controls
 from .places import Site, lasting
 from .registry import record
 

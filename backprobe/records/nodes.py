@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..text import without_controls
+from ..basics.text import without_controls
 from .places import Site
 from .registry import record
 from .values import BadValues, TensorStat

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from ..privacy import without_home
-from ..text import without_controls
+from ..basics.privacy import without_home
+from ..basics.text import without_controls
 from .registry import record
 
 _CELL = "Cell In["

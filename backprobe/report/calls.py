@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..basics.text import shape
+from ..graphs.packed_calls import PackedNodes
 from ..ops import info
-from ..packed_calls import PackedNodes
 from ..records import (
     ACCUMULATE_SEQ,
     BackwardCall,
@@ -20,7 +21,6 @@ from ..records import (
     TensorStat,
     together,
 )
-from ..text import shape
 from ..traces import TracedStep, numbers_of
 from .columns import clean, column, norms
 from .tables import Modules, Parameters, Sites

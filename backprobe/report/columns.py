@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..privacy import private_values
+from ..basics.privacy import private_values
 
 #: Stands for a norm that was not measured.
 MISSING = -1.0

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..basics.errors import BackprobeError
 from ..comparing.before import Early
 from ..comparing.blame import Blame
 from ..comparing.compared import Compared
 from ..comparing.groups import Group
 from ..comparing.sides import Side
 from ..comparing.text import call, result, what
-from ..errors import BackprobeError
 from ..records import Finding, Site, Tape, TapeOp
 from ..records.places import NOT_KEPT
 from ..store.job import is_run, load_run

@@ -9,9 +9,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..coverage import ending, runs
 from ..records import Finding, FreeParameter, ModuleCall, SavedBytes
 from ..traces import Trace, TracedStep
+from ..traces.coverage import ending, runs
 from ..view.overhead import overhead
 from . import calls as backwards
 from .columns import clean, text

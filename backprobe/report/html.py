@@ -10,10 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackprobeError
-from ..files import replace_text
+from ..basics.errors import BackprobeError
+from ..basics.files import replace_text
+from ..basics.text import counted
 from ..records.places import NOT_KEPT
-from ..text import counted
 from ..traces import Trace
 from .columns import text
 from .document import document, packed

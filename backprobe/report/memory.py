@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..basics.text import few, size
 from ..records import SavedBytes, SavedMemory
-from ..text import few, size
 from ..traces import Trace
 from .columns import column
 from .tables import Modules, Sites

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
+from ..basics.terminal import say
+from ..basics.text import without_controls
 from ..store import FILE
 from ..store.job import load_run
 from ..store.parts import PARTS
-from ..terminal import say
-from ..text import without_controls
 from ..view.ranks import titled
 from .changes import change
 from .document import document, packed

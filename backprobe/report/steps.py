@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from ..gradients import Gradients
 from ..records import ModuleCall
 from ..traces import StepRow, Trace
+from ..traces.gradients import Gradients
 from ..view.figures import Figures, ratios_of, with_gradients
 from .columns import column, norms
 from .tables import Order, total

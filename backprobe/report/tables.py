@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..privacy import masked_source
+from ..basics.privacy import masked_source
+from ..basics.text import packaged
 from ..records import FreeParameter, ModuleCall, Parameter, Site, together
 from ..records.places import cell, lasting
-from ..text import packaged
 
 #: Maximum size of a source file in a page, and of all files together.
 SOURCE = 1 << 20

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from ..basics.torch_texts import COPY_SLICES
 from ..torch_internals import checkpoints, modes, saved_by_nodes, storage_ids
 from ..torch_internals.structure import tensors_in
-from ..torch_texts import COPY_SLICES
 
 #: Maximum depth of nesting that is searched in hook results and ``ctx`` attributes.
 _DEPTH = 4

@@ -13,7 +13,7 @@ from itertools import islice
 from types import CodeType
 from typing import Any
 
-from ..privacy import masked_source
+from ..basics.privacy import masked_source
 from ..records import Site
 from ..records.places import NOT_KEPT, lasting, sites_in
 from .frames import Frames

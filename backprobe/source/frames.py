@@ -11,11 +11,11 @@ from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
 
+from ..basics.torch_texts import GENERATED
 from ..records import Site
 from ..torch_internals import code_objects
 from ..torch_internals.compilations import FRAME
 from ..torch_internals.compiled_regions import generated_from
-from ..torch_texts import GENERATED
 from .library import Stack
 from .module_code import code_of_modules
 from .sites import site_at

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from ..basics.torch_texts import OPTIMIZED, WRAPPERS
 from ..torch_internals.sharding import plain_class
 from ..torch_internals.structure import attributes_of, is_a
-from ..torch_texts import OPTIMIZED, WRAPPERS
 from .frames import Frames, variables
 
 

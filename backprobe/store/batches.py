@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackprobeError
-from ..files import inside
+from ..basics.errors import BackprobeError
+from ..basics.files import inside
 
 #: The header entry that backprobe writes.
 _OURS = "backprobe"

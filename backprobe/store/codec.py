@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
-from ..privacy import at_home, masked_source, private
+from ..basics.privacy import at_home, masked_source, private
+from ..basics.untrusted import decompress
 from ..records import KINDS, Site
 from ..records.places import lasting
-from ..untrusted import decompress
 
 T = TypeVar("T")
 Make = Callable[[Any], Any]

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..packed_calls import Layout, Measured, Signature
+from ..graphs.packed_calls import Layout, Measured, Signature
 from ..records import ACCUMULATE_SEQ, BriefSteps, Node, Site
 from .codec import Decoder, check_name, to_plain
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import BackprobeError
-from ..files import inside
+from ..basics.errors import BackprobeError
+from ..basics.files import inside
+from ..basics.untrusted import read_text
 from ..records import Site
-from ..untrusted import read_text
 from . import CRASH
 
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)

@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..coverage import is_there, missing, runs
-from ..errors import BackprobeError
+from ..basics.errors import BackprobeError
 from ..findings import explain
 from ..records import Facts, Finding, RankSeen, RankWait, Site, Unseen, Watched
 from ..records.places import NOT_KEPT, sites_in
 from ..traces import Trace, TracedStep
+from ..traces.coverage import is_there, missing, runs
 from . import FILE
 from .crashes import read_crash
 from .parts import JOB, PARTS, in_order, read_parts, tells, unwatched

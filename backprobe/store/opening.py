@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..untrusted import is_regular
+from ..basics.untrusted import is_regular
 
 #: SQLite instructions that a query may take: a query over a million steps takes some ten millions.
 MAX_QUERY_WORK = 2_000_000_000

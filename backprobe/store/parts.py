@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..coverage import is_there
-from ..errors import BackprobeError
-from ..files import add_to, inside, replace_text
+from ..basics.errors import BackprobeError
+from ..basics.files import add_to, inside, replace_text
+from ..basics.untrusted import read_bytes, read_text
 from ..records import RankSeen, Unseen
-from ..untrusted import read_bytes, read_text
+from ..traces.coverage import is_there
 from . import CODE, PROCESS_DESCRIPTION
 from .codec import Decoder, dumps, own_fields, to_plain
 

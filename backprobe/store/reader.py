@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from .. import __version__
-from ..errors import BackprobeError
-from ..files import inside
+from ..basics.errors import BackprobeError
+from ..basics.files import inside
+from ..basics.privacy import at_home
 from ..findings import explain
-from ..packed_calls import Layout, Packed, PackedNodes, Signature
-from ..privacy import at_home
+from ..graphs.packed_calls import Layout, Packed, PackedNodes, Signature
 from ..records import BackwardCall, BadValues, Finding, Measured, ModuleCall, NodeRun, ParameterStat, Step
 from ..traces import Shown, StepRow, Trace, TracedStep
 from . import FILE, FORMAT

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BackprobeError
-from ..untrusted import decompress
+from ..basics.errors import BackprobeError
+from ..basics.untrusted import decompress
 from .codec import checksum, unsqueeze
 
 #: The columns of each table. The last one is the checksum of the others.

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..errors import BackprobeError, StorageError
-from ..files import inside, replacing
-from ..packed_calls import Layout, Packed, PackedNodes, Signature, pack
+from ..basics.errors import BackprobeError, StorageError
+from ..basics.files import inside, replacing
+from ..graphs.packed_calls import Layout, Packed, PackedNodes, Signature, pack
 from ..records import BackwardCall, BriefSteps, Facts, Finding, KeptBatch, Measured, ModuleCall, Step
 from . import CODE, CRASH, FILE, FORMAT, PRIVATE, PROCESS_DESCRIPTION
 from .batches import file_of, is_batch

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ..torch_texts import MODE_STACK, RECOMPILE_LIMIT
+from ..basics.torch_texts import MODE_STACK, RECOMPILE_LIMIT
 
 #: A frame of a traceback in torch's messages: file, line, function.
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')

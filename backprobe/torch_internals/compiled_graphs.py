@@ -35,7 +35,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..torch_texts import IN_PLACE
+from ..basics.torch_texts import IN_PLACE
 from .modes import has_dispatch, undispatched, unseen
 from .thread_state import autocast_now
 from .uncompiled import dynamo_passthrough, leave_alone

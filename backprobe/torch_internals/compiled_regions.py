@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from ..torch_texts import COMPILED, OPTIMIZED
+from ..basics.torch_texts import COMPILED, OPTIMIZED
 from .walk import Plans, walk
 
 #: The module that compiles whole backward calls.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..torch_texts import IN_PLACE, IN_PLACE_DETAIL
+from ..basics.torch_texts import IN_PLACE, IN_PLACE_DETAIL
 from .compiled_graphs import CompiledGraph, RegionCall
 from .region_reexecution import Notes, again, apart
 from .saved_by_nodes import saved_tensors

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..torch_texts import FREED, IN_PLACE
+from ..basics.torch_texts import FREED, IN_PLACE
 from . import saved_by_unpacking
 
 #: Whether torch exposes the content of a saved tensor, and the hook that packed it (2.10 does, 2.8 does not). If not,

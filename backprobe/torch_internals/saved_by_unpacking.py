@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ..torch_texts import FREED, IN_PLACE, IN_PLACE_DETAIL
+from ..basics.torch_texts import FREED, IN_PLACE, IN_PLACE_DETAIL
 from .modes import no_dispatch_modes
 
 

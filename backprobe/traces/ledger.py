@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..basics.text import counted, few, html_table, text_table
 from ..records import Facts, LedgerEvent, LedgerOptimizer, LedgerRow, Site
 from ..records import ledger as events
 from ..records.places import short_path
-from ..text import counted, few, html_table, text_table
 
 #: The events that are the optimizer's step, with their words.
 STEPS = {

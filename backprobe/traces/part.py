@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from ..basics.text import counted, number, without_controls
 from ..records import NodeRun, together
-from ..text import counted, number, without_controls
 from .tables import html
 
 

@@ -7,10 +7,10 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+from ..basics.select import selector
+from ..basics.text import html_table, number
 from ..records import Measured
 from ..records.statistics import OF
-from ..select import selector
-from ..text import html_table, number
 
 
 class Statistics(Sequence[Measured]):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import ClassVar
 
+from ..basics.text import counted, number
 from ..records import BackwardCall, Measured, ModuleCall, ParameterStat, Step
-from ..text import counted, number
 from .shown import Rows, Shown
 from .tables import Column, html
 

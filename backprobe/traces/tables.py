@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from ..basics.text import counted, few, html_table, number, shape, text_table
 from ..records import BackwardCall, GradStat, NodeRun, Site
 from ..records.places import at_line, short_path
-from ..text import counted, few, html_table, number, shape, text_table
 
 #: Maximum number of rows in a table (half from the start, half from the end), and of characters in a cell.
 MAX_ROWS, MAX_CELL_CHARACTERS = 40, 60

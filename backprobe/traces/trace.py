@@ -7,10 +7,8 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
-from .. import coverage as coverage_of
-from ..coverage import Coverage
-from ..errors import BackprobeError, UnknownName
-from ..gradients import WORDS, OneKind
+from ..basics.errors import BackprobeError, UnknownName
+from ..basics.select import near, quoted
 from ..records import (
     BackwardCall,
     CompiledRegion,
@@ -25,7 +23,9 @@ from ..records import (
     TensorSeen,
     Unseen,
 )
-from ..select import near, quoted
+from . import coverage as coverage_of
+from .coverage import Coverage
+from .gradients import WORDS, OneKind
 from .ledger import Ledger, ledger_of
 from .part import Part
 from .shown import Rows, Shown

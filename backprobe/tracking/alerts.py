@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..text import without_controls
+from ..basics.text import without_controls
 
 #: Severity of a finding -> level of an alert.
 LEVELS = {"error": "ERROR", "warning": "WARN", "info": "INFO"}

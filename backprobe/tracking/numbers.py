@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
+from ..basics.select import selector
 from ..records import Measured
 from ..records.statistics import OF
-from ..select import selector
 
 #: Maximum number of curves of a run; of these, the number reserved for curves over all layers.
 LIMIT, TOGETHER = 500, 100

@@ -6,8 +6,8 @@ import io
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from ..basics.text import html_table
 from ..records import Finding
-from ..text import html_table
 from ..traces import Trace
 from .parts import FindingPlace, Line, Problem, Table, problem, report
 from .terminal import write

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..basics.text import counted, few
 from ..records import CompiledRegion, Site
-from ..text import counted, few
 
 #: Maximum number of functions that get a line.
 MAX_FUNCTIONS = 6

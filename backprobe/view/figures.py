@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 
-from ..gradients import BACKWARD, NO_SOURCE, OPTIMIZER, WORDS, Gradients, OneKind
+from ..basics.text import number
 from ..records import together
-from ..text import number
 from ..traces import StepRow, Trace
+from ..traces.gradients import BACKWARD, NO_SOURCE, OPTIMIZER, WORDS, Gradients, OneKind
 
 #: Number of steps at the start that decide which kind of gradient norm a run has.
 DECIDING_STEPS = 32

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..basics.text import number
 from ..records import together
-from ..text import number
 
 #: Maximum number of readable rows; above it, rows are folded by module.
 ROWS = 28

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from ..basics.text import number
 from ..findings.levels.alarms import Alarm, Monitor
 from ..findings.levels.bounds import EARLY_MEASUREMENTS, FIRST_STEP
 from ..records import Measured
 from ..records.statistics import LOSSES, OF
-from ..text import number
 
 #: Maximum number of measurements in a curve; above it, every other one is dropped.
 CURVE = 120

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..text import counted, listed, seconds
+from ..basics.text import counted, listed, seconds
 
 #: Minimum share of the script's own time in the total for which a percentage is given, and maximum overhead that is
 #: given as one.

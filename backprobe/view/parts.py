@@ -8,12 +8,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..coverage import endings
-from ..gradients import WORDS, Gradients
+from ..basics.text import counted, few, number, plural
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
 from ..records.places import NOT_KEPT, at_line, lasting, short_path
-from ..text import counted, few, number, plural
 from ..traces import Trace, TracedStep
+from ..traces.coverage import endings
+from ..traces.gradients import WORDS, Gradients
 from . import compiled, ranks
 from .figures import figures, with_gradients
 from .flow import Bars, flow

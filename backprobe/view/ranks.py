@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from ..coverage import ranks_text
+from ..basics.text import counted, number, plural
 from ..records import Finding, Process
-from ..text import counted, number, plural
 from ..traces import Trace
+from ..traces.coverage import ranks_text
 
 #: Number of processes up to which each has a row of its own.
 MAX_SINGLE_ROWS = 4

@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..terminal import console
-from ..text import without_controls
+from ..basics.terminal import console
+from ..basics.text import without_controls
 from .flow import Bars
 from .parts import TIED, FindingPlace, Line, Part, Problem, Table
 

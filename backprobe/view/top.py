@@ -17,14 +17,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..coverage import endings
+from ..basics.terminal import console
+from ..basics.text import counted, few, number
 from ..findings.levels.alarms import ALARMS
-from ..gradients import OPTIMIZER
 from ..records import Finding, OptimizerSeen, Process, RankSeen, Site
 from ..records.places import at_line, short_path
-from ..terminal import console
-from ..text import counted, few, number
 from ..traces import Trace, numbers_of
+from ..traces.coverage import endings
+from ..traces.gradients import OPTIMIZER
 from . import ranks
 from .figures import some_with_gradients
 from .outliers import Levels, Standing, alarm_text, value_text, words

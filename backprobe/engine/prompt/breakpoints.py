@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...errors import BackprobeError
+from ...basics.errors import BackprobeError
 from ..breakpoints import Breakpoint
 from ..options import breakpoint_from
 from .command import command

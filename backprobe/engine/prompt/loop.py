@@ -13,10 +13,10 @@ from typing import Any
 
 from rich.text import Text
 
-from ...errors import BackprobeError
+from ...basics.errors import BackprobeError
+from ...basics.terminal import console as console_of
 from ...records import Site
 from ...source.frames import Frames
-from ...terminal import console as console_of
 from ...torch_internals import private
 from .. import show
 from ..provenance import around

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
 
-from ...errors import BackprobeError
+from ...basics.errors import BackprobeError
 
 
 class Reader(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ...basics.torch_texts import DONATED, NO_SECOND, NOT_SCALAR, READY_TWICE
 from ...records import BackwardCall, Facts, Finding, FindingSite, NodeRun, RegionDiffers, Site, StaleRead
-from ...torch_texts import DONATED, NO_SECOND, NOT_SCALAR, READY_TWICE
 from ..rules import GENERAL, Kind, Question, rule
 
 #: Matches torch's error for an operation that has a first derivative and no second.

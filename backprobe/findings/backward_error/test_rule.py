@@ -9,6 +9,7 @@ from failing import MUTATED, NODES, TWICE, failed
 from handmade import at, call, kinds, leaf, only, raised, roles, run, traced
 from learning import sites_of_only
 
+from backprobe.basics.torch_texts import REENTRANT_NODE
 from backprobe.records import (
     Derivative,
     Finding,
@@ -17,7 +18,6 @@ from backprobe.records import (
     RegionDiffers,
     StaleRead,
 )
-from backprobe.torch_texts import REENTRANT_NODE
 
 REGION = RegionDiffers("extra", at(50), at(51), at(90), "block", "relu", "", "", "", 0, (0,))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import counted, few, plural
 from ...records import BadBuffers, Finding, FrozenStatistics, Spoilt, StaleStatistics
-from ...text import counted, few, plural
 from ..nonfinite.rule import nonfinites
 from ..rules import HOOKS, VALUES, Kind, Question, rule, sites_of
 

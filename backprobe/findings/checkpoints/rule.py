@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...basics.text import few
 from ...records import Finding, FindingSite, Recomputed, RegionDiffers, RegionGradient
-from ...text import few
 from ..rules import DIFFERS, HOOKS, Kind, Question, Topic, rule, sites_of
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import few
+from ...basics.torch_texts import READY_TWICE, READY_TWICE_NAME, REENTRANT_NODE
 from ...records import BackwardCall, Finding, Site
-from ...text import few
-from ...torch_texts import READY_TWICE, READY_TWICE_NAME, REENTRANT_NODE
 from ..relations.module_paths import common_module
 from ..rules import WRONG, Kind, Question, rule, sites_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import few, number
 from ...records import Divergence, Finding
-from ...text import few, number
 from ..rules import DIFFERS, Kind, Question, Topic, rule, sites_of
 
 if TYPE_CHECKING:

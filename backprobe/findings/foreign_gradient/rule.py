@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import few
 from ...records import Finding, LedgerEvent, LedgerRow
 from ...records import ledger as events
-from ...text import few
 from ..relations.ledger import Book, books, names_in, site_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 

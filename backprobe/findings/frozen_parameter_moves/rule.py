@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import few, plural
 from ...records import Finding, LedgerRow
 from ...records import ledger as events
-from ...text import few, plural
 from ..relations.ledger import MIN_PERIODS, books, names_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 

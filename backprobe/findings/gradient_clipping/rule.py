@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ...basics.text import number
 from ...records import ACCUMULATE_SEQ, BackwardCall, Finding, UselessClipping
-from ...text import number
 from ..rules import VALUES, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:

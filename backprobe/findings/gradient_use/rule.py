@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import few, plural
 from ...records import Finding, GradientUse, LedgerEvent, LedgerRow
 from ...records import ledger as events
-from ...text import few, plural
 from ..relations.ledger import Book, books, names_in, site_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 from ..unregistered.rule import not_in_optimizer

@@ -15,9 +15,9 @@ from itertools import pairwise
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
+from ...basics.text import few, number
 from ...ops import info
 from ...records import BackwardCall, Finding, FindingSite, NodeRun, Site
-from ...text import few, number
 from ..relations.expanded_regions import Opened
 from ..relations.module_paths import common_module
 from ..rules import GRADIENTS_INVALID, LEARNING, MEANT, Kind, Question, rule

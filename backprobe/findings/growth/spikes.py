@@ -12,8 +12,8 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
+from ...basics.text import number
 from ...records import BackwardCall, Finding, NodeRun, Site
-from ...text import number
 from ..rules import sites_of
 
 #: A parameter's gradient over that of the loss and the median of the others; and the least factor of one operation.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import few
 from ...records import Finding, FindingSite, HookSeen, StaleRead
-from ...text import few
 from ..rules import HOOKS, WRONG, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import listed, plural
 from ...records import Finding, LeftInEvaluation
-from ...text import listed, plural
 from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:

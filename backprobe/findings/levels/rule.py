@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...basics.text import number
 from ...records import Finding, FindingSite, OptimizerSeen
-from ...text import number
 from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, Topic, rule
 from .alarms import (
     ALARMS,

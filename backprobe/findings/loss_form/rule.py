@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ...basics.text import number
 from ...ops import canonical
 from ...records import BackwardCall, Finding, NodeRun, Site
-from ...text import number
 from ..relations.expanded_regions import Opened
 from ..relations.sources import input_of, is_log_softmax, name_of, passes_values, source_of, with_new_graphs
 from ..rules import LEARNING, Kind, Question, rule, sites_of

@@ -6,9 +6,9 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...basics.text import few
+from ...basics.torch_texts import NO_GRAPH, UNUSED
 from ...records import ACCUMULATE_SEQ, BackwardCall, Cut, Finding, FindingSite, FrozenLoss, NoGradient, Parameter, Site
-from ...text import few
-from ...torch_texts import NO_GRAPH, UNUSED
 from ..relations.module_paths import common_module
 from ..rules import candidates, sites_of
 

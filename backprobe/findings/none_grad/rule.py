@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...basics.text import few, plural
 from ...records import COLLECTIVES, Cut, Finding, FindingSite, GivenToCompiled, Parameter, Site
-from ...text import few, plural
 from ..relations.end_of_run import reached_no_more
 from ..relations.module_paths import common_module
 from ..rules import LEARNING, Kind, Question, rule

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...basics.text import few
+from ...basics.torch_texts import COMPILED
 from ...records import BackwardCall, Cut, Finding, NodeRun, Parameter, Site, StoppedLearning, Unreduced
-from ...text import few
-from ...torch_texts import COMPILED
 from ..relations.end_of_run import AT_THE_END, given_none, latest_recorded, left_out
 from ..relations.module_paths import common_module
 from ..rules import sites_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...basics.text import few
 from ...records import BackwardCall, Finding, FindingSite, GradientHook, NodeRun, Spoilt
-from ...text import few
 from ..rules import sites_of
 
 

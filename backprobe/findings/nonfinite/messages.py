@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from ...basics.text import few
+from ...basics.torch_texts import COMPILED
 from ...ops import FINITE, GAPS, ZERO, info
 from ...records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root
-from ...text import few
-from ...torch_texts import COMPILED
 from ..rules import candidates, sites_of
 from .provenance import is_half
 

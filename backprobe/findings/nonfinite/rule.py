@@ -8,9 +8,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ...basics.torch_texts import COMPILED
 from ...ops import info
 from ...records import BackwardCall, BadOp, BadValues, Born, Finding, GradientHook, InferredLine, Inside, Spoilt
-from ...torch_texts import COMPILED
 from ..rules import VALUES, Kind, Question, rule
 from .corruption import corruption_finding, hooked_finding
 from .messages import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...basics.text import size
 from ...records import BackwardCall, Facts, FailedAllocation, Finding, NodeRun, Retained, SavedBytes, Site
-from ...text import size
 from ..relations.saved_bytes import KEYS, bytes_by, lines_by_bytes, table
 from ..rules import GENERAL, Kind, Question, rule, sites_of
 

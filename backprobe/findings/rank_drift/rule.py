@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...coverage import ranks_text
+from ...basics.text import few
+from ...basics.torch_texts import READY_TWICE, UNREDUCED
 from ...records import Finding, FindingSite, RankSeen, Replica, Replicas, ReplicaState, Site
-from ...text import few
-from ...torch_texts import READY_TWICE, UNREDUCED
+from ...traces.coverage import ranks_text
 from ..rules import WRONG, Kind, Question, rule
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ...collective_desync import listed, name
+from ...basics.text import counted, number
 from ...records import Finding, FindingSite, RankSeen, Replicas, Site
-from ...text import counted, number
+from ...traces.collective_desync import listed, name
 from ..rules import GRADIENTS_INVALID, MEANT, Kind, Question, rule
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ...basics.text import counted
 from ...records import CompiledRegion, Finding, Recompiled
-from ...text import counted
 from ..rules import HOOKS, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:

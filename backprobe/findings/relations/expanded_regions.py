@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...basics.torch_texts import COMPILED
 from ...records import ACCUMULATE_SEQ, BackwardCall, Node, NodeRun, RegionRun
-from ...torch_texts import COMPILED
 
 if TYPE_CHECKING:
     from ...traces import Trace

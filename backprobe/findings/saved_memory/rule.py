@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...basics.text import size
 from ...records import Finding, FindingSite, SavedBytes, SavedMemory, SavedModule
-from ...text import size
 from ..relations.saved_bytes import KEYS, MAX_ROWS, bytes_by, lines_by_bytes, table
 from ..rules import MEMORY, Kind, Question, Topic, rule
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import counted, number
 from ...records import Finding, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
-from ...text import counted, number
 from ..relations.losses import loss_ends
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...collective_desync import CRASHED, Held, Other, apart, describe_others, held, last_in_common, listed, name, what
-from ...coverage import NOT_HERE, missing, ranks_text
+from ...basics.torch_texts import COLLECTIVE, INTERRUPTED
 from ...records import Finding, FindingSite, RankSeen
-from ...torch_texts import COLLECTIVE, INTERRUPTED
+from ...traces.collective_desync import (
+    CRASHED,
+    Held,
+    Other,
+    apart,
+    describe_others,
+    held,
+    last_in_common,
+    listed,
+    name,
+    what,
+)
+from ...traces.coverage import NOT_HERE, missing, ranks_text
 from ..rules import WRONG, Kind, Question, rule
 from ..several_processes import failed_by_itself
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ...basics.text import few
 from ...records import Finding, FindingSite, OptimizerSeen, Parameter, StoppedLearning, Stray
-from ...text import few
 from ..relations.module_paths import common_module
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...basics.text import counted, few, listed, plural
 from ...records import Finding
 from ...records import ledger as events
-from ...text import counted, few, listed, plural
 from ..relations.ledger import Book, books
 from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...basics.text import counted, few, number
 from ...records import Finding, ScheduleSeen, Site, TinyUpdates
-from ...text import counted, few, number
 from ...traces.steps import numbers_of
 from ..relations.ledger import Book, books, names_in
 from ..relations.losses import loss_ends

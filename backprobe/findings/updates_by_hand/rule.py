@@ -7,8 +7,8 @@ from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from ...basics.text import number
 from ...records import ClimbingUpdates, Finding
-from ...text import number
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:

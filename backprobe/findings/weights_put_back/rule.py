@@ -6,8 +6,8 @@ from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ...basics.text import counted
 from ...records import Finding, WeightsPutBack
-from ...text import counted
 from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 
 if TYPE_CHECKING:

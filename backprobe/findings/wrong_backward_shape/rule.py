@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...basics.torch_texts import WRONG_NAME, WRONG_NUMBER, WRONG_SHAPE
 from ...records import BackwardCall, Facts, Finding
-from ...torch_texts import WRONG_NAME, WRONG_NUMBER, WRONG_SHAPE
 from ..rules import WRONG, Kind, Question, rule, sites_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ...basics.text import number
 from ...records import CompiledWrong, Finding
-from ...text import number
 from ..rules import DIFFERS, Kind, Question, Topic, rule, sites_of
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
+from ...basics.text import few
+from ...basics.torch_texts import COMPILED
 from ...ops import OpInfo, info
 from ...records import BackwardCall, Finding, Inside, NodeRun, Parameter, Site
-from ...text import few
-from ...torch_texts import COMPILED
 from ...traces.steps import numbers_of
 from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
 from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, rule, sites_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...packed_calls import Signature
+from ...basics.torch_texts import ONCE
+from ...graphs.packed_calls import Signature
 from ...records import Derivative
 from ...torch_internals.entry_points import describe, root_record
-from ...torch_texts import ONCE
 from ..forward.observers import ForwardObservers
 from ..schedule.losses import loss_scale, unscaled
 from ..schedule.steps import StepWatch

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from ...basics.torch_texts import WANTED
 from ...records import FailedAllocation
 from ...saved_memory.holders import Holders
 from ...saved_memory.reading import storages_of
 from ...torch_internals import private, storage_ids
 from ...torch_internals.walk import LiveGraph
-from ...torch_texts import WANTED
 from ..forward.naming import Naming
 from .active_backward import ActiveBackward
 

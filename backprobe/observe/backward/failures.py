@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...basics.torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE, OUT_OF_MEMORY
 from ...graphs.plan import running_node
 from ...records import Raised, Reuse, Site
 from ...source.assignments import used_before
@@ -16,7 +17,6 @@ from ...source.definitions import function_called, returns_at
 from ...source.frames import CodeLocation, variables
 from ...source.tracebacks import of_handler
 from ...torch_internals import private
-from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE, OUT_OF_MEMORY
 from ..forward.observers import ForwardObservers
 from ..forward.write_inference import WrittenTensor, inferred_write
 from ..forward.writes import mutation, names_of_storage, parameter_with_gradient, variables_of

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
+from ...basics.torch_texts import COMPILED
+from ...graphs.packed_calls import Layout, Signature
 from ...graphs.plan import Plan
-from ...packed_calls import Layout, Signature
 from ...records import ACCUMULATE_SEQ, Node, Site, Unseen
 from ...torch_internals import private
 from ...torch_internals.walk import LiveGraph
-from ...torch_texts import COMPILED
 from ..forward.leaves import LeafTensor
 from ..forward.naming import Naming
 from ..forward.node_places import line_and_op, makers

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...graphs.packed_calls import Signature
 from ...graphs.plan import Plan
-from ...packed_calls import Signature
 from ...torch_internals.measure import MAX_BATCHED_ELEMENTS, dtype_name, sizes
 
 #: The order of nodes; (node, number, slot, shape, dtype) of outgoing gradients; the same of incoming ones.

@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
+from ...graphs.packed_calls import SAME
 from ...graphs.plan import Plan
-from ...packed_calls import SAME
 from ...records import BadNode
 from ...torch_internals import private
 from ...torch_internals.measure import Norms, bad_values, stat_of

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from ...graphs.packed_calls import Packed, PackedNodes, Signature
 from ...ops import info
-from ...packed_calls import Packed, PackedNodes, Signature
 from ...records import BackwardCall, BadNode, BadOp, FailedAllocation, Mutation, Raised, Reuse, Root, Site
 from ...source.dataflow import singular_before
 from ..forward.naming import Naming

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Set
 from types import CodeType
 
+from ...basics.torch_texts import FREED, IN_PLACE
 from ...graphs.plan import engine_order
 from ...torch_internals.saved_by_nodes import is_freed, read_saved, saved_attributes
 from ...torch_internals.walk import LiveGraph
-from ...torch_texts import FREED, IN_PLACE
 
 
 def executed_nodes(graph: LiveGraph, needed: Set[int] | None, error: BaseException, earlier: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...packed_calls import Signature, unpack
+from ...graphs.packed_calls import Signature, unpack
 from ..forward.leaves import LeafTensor, Leaves
 from ..schedule.losses import is_zero
 from .pending_call_record import PendingCallRecord

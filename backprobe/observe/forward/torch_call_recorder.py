@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ...basics.torch_texts import GENERATED
 from ...ops import rows, writes_in_place
 from ...records import Site
 from ...source.caller_frames import StandIns
@@ -27,7 +28,6 @@ from ...torch_internals import code_objects, private
 from ...torch_internals.custom_calls import CustomCalls
 from ...torch_internals.entry_points import BY_FUNCTION
 from ...torch_internals.uncompiled import dynamo_passthrough
-from ...torch_texts import GENERATED
 from ..events import Events
 from .modules import ModuleWatch
 from .oplog import Entry, OpLog, spot_of

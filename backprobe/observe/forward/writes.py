@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
+from ...basics.torch_texts import IN_PLACE_DETAIL
 from ...ops import info, writes_in_place
 from ...source.frames import CodeLocation, Frames, variables
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
 from ...torch_internals.references import IdentityMap
-from ...torch_texts import IN_PLACE_DETAIL
 from .modules import ModuleWatch
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from ...files import replacing
+from ...basics.files import replacing
 
 
 class TensorCopies:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...privacy import masked_variables, without_home
+from ...basics.privacy import masked_variables, without_home
 
 _VARIABLES = ("CUBLAS_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "TORCH", "PYTORCH_", "NCCL_", "PYTHONHASHSEED", "ATEN_")
 _PACKAGES = ("numpy", "transformers", "torchvision", "torchaudio", "lightning", "accelerate", "triton", "peft", "timm")

@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...privacy import masked_arguments
-from ...process_clock import Moment, Startup
+from ...basics.privacy import masked_arguments
+from ...basics.process_clock import Moment, Startup
 from ...records import BriefSteps, Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE

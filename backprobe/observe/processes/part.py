@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...files import NO_LINK
+from ...basics.files import NO_LINK
+from ...basics.text import raised
 from ...records import BriefSteps, Finding, RankSeen, Site, Step
 from ...store import CRASH
 from ...store.parts import claim, read_parts, write_seen
-from ...text import raised
 from .. import wall_clock
 from ..backward.pending_call_record import PendingCallRecord
 from ..session import Session

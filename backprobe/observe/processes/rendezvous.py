@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...errors import BackprobeError
-from ...files import replace_text
+from ...basics.errors import BackprobeError
+from ...basics.files import replace_text
 from ...store import PRIVATE
 from ...store.job import goes_on
 from ...store.parts import JOB, PARTS, claim, locked, read_job, read_parts

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...basics.terminal import say
 from ...store import parts
-from ...terminal import say
 from ..alarm_dispatcher import said
 from .child_config import ChildConfig
 from .signals import interrupt

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ...process_clock import Moment, Startup, waited
+from ...basics.process_clock import Moment, Startup, waited
 from ..own_time import OwnTime
 
 #: The least number of later steps for which a share is computed, and the least part of their time that must be the

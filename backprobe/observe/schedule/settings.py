@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 
-from ...errors import BackprobeError
+from ...basics.errors import BackprobeError
 
 #: The default overhead budget, as a share of the script's own time.
 DEFAULT_BUDGET = 0.05

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import BackprobeError
+from ...basics.errors import BackprobeError
 from ...records import BriefSteps, Measured, Step, Unseen
 from ..schedule.brief_steps import pass_brief
 from .disk import DiskSink

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...gradients import BACKWARD, OneKind
 from ...records import BackwardCall, Finding, Measured, Step, Unseen
+from ...traces.gradients import BACKWARD, OneKind
 from ...tracking.alerts import LEVELS, Alert
 from ...tracking.link import Link
 from ...tracking.numbers import Chosen

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ...errors import BackprobeError
+from ...basics.errors import BackprobeError
 from ...source.frames import Frames
 from ...torch_internals import private
 from ...torch_internals.uncompiled import disable_dynamo

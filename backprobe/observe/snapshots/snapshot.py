@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge
 
-from ...errors import BackprobeError
+from ...basics.errors import BackprobeError
 from ...graphs.data import Columns, GraphFacts, GraphRoot, NodePlace, TensorMeta
 from ...graphs.graph import Graph
 from ...graphs.order import borders

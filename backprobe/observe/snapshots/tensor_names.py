@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from ...errors import BackprobeError
+from ...basics.errors import BackprobeError
 from ...source.roots import clean_path
 from ...torch_internals import private
 from ..forward.modules import ModuleWatch

@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
-from ...errors import BackprobeError
-from ...files import replacing
+from ...basics.errors import BackprobeError
+from ...basics.files import replacing
 from ...records import KeptBatch, Unseen
 from ...store.batches import Batch, BatchCall, LeftOut, file_of, packed
 from ...torch_internals import private

@@ -5,7 +5,7 @@ code of backprobe. So a thread inspects the main thread's stack a few times per 
 use. It reads code objects and instruction offsets, and holds no frame. A collective that C++ calls, such as those of
 DDP inside ``backward``, is on no Python stack: if the main thread stays in one place, the thread reads the running
 collective from torch's flight recorder. For a long wait, the first of the waiting ranks prints a message, with the
-latest reports of the other ranks (``backprobe.collective_desync``).
+latest reports of the other ranks (``backprobe.traces.collective_desync``).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import Any
 import torch
 import torch.distributed
 
-from ...collective_desync import held, said, stuck
+from ...basics.terminal import say
+from ...basics.torch_texts import COLLECTIVE
 from ...records import Collective, RankSeen, RankWait, Site
 from ...source.control_flow import branch_conditions, branches_around, condition_of
 from ...source.frames import CodeLocation, Frames
 from ...source.sites import site_at
-from ...terminal import say
 from ...torch_internals import code_objects
 from ...torch_internals.flight import Flight, store_timeout
-from ...torch_texts import COLLECTIVE
+from ...traces.collective_desync import held, said, stuck
 from .. import wall_clock
 
 #: Seconds between two inspections of the stack, and seconds in one collective after which it counts as a wait.

@@ -17,12 +17,12 @@ from typing import Any, TypeAlias
 
 import torch
 
+from ...basics.torch_texts import HOOKED_VIEW
 from ...records import GradientHook, Spoilt
 from ...source.definitions import result_of, written_in_loop
 from ...source.frames import CodeLocation
 from ...torch_internals import code_objects, private
 from ...torch_internals.measure import Norms
-from ...torch_texts import HOOKED_VIEW
 from ..backward.active_backward import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
+from ...basics.torch_texts import NO_GRAPH
 from ...records import FrozenLoss, NoGradient, Site
 from ...source.definitions import use_of
 from ...source.frames import CodeLocation
 from ...source.grad_switches import blocks_around_value, freezes_always, freezing_lines, grad_mode_lines
 from ...torch_internals import private
-from ...torch_texts import NO_GRAPH
 from ..backward.active_backward import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ...basics.torch_texts import HOOKED_VIEW, WRITTEN_VIEW
 from ...records import HookSeen, Site
 from ...source.calls import calls_of_method
 from ...source.frames import Frames
@@ -20,7 +21,6 @@ from ...source.roots import ModuleCallRef, RootModule
 from ...torch_internals import compiled_regions
 from ...torch_internals.references import IdentityMap
 from ...torch_internals.structure import tensors_in
-from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
 from ..backward.active_backward import ActiveBackward
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ...basics.torch_texts import INFERENCE
 from ...records import NoGradient
 from ...source.definitions import use_of
-from ...torch_texts import INFERENCE
 from ..forward.values import tensor_names
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext

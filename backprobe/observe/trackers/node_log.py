@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...files import add_to
+from ...basics.files import add_to
+from ...basics.terminal import say
+from ...basics.text import without_controls
 from ...records import BackwardCall, GradStat, NodeRun, Site
 from ...records.places import at_line, lasting
-from ...terminal import say
-from ...text import without_controls
 from ...torch_internals.measure import shape_of
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord

@@ -11,14 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...records import NoGradient, RefusedOp, Site
-from ...source.definitions import use_of
-from ...source.frames import variables
-from ...source.operands import made_at
-from ...source.tracebacks import chain
-from ...torch_internals import private
-from ...torch_internals.structure import is_a
-from ...torch_texts import (
+from ...basics.torch_texts import (
     CUSTOM_VIEW,
     FLAG_REFUSED,
     INFERENCE,
@@ -30,6 +23,13 @@ from ...torch_texts import (
     SPLIT_NAME,
     SPLIT_VIEW,
 )
+from ...records import NoGradient, RefusedOp, Site
+from ...source.definitions import use_of
+from ...source.frames import variables
+from ...source.operands import made_at
+from ...source.tracebacks import chain
+from ...torch_internals import private
+from ...torch_internals.structure import is_a
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...basics.torch_texts import UNREDUCED
 from ...records import Site, StoppedLearning, Unreduced
 from ...source.assignments import freezes
 from ...source.calls import calls_of_method
@@ -26,7 +27,6 @@ from ...source.frames import CodeLocation
 from ...source.roots import clean_path
 from ...torch_internals import code_objects, private
 from ...torch_internals.structure import is_a
-from ...torch_texts import UNREDUCED
 from ..backward.active_backward import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord

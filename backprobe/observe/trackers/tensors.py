@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...basics.select import selector
 from ...records import TensorSeen, Unseen
-from ...select import selector
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
 from ...torch_internals.measure import FLOATS, dtype_name

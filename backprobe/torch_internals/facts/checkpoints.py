@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
-from ... import torch_texts
+from ...basics import torch_texts
 from .. import checkpoints, code_objects, saved_by_nodes
 from .registry import DYNAMO, ENGINE, expect, fact, leaf, said_by
 

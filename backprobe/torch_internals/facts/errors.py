@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import BackwardHook
 
-from ... import torch_texts
+from ...basics import torch_texts
 from .registry import ENGINE, expect, fact, leaf, said_by
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ... import torch_texts
+from ...basics import torch_texts
 from ...graphs import plan
 from ...ops import info
 from ...records import ACCUMULATE_SEQ

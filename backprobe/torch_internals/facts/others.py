@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed
 
-from ... import torch_texts
+from ...basics import torch_texts
 from .. import code_objects, gradient_clipping, schedulers, state_dicts
 from .. import compilations as noted
 from .. import compiled_graphs as graphs

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from ... import torch_texts
+from ...basics import torch_texts
 from ...ops import canonical
 from .. import code_objects, forward_again, saved_by_nodes
 from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by

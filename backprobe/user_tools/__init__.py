@@ -1,0 +1,1 @@
+"""Tools that a script calls itself: values, derivatives, edits of gradients, saved tensors."""

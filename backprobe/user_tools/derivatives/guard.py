@@ -1,0 +1,32 @@
+"""Nothing of the user's changes while we differentiate."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from ...torch_internals import modes
+from ...torch_internals.isolation import Isolation
+
+
+class Guard:
+    """``with guard():`` differentiate inside: outside of inference mode, unseen by torch function modes, and without a
+    trace left on the user's side. Passes start from `roots`; `tensors` say which devices' random state is kept."""
+
+    def __init__(self, roots: Iterable[torch.Tensor], tensors: Iterable[torch.Tensor]) -> None:
+        self._aside = Isolation(tensors, roots=roots)
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), self():
+                yield
+            return
+        before = self._aside.begin()
+        try:
+            with modes.unseen():
+                yield
+        finally:
+            self._aside.end(before)
