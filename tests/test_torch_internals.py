@@ -170,6 +170,9 @@ BROKEN = {
     "parameters that FSDP swaps": [("backprobe.torch_internals.facts.others._sources", lambda folder: "")],
     "calls of state_dict": [("backprobe.torch_internals.state_dicts.DICT", "nobody_calls_this")],
     "calls of schedulers": [("backprobe.torch_internals.schedulers.COMPUTES", "nobody_calls_this")],
+    "hooks before the step of an optimizer": [
+        ("backprobe.torch_internals.facts.others.has_step_pre_hooks", lambda optimizer: False)
+    ],
     "norms that clipping finds": [("backprobe.torch_internals.gradient_clipping.SCALES", "nobody_calls_this")],
     "when Dynamo is active": [("backprobe.torch_internals.dynamo_activity.SETS_CALLBACK", "nobody_calls_this")],
     "graphs that Dynamo makes": [("backprobe.torch_internals.compiled_graphs.copy_of", lambda graph: torch.fx.Graph())],

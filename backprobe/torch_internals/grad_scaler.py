@@ -84,3 +84,8 @@ def factor_of(root: Any) -> torch.Tensor | None:
         if not factor.requires_grad and type(factor) is torch.Tensor:
             return factor
     return None
+
+
+def has_step_pre_hooks(optimizer: Any) -> bool:
+    """Return whether functions of the script run before each step of `optimizer`; they may divide its gradients."""
+    return bool(optimizer._optimizer_step_pre_hooks)

@@ -26,7 +26,7 @@ from ...records import ScaledGradients
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.async_scalars import capturing, fetch
-from ...torch_internals.grad_scaler import scaler_frame
+from ...torch_internals.grad_scaler import has_step_pre_hooks, scaler_frame
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..schedule.steps import SeenOptimizer
@@ -179,4 +179,4 @@ def _divides(optimizer: Any) -> bool:
     So do those that a scaler gave its factor, those of the script, and hooks.
     """
     own = type(optimizer).__module__.startswith("torch.optim.")
-    return not own or getattr(optimizer, "grad_scale", None) is not None or bool(optimizer._optimizer_step_pre_hooks)
+    return not own or getattr(optimizer, "grad_scale", None) is not None or has_step_pre_hooks(optimizer)

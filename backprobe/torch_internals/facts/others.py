@@ -21,7 +21,7 @@ from .. import compiled_writes as writes
 from .. import dynamo_activity as activity
 from ..compiled_regions import generated_from
 from ..flight import Flight
-from ..grad_scaler import STEPS_OPTIMIZER, UPDATE_SCALE, Scales, factor_of, is_unscaled
+from ..grad_scaler import STEPS_OPTIMIZER, UPDATE_SCALE, Scales, factor_of, has_step_pre_hooks, is_unscaled
 from .registry import DYNAMO, ENGINE, OWN_PROCESS, NotHere, expect, fact, leaf, said_by
 
 
@@ -332,6 +332,7 @@ def state_dict_calls() -> None:
     "calls of schedulers",
     "schedulers of learning rates are not seen: no finding about schedules",
     "_is_better",
+    needs=[DYNAMO],
 )
 def scheduler_calls() -> None:
     class Optimizer(torch.optim.Optimizer):
@@ -359,6 +360,19 @@ def scheduler_calls() -> None:
     expect(found[3][2] == "step", f"a plateau scheduler compares metrics in {found[3][2]}")
     expect(not any(map(schedulers.has_own_step, (constant, plateau))), "a step of torch's looks like one of the script")
     expect(schedulers.reports_steps(optimizer), "hooks for all optimizers leave no mark on a class")
+
+
+@fact(
+    "hooks before the step of an optimizer",
+    "scaled-gradient-used is reported though a hook divides the gradients by the scaler's factor",
+    "_optimizer_step_pre_hooks",
+    needs=[DYNAMO],
+)
+def step_pre_hooks() -> None:
+    optimizer = torch.optim.SGD([leaf()], lr=1.0)
+    expect(not has_step_pre_hooks(optimizer), "an optimizer has hooks at first")
+    optimizer.register_step_pre_hook(lambda *given: None)
+    expect(has_step_pre_hooks(optimizer), "a hook of an optimizer is not where it was")
 
 
 @fact(
