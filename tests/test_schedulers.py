@@ -64,6 +64,23 @@ def test_calls_steps_and_rates(settings: Settings) -> None:
     assert found.optimizer_made is not None and "lr=0.1" in found.optimizer_made.text
 
 
+def test_the_length_of_a_schedule_and_the_rate_that_it_scales() -> None:
+    training = Training()
+    lr_scheduler.OneCycleLR(training.optimizer, 0.5, epochs=4, steps_per_epoch=10)
+    lr_scheduler.CosineAnnealingLR(training.optimizer, T_max=7)
+    lr_scheduler.LambdaLR(training.optimizer, lambda step: step + 1.0)
+    found = [(one.scheduler, one.length, round(one.base, 6)) for one in training.found(ScheduleSeen)]
+    assert found == [("OneCycleLR", 40, 0.02), ("CosineAnnealingLR", 7, 0.02), ("LambdaLR", 0, 0.02)]
+
+
+def test_a_schedule_that_sets_its_first_rate_is_not_resumed() -> None:
+    """OneCycleLR begins at another rate than that of the optimizer, which has no state."""
+    training = Training()
+    scheduler = lr_scheduler.OneCycleLR(training.optimizer, 0.5, total_steps=40)
+    training.step(30, lambda step: scheduler.step())
+    assert training.found(ScheduleRestarted) == []
+
+
 def test_a_rate_that_has_fallen() -> None:
     training = Training()
     scheduler = lr_scheduler.ExponentialLR(training.optimizer, 0.8)

@@ -85,6 +85,13 @@ def has_own_step(scheduler: Any) -> bool:
     return any(getattr(one, "__module__", "") != home for one in parts)
 
 
+def sets_first_rate(scheduler: Any) -> bool:
+    """Return whether a scheduler, when it is constructed, may set the rate with which a schedule begins."""
+    home: str = lr_scheduler.__name__
+    built_in = getattr(type(scheduler).__init__, "__module__", "") == home
+    return not built_in or isinstance(scheduler, (lr_scheduler.OneCycleLR, lr_scheduler.CyclicLR))
+
+
 def children_of(scheduler: Any) -> list[Any]:
     """Return the schedulers that `scheduler` steps."""
     found = getattr(scheduler, "_schedulers", ())

@@ -57,8 +57,16 @@ _TEXTS = {
     )
 )
 def clips_nothing(trace: Trace) -> list[Finding]:
-    severity = "error" if _is_blown_up(trace) else "warning"
-    return [_finding(seen, severity) for seen in trace.facts.of(UselessClipping)]
+    blown_up = _is_blown_up(trace)
+    return [
+        _finding(seen, "error" if blown_up else "info" if _was_not_needed(seen) else "warning")
+        for seen in trace.facts.of(UselessClipping)
+    ]
+
+
+def _was_not_needed(seen: UselessClipping) -> bool:
+    """Return whether no gradient that was used before it was clipped was above the bound, as far as is known."""
+    return seen.reason == "used" and seen.norm is not None and seen.norm <= seen.bound and not seen.by_value
 
 
 def _is_blown_up(trace: Trace) -> bool:

@@ -18,6 +18,11 @@ MIN_STEPS = 50
 MIN_IDLE_CALLS = 3
 #: Numbers of ``T_max`` after which a cosine has turned once; without a loop that counts epochs, it must turn twice.
 ONE_TURN = 2
+#: Steps of the optimizer for each of a scheduler that may have been meant to count them: there are several batches in
+#: an epoch. The share by which the number that it is made for may differ from that of the optimizer's steps.
+MIN_STEPS_PER_CALL, LENGTH_TOLERANCE = 5, 0.02
+#: A warm-up has hardly begun if the rate is below this share after three calls or more: it would take five such runs.
+MAX_WARMUP_SHARE, MIN_WARMUP_CALLS = 0.2, 3
 #: The least number of metrics, and the largest share of them before the best one, if they go in the wrong direction.
 MIN_METRICS, EARLY_SHARE = 5, 0.1
 #: The least change of such a metric, relative to the first one, if names show what it is; and without them: in
@@ -138,6 +143,68 @@ def _turns_back(seen: ScheduleSeen) -> Finding:
         },
         advice=f"Give T_max the number of calls of step(), here {seen.calls:,}, or call step() once per epoch. If "
         "restarts are meant, CosineAnnealingWarmRestarts says so.",
+    )
+
+
+@rule(
+    Kind(
+        "schedule-too-slow",
+        "warning",
+        "a schedule that counts batches is stepped once per epoch: the rate stays near its beginning",
+        rank=LEARNING + 65,
+        questions=(Question.LEARNS_BADLY, Question.NOT_LEARNING),
+        points_to="the line that makes the scheduler",
+    )
+)
+def too_slow(trace: Trace) -> list[Finding]:
+    return [
+        _too_slow(one)
+        for one in trace.facts.of(ScheduleSeen)
+        if one.ended
+        and one.steps >= max(MIN_STEPS, MIN_STEPS_PER_CALL * one.calls)
+        and (_is_made_for_batches(one) or _stays_in_warmup(one))
+    ]
+
+
+def _is_made_for_batches(seen: ScheduleSeen) -> bool:
+    """Return whether a scheduler is made for as many steps as its optimizer has done, and has done few of them."""
+    has_done_few = 0 < MIN_STEPS_PER_CALL * seen.calls <= seen.length
+    return has_done_few and abs(seen.length - seen.steps) <= LENGTH_TOLERANCE * seen.steps + 1
+
+
+def _stays_in_warmup(seen: ScheduleSeen) -> bool:
+    """Return whether the rate still rises at the end of the run, and is far below the one that is scaled."""
+    is_rising = seen.calls >= MIN_WARMUP_CALLS and seen.rate < seen.last == seen.highest
+    return is_rising and seen.last < MAX_WARMUP_SHARE * seen.base
+
+
+def _too_slow(seen: ScheduleSeen) -> Finding:
+    if _is_made_for_batches(seen):
+        made_for = f"is made for {seen.length:,} steps, and is stepped {counted(seen.calls, 'time')}"
+        rate = f"the rate goes from {number(seen.rate)} to {number(seen.last)} only"
+    else:
+        made_for = f"is stepped {counted(seen.calls, 'time')}"
+        rate = (
+            f"the rate still rises when training ends, and is {number(seen.last)}, "
+            f"{seen.last / seen.base:.2g} times the {number(seen.base)} that it is to reach"
+        )
+    return Finding(
+        kind="schedule-too-slow",
+        severity="warning",
+        title=f"{seen.scheduler} {made_for}, while {seen.optimizer} steps {seen.steps:,} times: {rate}",
+        confidence="likely",
+        sites=sites_of(("cause", seen.made), ("stepped", seen.stepped)),
+        evidence={
+            "scheduler": seen.scheduler,
+            "optimizer": seen.optimizer,
+            "length": seen.length,
+            "calls": seen.calls,
+            "steps": seen.steps,
+            "rate": seen.last,
+            "base_rate": seen.base,
+        },
+        advice="Call the scheduler's step() after each step of the optimizer (in Lightning, return it as "
+        '{"scheduler": scheduler, "interval": "step"}), or give it numbers of epochs.',
     )
 
 

@@ -23,6 +23,10 @@ NEVER_STEPPED = ScheduleSeen(
 TURNING_COSINE = replace(
     NEVER_STEPPED, scheduler="CosineAnnealingLR", calls=200, period=10, epochs=LOOP_SITE, stepped=STEPPED_SITE
 )
+MADE_FOR_BATCHES = replace(
+    NEVER_STEPPED, scheduler="OneCycleLR", calls=8, rate=0.01, last=0.02, highest=0.02, length=151, stepped=STEPPED_SITE
+)
+LONG_WARMUP = replace(MADE_FOR_BATCHES, scheduler="LambdaLR", length=0, base=0.5)
 OF_OTHER_OPTIMIZER = ScheduleOfOther(
     "StepLR", "Adam", 90, 0, "AdamW", 89, 0.01, MADE_SITE, STEPPED_SITE, OPTIMIZER_SITE
 )
@@ -44,6 +48,7 @@ FIRES = {
         [("cause", 8), ("optimizer", 7), ("stepped", 20)],
     ),
     "schedule-turns-back": (traced(STEP, seen=[TURNING_COSINE]), [("cause", 8), ("stepped", 20), ("loop", 10)]),
+    "schedule-too-slow": (traced(STEP, seen=[MADE_FOR_BATCHES]), [("cause", 8), ("stepped", 20)]),
     "plateau-wrong-direction": (trained(ACCURACY_TO_MINIMIZE), [("cause", 8), ("stepped", 20)]),
     "schedule-not-resumed": (traced(STEP, seen=[RESTARTED_SCHEDULE]), [("cause", 8), ("stepped", 20)]),
 }
@@ -73,9 +78,28 @@ def test_the_titles_have_rates_and_numbers() -> None:
     )
 
 
+def test_a_schedule_that_counts_batches_and_is_stepped_per_epoch() -> None:
+    assert only(traced(STEP, seen=[MADE_FOR_BATCHES])).title == (
+        "OneCycleLR is made for 151 steps, and is stepped 8 times, while SGD steps 150 times: the rate goes from 0.01 "
+        "to 0.02 only"
+    )
+    assert only(traced(STEP, seen=[LONG_WARMUP])).title == (
+        "LambdaLR is stepped 8 times, while SGD steps 150 times: the rate still rises when training ends, and is 0.02, "
+        "0.04 times the 0.5 that it is to reach"
+    )
+
+
 @pytest.mark.parametrize(
     "seen",
     [
+        replace(MADE_FOR_BATCHES, calls=40),
+        replace(MADE_FOR_BATCHES, length=160),
+        replace(MADE_FOR_BATCHES, length=100),
+        replace(MADE_FOR_BATCHES, ended=False),
+        replace(LONG_WARMUP, base=0.05),
+        replace(LONG_WARMUP, highest=0.03),
+        replace(LONG_WARMUP, calls=2),
+        replace(LONG_WARMUP, calls=40),
         replace(NEVER_STEPPED, calls=1),
         replace(NEVER_STEPPED, steps=49),
         replace(NEVER_STEPPED, ended=False),

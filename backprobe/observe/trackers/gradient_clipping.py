@@ -312,8 +312,7 @@ class GradientClippingTracker(Tracker):
             if line.useless >= max(MIN_USELESS_CALLS, 2 * line.gap + 1) and line.optimizer is not None:
                 norms = [norm for norm in fetch(line.norms) if math.isfinite(norm)]
                 norm = max(norms, default=None)
-                least = {"used": line.bound, "no-gradients": 0.0}.get(line.reason, -1.0)
-                if norm is None or norm > least:
+                if line.reason != "no-gradients" or norm is None or norm > 0:
                     yield self._record(line, line.reason, line.optimizer, line.first, norm, None)
             elif line.scaled >= MIN_USELESS_CALLS and line.scaled_optimizer is not None:
                 values = fetch([value for pair in line.scales for value in pair])

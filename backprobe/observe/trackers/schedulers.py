@@ -94,6 +94,8 @@ class _Scheduler:
     state_steps: float | None
     groups: int
     period: int = 0
+    length: int = 0
+    base: float = 0.0
     mode: str = ""
     calls: int = 0
     stepped: CodeLocation | None = None
@@ -228,6 +230,8 @@ class SchedulerTracker(Tracker):
             schedulers.has_own_step(scheduler),
             *(state.steps, state.changes, len(self._schedulers), done, id(optimizer.param_groups)),
             period=_period(scheduler),
+            length=_length(scheduler),
+            base=_base(scheduler),
             mode=str(getattr(scheduler, "mode", "")) if isinstance(scheduler, ReduceLROnPlateau) else "",
             last_steps=state.steps,
         )
@@ -258,6 +262,8 @@ class SchedulerTracker(Tracker):
         rate, begin = group["lr"], group.get("initial_lr")
         if not (isinstance(rate, float) and isinstance(begin, (int, float))) or rate == begin:
             return None
+        if schedulers.sets_first_rate(scheduler) and not scheduler.optimizer.state:
+            return None  # which is the rate that it has set itself
         return _Loaded(rate, float(begin), int(known.state_steps or 0)) if scheduler.last_epoch == -1 else None
 
     def _check_restart(self, known: _Scheduler, scheduler: Any) -> None:
@@ -314,6 +320,8 @@ class SchedulerTracker(Tracker):
             self._ended_well(),
             self._may_be_stepped(known, made) if never and made is not None else True,
             *(made, stepped, site(own.made)),
+            length=known.length,
+            base=known.base,
         )
 
     def _ended_well(self) -> bool:
@@ -408,3 +416,15 @@ def _wrapped(optimizer: Any) -> Any:
 def _period(scheduler: Any) -> int:
     period = getattr(scheduler, "T_max", 0) if isinstance(scheduler, CosineAnnealingLR) else 0
     return period if isinstance(period, int) and period > 0 else 0
+
+
+def _length(scheduler: Any) -> int:
+    """Return the number of steps that a scheduler is made for; 0 if it has none."""
+    names = ("total_steps", "T_max", "total_iters")
+    numbers = (vars(scheduler).get(name) for name in names)
+    return next((number for number in numbers if isinstance(number, int) and number > 0), 0)
+
+
+def _base(scheduler: Any) -> float:
+    rates = getattr(scheduler, "base_lrs", ())
+    return max((float(rate) for rate in rates if isinstance(rate, (int, float))), default=0.0)

@@ -6,7 +6,8 @@ gives ``(8, 8)``. It is reported if all of this holds:
 - The shapes have different numbers of dimensions and are equal without the dimensions of size 1: torch, not the script,
   has put the missing dimension in front.
 - Nothing inserted the dimension of size 1 on purpose: no ``None`` in an index, ``unsqueeze``, ``view`` or ``keepdim``
-  in code that is still running. What a module returns counts as data, however its forward made it.
+  in code that is still running. What a module returns counts as data, however its forward made it; so does what an
+  operation gives of a tensor with such a dimension and of one that has had the same shape from the start.
 - The result reaches the root of a backward call through functions of single elements, and sums or means. A table of
   pairs is used in another way: it meets a tensor of its own shape, a softmax, a diagonal, a matrix product.
 - Neither input is a parameter or a buffer, and one is not a view of the other.
@@ -245,7 +246,7 @@ class SilentBroadcasts(Tracker):
         out, marked = op.out, [t for t in tensors if self._is_inserted(t)]
         within: ModuleCallRef | None
         if marked and (
-            (name in _ELEMENTWISE and any(out.shape == t.shape for t in marked))
+            (name in _ELEMENTWISE and any(out.shape == t.shape for t in marked) and not self._is_matched(out, tensors))
             or name in _TRANSPOSES
             or op.func in _TRANSPOSED
         ):
@@ -261,6 +262,11 @@ class SilentBroadcasts(Tracker):
             return
         if len(self._inserted) < MAX_FOLLOWED:
             self._inserted[id(out)] = _Inserted(_ref(out), within)
+
+    def _is_matched(self, out: Any, tensors: Sequence[Any]) -> bool:
+        """Return whether a tensor into which no dimension was inserted has the shape of `out`: one was inserted to
+        match it, and not to make a table of pairs."""
+        return any(t.shape == out.shape and not self._is_inserted(t) for t in tensors)
 
     def _is_inserted(self, tensor: Any) -> bool:
         known = self._inserted.get(id(tensor))
