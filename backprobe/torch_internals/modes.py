@@ -41,9 +41,9 @@ profiled = torch._C._autograd._profiler_enabled
 OURS = "of_backprobe"
 
 #: Switches recording of this thread's ops on or off in an active profiler.
-record_ops = torch._C._autograd._enable_record_function
+_enable_record_function = torch._C._autograd._enable_record_function
 
-#: Whether this thread is inside ``unprofiled``.
+#: Whether ops of this thread are hidden from profilers.
 _unprofiled = threading.local()
 
 
@@ -254,6 +254,12 @@ def drop_our_dispatch_modes() -> None:
             drop_dispatch_mode(mode)
 
 
+def record_ops(shown: bool) -> None:
+    """Show the ops of this thread to profilers, or hide them."""
+    _unprofiled.is_inside = not shown
+    _enable_record_function(shown)
+
+
 @contextmanager
 def unprofiled() -> Iterator[None]:
     """Hide the ops inside from the user's profiler.
@@ -263,13 +269,11 @@ def unprofiled() -> Iterator[None]:
     if not profiled() or getattr(_unprofiled, "is_inside", False):
         yield
         return
-    _unprofiled.is_inside = True
     record_ops(False)
     try:
         yield
     finally:
         record_ops(True)
-        _unprofiled.is_inside = False
 
 
 @contextmanager

@@ -111,7 +111,7 @@ class HandUpdateTracker(Tracker):
             self._choose(running.live.named.values())
         self._others = self._others or (bool(self._reached) and leaves != self._reached)
         self._reached = leaves
-        loss = _loss_of(running.starts) if not running.arguments.get("gradient") else ""
+        loss = _loss_of(running.starts) if running.arguments.get("gradient") is None else ""
         self._loss = loss if self._loss in (None, loss) else ""
 
     def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
@@ -273,7 +273,8 @@ class HandUpdateTracker(Tracker):
 def _can_sample(tensor: Any) -> bool:
     """Return whether values can be read without waiting for an accelerator."""
     return (
-        private.is_readable(tensor)
+        private.is_dense(tensor)
+        and private.is_readable(tensor)
         and tensor.is_cpu
         and is_float(tensor)
         and not tensor.is_complex()
