@@ -158,6 +158,30 @@ def _never_trained(training: Training) -> None:
     other.load_state_dict(state)
 
 
+def test_a_target_that_is_loaded_with_its_own_state() -> None:
+    training = Training()
+    target = copy.deepcopy(training.model)
+    for _ in range(4):
+        training.step(5)
+        target.load_state_dict(target.state_dict())
+    (found,) = training.found()
+    assert (found.own, found.loads, found.exact) == (True, 4, True)
+    assert found.loaded is not None and "target.load_state_dict(target.state_dict())" in found.loaded.text
+
+
+def _target(training: Training) -> None:
+    target = copy.deepcopy(training.model)
+    for _ in range(4):
+        training.step(5)
+        target.load_state_dict(training.model.state_dict())
+
+
+def _loaded_five_times_at_once(training: Training) -> None:
+    target = copy.deepcopy(training.model)
+    for _ in range(5):
+        target.load_state_dict(target.state_dict())
+
+
 def _optimizer(training: Training) -> None:
     training.step()
     state = training.optimizer.state_dict()
@@ -169,7 +193,7 @@ def _optimizer(training: Training) -> None:
     "script",
     [
         *(_deep_copy, _just_taken, _copied_to_another, _changed_in_place, _changed_in_part, _never_trained),
-        _optimizer,
+        *(_optimizer, _target, _loaded_five_times_at_once),
     ],
 )
 def test_healthy_uses_of_state_dicts(script: Callable[[Training], None]) -> None:

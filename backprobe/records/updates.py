@@ -160,6 +160,7 @@ class StateNotCopied:
     :ivar taken: the lines that may have taken it; for ``shared``, those that may have made both models share memory.
     :ivar exact: the call that took this state was observed.
     :ivar loaded: the line that loads it.
+    :ivar own: the line takes the state of a module and loads it into the same one, ``loads`` times.
     """
 
     model: str
@@ -172,6 +173,7 @@ class StateNotCopied:
     taken: tuple[Site, ...]
     exact: bool
     loaded: Site | None
+    own: bool = False
 
 
 @record

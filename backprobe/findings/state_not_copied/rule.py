@@ -28,7 +28,13 @@ def state_not_copied(trace: Trace) -> list[Finding]:
 
 def _finding(seen: StateNotCopied) -> Finding:
     steps = counted(seen.steps, "step")
-    if seen.shared:
+    if seen.own:
+        title = (
+            f"{seen.model} is loaded with its own state, taken in the same line, {seen.loads} times: nothing changes, "
+            f"and what other models have learned in {steps} does not get there"
+        )
+        advice = "Load the state of the other model: target.load_state_dict(model.state_dict())."
+    elif seen.shared:
         title = (
             f"loading a state dict into {seen.model} changes nothing: its parameters are the memory that the state was "
             f"taken from, and follow its training ({steps} since the first load)"
@@ -45,7 +51,9 @@ def _finding(seen: StateNotCopied) -> Finding:
         title=title,
         confidence="certain" if seen.exact and not seen.shared else "likely",
         step=seen.step,
-        sites=sites_of(*(("cause", site) for site in seen.taken[:3]), ("loaded", seen.loaded)),
+        sites=sites_of(
+            *(("cause", site) for site in seen.taken[:3]), ("loaded", seen.loaded if not seen.own else None)
+        ),
         evidence={
             "loads": seen.loads,
             "steps": seen.steps,

@@ -12,6 +12,7 @@ from backprobe.records import StateNotCopied
 
 KEPT_STATE = StateNotCopied("Net", 60, 2, 22, 38, False, False, (at(15),), True, at(16))
 SHARED_STATE = StateNotCopied("Net", 60, 9, 0, 50, False, True, (at(8),), False, at(20))
+OWN_STATE = StateNotCopied("Target", 25, 7, 25, 150, False, False, (at(20),), True, at(20), own=True)
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {"state-not-copied": (traced(STEP, seen=[KEPT_STATE]), [("cause", 15), ("loaded", 16)])}
 
@@ -41,3 +42,13 @@ def test_a_model_that_has_the_memory_of_another_one() -> None:
     assert [(one.role, one.site.line) for one in found.sites] == [("cause", 8), ("loaded", 20)]
     assert found.confidence == "likely" and "copy.deepcopy(model)" in found.advice and "taken_at" not in found.evidence
     assert only(traced(STEP, seen=[replace(SHARED_STATE, exact=True)])).confidence == "likely"
+
+
+def test_a_module_that_is_loaded_with_its_own_state() -> None:
+    found = only(traced(STEP, seen=[OWN_STATE]))
+    assert [(one.role, one.site.line) for one in found.sites] == [("cause", 20)]
+    assert found.confidence == "certain"
+    assert found.title == (
+        "Target is loaded with its own state, taken in the same line, 7 times: nothing changes, and what other models "
+        "have learned in 150 steps does not get there"
+    )

@@ -23,6 +23,8 @@ from ..tracker_context import TrackerContext
 #: The most modules that are followed, parameters of one that are sampled, states of one that are remembered, and lines
 #: that load in vain.
 MAX_MODULES, MAX_SAMPLED, MAX_STATES, MAX_LOADS = 16, 4, 32, 50
+#: Steps in which a line loads a module's own state, from which on it is reported.
+MIN_OWN_LOADS = 3
 
 
 @dataclass
@@ -126,6 +128,19 @@ class _SharedLoad:
     count: int = 0
 
 
+@dataclass
+class _OwnLoad:
+    """A line that loads into a module the state that the line has just taken from it.
+
+    :ivar first, last: steps in which it did so; ``count``: in how many steps.
+    """
+
+    model: str
+    first: int
+    last: int
+    count: int = 1
+
+
 class StateDictTracker(Tracker):
     """Tracker of calls of ``state_dict``, and of loads that change nothing."""
 
@@ -134,6 +149,7 @@ class StateDictTracker(Tracker):
         self._models: dict[int, _Model] = {}
         self._vain: dict[tuple[CodeLocation, int], _VainLoad] = {}
         self._shared: dict[tuple[CodeLocation, int], _SharedLoad] = {}
+        self._own: dict[tuple[CodeLocation, int], _OwnLoad] = {}
         #: The last line that made the tensors of a state dict the parameters of a module.
         self._assigned: IdentityMap[CodeLocation] = IdentityMap()
         #: By optimizer: the number of its groups, of followed modules, and the weights that it holds.
@@ -267,6 +283,8 @@ class StateDictTracker(Tracker):
         steps, loaded_over = found[0].changes()
         held = self._context.steps.held
         if not any(id(one.ref) in held for one in found[0].model.weights):  # no optimizer trains the model
+            if exact is not None and exact.model.ref() is module and not (steps or loaded_over):
+                self._note_own_load(module, exact, spot)
             return
         if exact is not None and exact.model.is_at(exact.marks):
             self._note_shared_load(module, exact.model, spot)
@@ -278,6 +296,18 @@ class StateDictTracker(Tracker):
                 spots = tuple(dict.fromkeys(one.spot for one in found))
                 when = self._last_step, found[0].step, steps, loaded_over
                 self._vain[spot, id(module)] = _VainLoad(type(module).__name__, *when, spots, exact is not None)
+
+    def _note_own_load(self, module: nn.Module, state: _State, spot: CodeLocation) -> None:
+        """Note that a line loads what it has just taken from the same module, which is not trained: a slip."""
+        taken, loaded = self._frames.site(state.spot), self._frames.site(spot)
+        if taken is None or loaded is None or (taken.file, taken.line) != (loaded.file, loaded.line):
+            return
+        known, now = self._own.get((spot, id(module))), self._last_step
+        if known is not None:
+            known.count += now > known.last
+            known.last = now
+        elif len(self._own) < MAX_LOADS:
+            self._own[spot, id(module)] = _OwnLoad(type(module).__name__, now, now)
 
     def _copied(self, module: nn.Module, states: list[_State], spot: CodeLocation) -> list[_State]:
         """Return the states, the last one first, of which `module` may be given a copy of the dict.
@@ -312,6 +342,11 @@ class StateDictTracker(Tracker):
         for (spot, _), vain in self._vain.items():
             numbers = vain.step, vain.count, vain.taken_at, vain.steps, vain.loaded_over
             yield StateNotCopied(vain.model, *numbers, False, self._sites(vain.spots), vain.exact, site(spot))
+        for (spot, _), own in self._own.items():
+            line = site(spot)
+            if own.count >= MIN_OWN_LOADS and line is not None:
+                numbers = own.first, own.count, own.first, own.last - own.first, False
+                yield StateNotCopied(own.model, *numbers, False, (line,), True, line, own=True)
         for (spot, _), one in self._shared.items():
             loaded = site(spot)
             if not one.count or loaded is None:
