@@ -22,9 +22,9 @@ MISSED = {
     "tower_tuned_in_second_stage": "none-grad is found, at the same line and with the same cause",
     "bert_fgm": "weight-overwritten names the line that changes the weight, not that of the backup",
     "flexible_head": "the line of the optimizer is named, not that of the layer that is made later",
-    "latent_denoiser": "weights-put-back is found, at the line of the copy and at that of its caller",
     "reverb_gan": "nothing is found: the term has a graph, to parameters of the other optimizer only",
     "scan_segmenter": "nothing names a loss that is not divided; the units that die of it are found",
+    "sine_maml": "parameters without a gradient are found; the update through .data is not named",
     "sine_meta": "parameters without a gradient are found; the update through .data is not named",
 }
 #: Scripts that are hit in some runs.

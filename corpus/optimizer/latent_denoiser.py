@@ -10,7 +10,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 EXPECT = {
-    "framework": "plain", "kind": "weight-overwritten", "line": ("cause", "CAUSE"),
+    "framework": "plain", "kind": "weights-put-back", "line": ("called", "CAUSE"),
     "what": "The validation copies the EMA weights into the model and never restores the trained weights, so training continues from the EMA weights; call ema.restore(...) at the end of the validation.",
     "set": "eighteenth", "written": "2026-11-27",
 }
