@@ -196,13 +196,15 @@ class PutBackWeightsTracker(Tracker):
         #: The step before which the weights may be replaced next, and how often its line is still looked for.
         self._expected, self._looks = sys.maxsize, MAX_LOOKS
         self._is_looking = False
+        #: The hooks stay while observing pauses, which one of an optimizer's hooks may do.
         self._handles: list[Any] = []
+        self._is_paused = False
         self._thread = threading.get_ident()
         context.may_pass.append(self._steps_until_expected)
         context.put_back.append(self.detached)
 
     def attached(self) -> None:
-        self._thread = threading.get_ident()
+        self._thread, self._is_paused = threading.get_ident(), False
         state_dicts.listen(self)
         if not self._handles:
             self._handles = [
@@ -212,10 +214,13 @@ class PutBackWeightsTracker(Tracker):
 
     def detached(self) -> None:
         state_dicts.unlisten(self)
-        while self._handles:
-            self._handles.pop().remove()
+        self._is_paused = True
         for one in self._all():  # what happens while observing pauses is not known
             one.after = [None] * len(one.samples)
+
+    def ended(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
 
     def _all(self) -> list[_Followed]:
         return [*self._gone, *self._followed.values()]
@@ -223,7 +228,7 @@ class PutBackWeightsTracker(Tracker):
     # Steps of optimizers: in fast-path steps, too
 
     def _begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if private.compiling() or threading.get_ident() != self._thread:
+        if self._is_paused or private.compiling() or threading.get_ident() != self._thread:
             return
         try:
             one = self._followed.get(id(optimizer))
@@ -238,7 +243,7 @@ class PutBackWeightsTracker(Tracker):
             self._context.events.fault(self, error)
 
     def _ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if private.compiling() or threading.get_ident() != self._thread:
+        if self._is_paused or private.compiling() or threading.get_ident() != self._thread:
             return
         try:
             self._steps += 1
