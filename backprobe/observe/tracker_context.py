@@ -22,10 +22,12 @@ from .forward.torch_call_recorder import TorchCallRecorder
 from .forward.values import ForwardValues
 from .forward.writes import WriteLog
 from .schedule.settings import Settings
+from .schedule.step_hooks import StepFunction, StepHooks
 from .schedule.step_schedule import StepSchedule
 from .schedule.steps import StepWatch
 
 if TYPE_CHECKING:
+    from .tracker import Tracker
     from .trackers.collective_wait import CollectiveWaitWatcher
 
 
@@ -76,6 +78,14 @@ class TrackerContext:
     may_pass: list[Callable[[int, bool], int]] = field(default_factory=list)
     batches: dict[int, Batch] = field(default_factory=dict)
     put_back: list[Callable[[], None]] = field(default_factory=lambda: [private.drop_our_dispatch_modes])
+
+    def step_hooks(
+        self, owner: Tracker, before: StepFunction | None = None, after: StepFunction | None = None
+    ) -> StepHooks:
+        """Return hooks around each step of every optimizer, also in the fast path; ``attach`` them."""
+        hooks = StepHooks(owner, self.events, before, after)
+        self.steps.tracker_hooks.append(hooks)
+        return hooks
 
     @classmethod
     def build(

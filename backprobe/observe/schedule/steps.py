@@ -38,6 +38,7 @@ from ..recording_state import RecordingState
 from .cost import Cost
 from .losses import Losses, NotedLoss, is_zero, loss_scale
 from .samples import AcceleratorClipNorm, AcceleratorNorms, Samples
+from .step_hooks import StepHooks
 
 #: Of a step: its losses that are on an accelerator, and norms.
 OnAccelerator = tuple[list[Any], list[AcceleratorNorms | AcceleratorClipNorm]]
@@ -145,6 +146,8 @@ class StepWatch:
         self._held: tuple[float, int | None, int | None] = (0.0, None, None)
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._noted_clip = self.clipped
+        #: The hooks of trackers, which are paused and removed with those of this object.
+        self.tracker_hooks: list[StepHooks] = []
 
     def start(self) -> None:
         self._last += _clock() - self._paused_at  # a pause is no part of a step
@@ -175,11 +178,15 @@ class StepWatch:
         self.paused = True
         self.stop_passing()
         self.samples.forget()
+        for hooks in self.tracker_hooks:
+            hooks.pause()
 
     def remove(self) -> None:
         """Remove the hooks without finishing the step."""
         self.pause()
         gradient_clipping.unlisten(self._noted_clip)
+        for hooks in self.tracker_hooks:
+            hooks.remove()
         while self._handles:
             self._handles.pop().remove()
 

@@ -27,7 +27,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import optimizer as optim
 
 from ...records import Site, WeightsPutBack
 from ...source.calls import calls_of_method
@@ -196,77 +195,55 @@ class PutBackWeightsTracker(Tracker):
         #: The step before which the weights may be replaced next, and how often its line is still looked for.
         self._expected, self._looks = sys.maxsize, MAX_LOOKS
         self._is_looking = False
-        #: The hooks stay while observing pauses, which one of an optimizer's hooks may do.
-        self._handles: list[Any] = []
-        self._is_paused = False
+        self._hooks = context.step_hooks(self, self._begins, self._ended)
         self._thread = threading.get_ident()
         context.may_pass.append(self._steps_until_expected)
         context.put_back.append(self.detached)
 
     def attached(self) -> None:
-        self._thread, self._is_paused = threading.get_ident(), False
+        self._thread = threading.get_ident()
         state_dicts.listen(self)
-        if not self._handles:
-            self._handles = [
-                optim.register_optimizer_step_pre_hook(self._begins),
-                optim.register_optimizer_step_post_hook(self._ended),
-            ]
+        self._hooks.attach()
 
     def detached(self) -> None:
         state_dicts.unlisten(self)
-        self._is_paused = True
         for one in self._all():  # what happens while observing pauses is not known
             one.after = [None] * len(one.samples)
-
-    def ended(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
 
     def _all(self) -> list[_Followed]:
         return [*self._gone, *self._followed.values()]
 
     # Steps of optimizers: in fast-path steps, too
 
-    def _begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._is_paused or private.compiling() or threading.get_ident() != self._thread:
-            return
-        try:
-            one = self._followed.get(id(optimizer))
-            if one is None or one.ref() is not optimizer:
-                with private.measuring():
-                    self._follow(optimizer)
-            elif not one.is_over:
-                with private.unseen():
-                    if one.samples[0].read() != one.after[0]:
-                        self._changed(one, optimizer, sys._getframe(1))
-        except Exception as error:
-            self._context.events.fault(self, error)
-
-    def _ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._is_paused or private.compiling() or threading.get_ident() != self._thread:
-            return
-        try:
-            self._steps += 1
-            one = self._followed.get(id(optimizer))
-            if one is None or one.is_over or one.ref() is not optimizer:
-                return
+    def _begins(self, optimizer: Any) -> None:
+        one = self._followed.get(id(optimizer))
+        if one is None or one.ref() is not optimizer:
+            with private.measuring():
+                self._follow(optimizer)
+        elif not one.is_over:
             with private.unseen():
-                one.after[0] = one.samples[0].read()
-                if not one.steps % OTHERS_SAMPLED_EVERY:
-                    one.after[1:] = [sample.read() for sample in one.samples[1:]]
-            one.steps += 1
-            one.total += 1
-            held: Any = optimizer
-            one.of_all = self._steps
-            one.state, one.rate = _state_of(held), held.param_groups[0].get("lr")
-            if self._written:
-                self._written.clear()
-            if self._loaded:
-                self._loaded.clear()
-            if self._context.steps.index >= self._expected - STEPS_BEFORE_EXPECTED:
-                self._look()
-        except Exception as error:
-            self._context.events.fault(self, error)
+                if one.samples[0].read() != one.after[0]:
+                    self._changed(one, optimizer, sys._getframe(1))
+
+    def _ended(self, optimizer: Any) -> None:
+        self._steps += 1
+        one = self._followed.get(id(optimizer))
+        if one is None or one.is_over or one.ref() is not optimizer:
+            return
+        with private.unseen():
+            one.after[0] = one.samples[0].read()
+            if not one.steps % OTHERS_SAMPLED_EVERY:
+                one.after[1:] = [sample.read() for sample in one.samples[1:]]
+        one.steps += 1
+        one.total += 1
+        one.of_all = self._steps
+        one.state, one.rate = _state_of(optimizer), _rate_of(optimizer)
+        if self._written:
+            self._written.clear()
+        if self._loaded:
+            self._loaded.clear()
+        if self._context.steps.index >= self._expected - STEPS_BEFORE_EXPECTED:
+            self._look()
 
     def _follow(self, optimizer: Any) -> None:
         """Follow an optimizer that is about to step for the first time, unless another one trains its weights too."""

@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.optim import optimizer as optim
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
 
 from ...records import PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Site
@@ -117,7 +116,7 @@ class SchedulerTracker(Tracker):
         self._schedulers: list[_Scheduler] = []
         self._known: IdentityMap[_Optimizer] = IdentityMap()
         self._optimizers: list[_Optimizer] = []
-        self._handle: Any = None
+        self._hooks = context.step_hooks(self, after=self._stepped)
         self._thread = threading.get_ident()
         context.put_back.append(self.detached)
 
@@ -125,35 +124,23 @@ class SchedulerTracker(Tracker):
         self._thread = threading.get_ident()
         schedulers.listen(self)
         if self._schedulers:
-            self._follow_steps()
+            self._hooks.attach()
 
     def detached(self) -> None:
         schedulers.unlisten(self)
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.remove()
 
     # Steps of optimizers: their number is needed in fast-path steps, too
 
-    def _follow_steps(self) -> None:
-        if self._handle is None:
-            self._handle = optim.register_optimizer_step_post_hook(self._stepped)
-
-    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if private.compiling() or threading.get_ident() != self._thread:
+    def _stepped(self, optimizer: Any) -> None:
+        state = self._known.get(optimizer) or self._note_optimizer(optimizer)
+        if state is None:
             return
-        try:
-            state = self._known.get(optimizer) or self._note_optimizer(optimizer)
-            if state is None:
-                return
-            state.steps += 1
-            if state.steps in LOOKED_UP and (spot := self._frames.spot(sys._getframe(1))) is not None:
-                state.spots.add(spot)
-            rates = [group["lr"] for group in optimizer.param_groups[:MAX_GROUPS]]
-            if len(rates) != len(state.rates) or any(map(is_not, rates, state.rates)):
-                self._note_rates(state, rates)
-        except Exception as error:
-            self._context.events.fault(self, error)
+        state.steps += 1
+        if state.steps in LOOKED_UP and (spot := self._frames.spot(sys._getframe(1))) is not None:
+            state.spots.add(spot)
+        rates = [group["lr"] for group in optimizer.param_groups[:MAX_GROUPS]]
+        if len(rates) != len(state.rates) or any(map(is_not, rates, state.rates)):
+            self._note_rates(state, rates)
 
     def _note_rates(self, state: _Optimizer, rates: list[Any]) -> None:
         if not all(isinstance(rate, (int, float)) for rate in rates):
@@ -220,7 +207,7 @@ class SchedulerTracker(Tracker):
         state = self._known.get(optimizer) or self._note_optimizer(optimizer)
         if state is None:
             return None
-        self._follow_steps()
+        self._hooks.attach()
         with private.measuring():
             done = schedulers.steps_of_state(optimizer)
         known = _Scheduler(

@@ -10,7 +10,6 @@ from types import FrameType
 from typing import Any
 
 from torch import nn
-from torch.optim import optimizer as optim
 
 from ...records import Site, StateNotCopied
 from ...source.frames import CodeLocation
@@ -154,7 +153,7 @@ class StateDictTracker(Tracker):
         self._assigned: IdentityMap[CodeLocation] = IdentityMap()
         #: By optimizer: the number of its groups, of followed modules, and the weights that it holds.
         self._held: IdentityMap[tuple[int, int, tuple[_Weight, ...]]] = IdentityMap()
-        self._handle: Any = None
+        self._hooks = context.step_hooks(self, after=self._stepped)
         self._thread = threading.get_ident()
         context.put_back.append(self.detached)
 
@@ -162,13 +161,10 @@ class StateDictTracker(Tracker):
         self._thread = threading.get_ident()
         state_dicts.listen(self)
         if self._models:
-            self._follow_steps()
+            self._hooks.attach()
 
     def detached(self) -> None:
         state_dicts.unlisten(self)
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.remove()
 
     @property
     def _last_step(self) -> int:
@@ -180,20 +176,11 @@ class StateDictTracker(Tracker):
 
     # Steps of optimizers: their number and the version counters are needed in fast-path steps, too
 
-    def _follow_steps(self) -> None:
-        if self._handle is None:
-            self._handle = optim.register_optimizer_step_post_hook(self._stepped)
-
-    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if private.compiling() or threading.get_ident() != self._thread:
-            return
-        try:
-            with private.unseen():
-                for one in self._weights_of(optimizer):
-                    one.steps += 1
-                    one.version = _version(one)
-        except Exception as error:
-            self._context.events.fault(self, error)
+    def _stepped(self, optimizer: Any) -> None:
+        with private.unseen():
+            for one in self._weights_of(optimizer):
+                one.steps += 1
+                one.version = _version(one)
 
     def _weights_of(self, optimizer: Any) -> tuple[_Weight, ...]:
         key = len(optimizer.param_groups), len(self._models)
@@ -228,7 +215,7 @@ class StateDictTracker(Tracker):
                 return
             model = self._models[id(module)] = _Model(weakref.ref(module), weights)
             self._held.clear()
-            self._follow_steps()
+            self._hooks.attach()
         step = self._last_step
         del model.states[: -MAX_STATES + 1]
         model.states.append(_State(model, weakref.ref(state), spot, step, model.marks()))
