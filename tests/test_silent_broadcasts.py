@@ -98,6 +98,12 @@ def sequences(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tenso
     return F.softplus(model(x) - x).mean(dim=(1, 2)).mean()
 
 
+def inserted_to_match(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The targets get the shape of the predictions, and their difference is multiplied with weights of another."""
+    weights = x.square().sum(1)
+    return ((y.unsqueeze(1) - model(x)).abs() * weights).mean()
+
+
 def weights(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     each = F.mse_loss(model(x), y.unsqueeze(1), reduction="none")
     return torch.stack([(each * y.abs()).mean(), model(x).mean()]).sum()
@@ -116,6 +122,7 @@ def weights(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         (by_where, None),
         (sequences, OneChannel()),
         (weights, None),
+        (inserted_to_match, None),
     ],
 )
 def test_a_batch_that_is_paired_with_itself(loss_of: Loss, model: nn.Module | None) -> None:

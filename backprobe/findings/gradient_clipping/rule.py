@@ -65,8 +65,8 @@ def clips_nothing(trace: Trace) -> list[Finding]:
 
 
 def _was_not_needed(seen: UselessClipping) -> bool:
-    """Return whether no gradient that was used before it was clipped was above the bound, as far as is known."""
-    return seen.reason == "used" and seen.norm is not None and seen.norm <= seen.bound and not seen.by_value
+    """Return whether none of the gradients that were used before they were clipped was above the bound."""
+    return seen.reason == "used" and seen.norm is not None and seen.norm <= seen.bound
 
 
 def _is_blown_up(trace: Trace) -> bool:

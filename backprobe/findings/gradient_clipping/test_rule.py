@@ -38,6 +38,18 @@ def test_the_norm_that_the_optimizer_uses_is_named(reason: str) -> None:
     assert only(traced(STEP, seen=[replace(EMPTY, reason=reason, norm=None)])).title.endswith("as they are")
 
 
+@pytest.mark.parametrize("by_value", [False, True])
+@pytest.mark.parametrize(
+    ("reason", "norm", "severity"),
+    [("used", 0.5, "info"), ("used", 25.0, "warning"), ("used", None, "warning"), ("other", 0.5, "warning")],
+)
+def test_a_clip_after_the_step_that_would_have_changed_nothing(
+    reason: str, norm: float | None, severity: str, by_value: bool
+) -> None:
+    seen = replace(EMPTY, reason=reason, norm=norm, by_value=by_value)
+    assert only(traced(STEP, seen=[seen])).severity == severity
+
+
 def test_a_scaled_gradient_is_named_without_its_factor() -> None:
     finding = only(traced(STEP, seen=[SCALED]))
     assert "a gradient norm of 0.5 becomes at most 1.53e-05 in the step of SGD" in finding.title
