@@ -188,3 +188,23 @@ def test_a_loss_scaler_may_look_for_its_scale() -> None:
     assert (found.step, found.evidence["loss_scale"]) == (19, "65536")
     assert kinds(traced(*skips[:19], call(*NODES, index=19), *skips[:1])) == []
     assert kinds(traced(bad_forward(0, **scaled))) == ["nonfinite-forward"]
+
+
+@pytest.mark.parametrize(
+    ("op", "values", "too_large"), [("mul", INF, True), ("mul", NAN, False), ("log", INF, False), ("exp", INF, False)]
+)
+def test_a_result_that_is_too_large_is_seldom_the_mistake_of_its_line(
+    op: str, values: BadValues, too_large: bool
+) -> None:
+    """A product of finite numbers is finite but for its size; a logarithm has a pole, and exp grows of itself."""
+    seen = BadOp(99, 99, op, at(12), "head", 1, values, (TensorStat("x", (8,), "float32", made=True),))
+    found = only(traced(bad_forward(op=seen, values=values)))
+    assert found.evidence.get("too_large", False) is too_large
+    assert ("what made the values grow" in found.advice) is too_large
+
+
+@pytest.mark.parametrize(("values", "too_large"), [(INF, True), (NAN, False)])
+def test_a_gradient_that_is_too_large(values: BadValues, too_large: bool) -> None:
+    found = only(traced(call(*NODES, bad_nodes=(BadNode(2, 0, values, False, ()),))))
+    assert found.evidence.get("too_large", False) is too_large
+    assert ("too large for the dtype" in found.title) is too_large
