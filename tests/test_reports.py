@@ -26,6 +26,7 @@ MISSED = {
     "scan_segmenter": "nothing names a loss that is not divided; the units that die of it are found",
     "sine_maml": "parameters without a gradient are found; the update through .data is not named",
     "sine_meta": "parameters without a gradient are found; the update through .data is not named",
+    "tide_model": "schedule-not-resumed is found, as info, at the line of the scheduler and not of the checkpoint",
 }
 #: Scripts that are hit in some runs.
 UNSTABLE = {

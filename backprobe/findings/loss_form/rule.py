@@ -248,7 +248,7 @@ def _outermost(trace: Trace) -> Iterator[BackwardCall]:
 
 
 def _likelihood(call: BackwardCall) -> tuple[NodeRun, NodeRun] | None:
-    """Return the nodes of a sum or mean, and of the log-probabilities of which it adds up those of the targets.
+    """Return the node of a sum or mean, and that of the log-probabilities from which it takes those of the targets.
 
     ``None`` if the root of the call is not such a sum, or not negative.
     """

@@ -62,19 +62,30 @@ class _Candidate:
     moved: bool = False
 
 
+@dataclass
+class _Examined:
+    """An optimizer.
+
+    :ivar first: the step in which it stepped first; ``looks``: how often its weights were examined.
+    :ivar left: the weights whose rows were equal each time.
+    """
+
+    first: int
+    left: list[_Candidate]
+    looks: int = 0
+
+
 class EqualUnitsTracker(Tracker):
     """Tracker of weights whose rows are equal, and get equal gradients, in each step that is examined."""
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
-        #: By id of an optimizer: the step of its first look, the number of looks, and what is left.
-        self._left: dict[int, tuple[int, list[_Candidate]]] = {}
-        self._looks: dict[int, int] = {}
+        self._examined: dict[int, _Examined] = {}
         #: Until an optimizer steps: by address, the last line that wrote to a tensor there.
         self._writes: dict[int, CodeLocation] = {}
 
     def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
-        if self._left or len(self._writes) > MAX_WRITES:
+        if self._examined or len(self._writes) > MAX_WRITES:
             return
         for tensor in written:
             if private.is_dense(tensor) and (spot := self._context.frames.spot(frame)) is not None:
@@ -84,21 +95,19 @@ class EqualUnitsTracker(Tracker):
 
     def optimizer_begins(self, optimizer: Any) -> None:
         by, step = id(optimizer), self._context.steps.index
-        known = self._left.get(by)
+        known = self._examined.get(by)
         if known is None:
-            if len(self._left) < MAX_OPTIMIZERS:
-                with private.measuring():
-                    self._left[by] = step, self._candidates(optimizer, step)
-                    self._looks[by] = 0
-                    self._writes.clear()
-            known = self._left.get(by, (step, []))
-        first, left = known
-        if not left or self._looks[by] >= MAX_LOOKS:
-            return
-        if step - first < FIRST_STEPS or step >= left[0].last + INTERVAL * self._looks[by] // FIRST_STEPS:
-            self._looks[by] += 1
+            if len(self._examined) >= MAX_OPTIMIZERS:
+                return
             with private.measuring():
-                self._left[by] = first, [one for one in left if self._look(one, step)]
+                known = self._examined[by] = _Examined(step, self._candidates(optimizer, step))
+            self._writes.clear()
+        if not known.left or known.looks >= MAX_LOOKS:
+            return
+        if step - known.first < FIRST_STEPS or step >= known.left[0].last + INTERVAL * known.looks // FIRST_STEPS:
+            known.looks += 1
+            with private.measuring():
+                known.left = [one for one in known.left if self._look(one, step)]
 
     def _candidates(self, optimizer: Any, step: int) -> list[_Candidate]:
         found = []
@@ -140,8 +149,8 @@ class EqualUnitsTracker(Tracker):
         return True
 
     def records(self) -> Iterator[EqualUnits]:
-        for _, left in self._left.values():
-            for one in left:
+        for examined in self._examined.values():
+            for one in examined.left:
                 if one.looks < MIN_LOOKS or not one.moved:
                     continue
                 owner = one.leaf.owner() if one.leaf.owner is not None else None

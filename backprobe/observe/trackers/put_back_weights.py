@@ -49,7 +49,7 @@ MIN_LOST_STEPS, MAX_BRIEF_REPLACEMENTS = 10, 3
 MIN_LOST_STEPS_OF_AVERAGE = 20
 #: Replacements after which at least ``MIN_LOST_STEPS`` steps follow.
 MIN_REPLACEMENTS = 2
-#: Steps of other optimizers, between two steps of one, from which on they may be those of other clients.
+#: If other optimizers make this many steps between two of one, they may train other clients of a federation.
 MAX_OTHER_STEPS = 10
 #: A learning rate that is set anew with the weights differs by more than this factor.
 SAME_RATE = 0.1

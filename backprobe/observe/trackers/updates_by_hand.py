@@ -90,10 +90,10 @@ class HandUpdateTracker(Tracker):
         self._calls = self._updates = self._quiet = 0
         #: The ids of the leaves that the last recorded call reached.
         self._reached: set[int] = set()
-        #: Updates that climb; whether any other was seen, or calls that
-        #: reach other leaves; and the factor of the last one.
+        #: The number of updates that climb; whether there were others, or calls that reached other leaves; and the
+        #: factor of the gradient in the last update.
         self._climbing, self._others, self._rate = 0, False, 0.0
-        #: Updates in a row that used gradients of earlier ones; whether the present gradients hold those of an update.
+        #: The number of updates in a row that used gradients again; whether an update has used the present ones.
         self._reusing, self._is_used = 0, False
         #: The lines that read gradients, until there is an update.
         self._reads: set[CodeLocation] = set()
