@@ -214,7 +214,6 @@ class _Likelihood:
         rank=LEARNING + 19,
         questions=(Question.LEARNS_BADLY,),
         points_to="the log-probabilities that lack a minus",
-        diverges=True,
     )
 )
 def minimised_likelihood(trace: Trace) -> list[Finding]:

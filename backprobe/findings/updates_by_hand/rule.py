@@ -29,7 +29,6 @@ MIN_HIGHER_SHARE = 0.9
         rank=LEARNING + 22,
         questions=(Question.NOT_LEARNING,),
         points_to="the line of the update",
-        diverges=True,
     )
 )
 def update_climbs(trace: Trace) -> list[Finding]:
