@@ -421,6 +421,11 @@ def joint_norm(tensors: Iterable[Any]) -> float | None:
     return together(norms) if norms else None
 
 
+def spread(items: Any, most: int) -> Any:
+    """Return at most `most` items of a list or elements of a flat tensor, at even distances; a view of a tensor."""
+    return items[:: max(1, -(-len(items) // most))]
+
+
 def is_float(tensor: Any) -> bool:
     return tensor.dtype in FLOATS
 

@@ -19,7 +19,7 @@ import torch
 from ...records import ledger as events
 from ...source.frames import CodeLocation
 from ...torch_internals import private
-from ...torch_internals.measure import is_float
+from ...torch_internals.measure import is_float, spread
 from ..forward.leaves import LeafTensor
 
 #: Most events of one period; most elements of a sample, and of a tensor that must be copied to sample it.
@@ -200,7 +200,7 @@ def sample_norms(parameters: Sequence[Any]) -> list[float | None]:
     samples = []
     for i in readable:
         flat = parameters[i].detach().reshape(-1)
-        samples.append(flat[:: -(-flat.numel() // MAX_SAMPLED_ELEMENTS)])
+        samples.append(spread(flat, MAX_SAMPLED_ELEMENTS))
     if samples:
         for i, norm in zip(readable, torch._foreach_norm(samples, 2, torch.float64), strict=True):
             found[i] = float(norm)

@@ -15,7 +15,7 @@ from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
-from ...torch_internals.measure import is_float
+from ...torch_internals.measure import is_float, spread
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -231,14 +231,15 @@ def _has_state(optimizer: Any, parameter: Any) -> bool:
 
 def _chosen(parameters: list[Any]) -> list[Any]:
     """Return some parameters, at even distances."""
-    return parameters[:: -(-len(parameters) // MAX_COMPARED_PARAMETERS)]
+    chosen: list[Any] = spread(parameters, MAX_COMPARED_PARAMETERS)
+    return chosen
 
 
 def _samples(parameters: list[Any]) -> list[torch.Tensor]:
     """Return copies of some elements of some parameters, at even distances."""
     able = [p for p in _chosen(parameters) if private.is_readable(p) and is_float(p) and p.numel()]
     flat = [p.detach().view(-1) for p in able if p.is_contiguous()]
-    return [one[:: -(-one.numel() // MAX_COMPARED_ELEMENTS)].clone() for one in flat]
+    return [spread(one, MAX_COMPARED_ELEMENTS).clone() for one in flat]
 
 
 def _are_equal(before: list[torch.Tensor], now: list[torch.Tensor]) -> bool | torch.Tensor:

@@ -33,6 +33,7 @@ from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
 from ...source.loops import names_around
 from ...torch_internals import private, state_dicts
+from ...torch_internals.measure import spread
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -255,8 +256,8 @@ class PutBackWeightsTracker(Tracker):
         weights = [p for group in optimizer.param_groups for p in group["params"]]
         trained = [p for p in weights if isinstance(p, torch.Tensor) and p.requires_grad and _has_memory(p)]
         matrices = [p for p in trained if p.dim() > 1] or trained
-        spread = matrices[:: max(1, -(-len(matrices) // MAX_SAMPLED))]
-        chosen = sorted(spread, key=lambda p: int(p.numel()))  # few rows of a large embedding move in a step
+        # The smallest first: few rows of a large embedding move in a step.
+        chosen = sorted(spread(matrices, MAX_SAMPLED), key=lambda p: int(p.numel()))
         samples = tuple(map(_Sample, chosen))
         start = tuple([sample.read() for sample in samples])
         values = tuple(value for value in start if value is not None)

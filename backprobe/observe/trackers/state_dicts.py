@@ -15,6 +15,7 @@ from ...records import Site, StateNotCopied
 from ...source.frames import CodeLocation
 from ...source.state_dicts import keeps_for, other_name_of
 from ...torch_internals import private, state_dicts
+from ...torch_internals.measure import spread
 from ...torch_internals.references import IdentityMap
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -364,7 +365,8 @@ def _version(weight: _Weight) -> int:
 def _sample(module: nn.Module) -> list[Any]:
     """Return some of the parameters of a module that are trained, far from each other."""
     found = [p for p in nn.Module.parameters(module) if p.requires_grad and _has_memory(p)]
-    return found[:: max(1, -(-len(found) // MAX_SAMPLED))]
+    chosen: list[Any] = spread(found, MAX_SAMPLED)
+    return chosen
 
 
 def _has_memory(tensor: Any) -> bool:

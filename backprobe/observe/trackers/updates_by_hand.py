@@ -18,7 +18,7 @@ from ...source.frames import CodeLocation
 from ...source.rebinding import rebound_updates
 from ...torch_internals import private
 from ...torch_internals.forward_again import raises_to_natural_number
-from ...torch_internals.measure import is_float
+from ...torch_internals.measure import is_float, spread
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.leaves import LeafTensor
@@ -151,7 +151,7 @@ class HandUpdateTracker(Tracker):
     def _choose(self, leaves: Any) -> None:
         with private.measuring():
             able = [leaf for leaf in leaves if (p := leaf.ref()) is not None and _can_sample(p)]
-            self._chosen = able[:: -(-len(able) // MAX_LEAVES) or 1]
+            self._chosen = spread(able, MAX_LEAVES)
             for leaf in self._chosen:
                 tensor: Any = leaf.ref()
                 self._leaves.append(_Leaf(leaf, _sample(tensor)))
@@ -285,8 +285,8 @@ def _can_sample(tensor: Any) -> bool:
 
 def _sample(tensor: Any) -> torch.Tensor:
     """Return a copy of some elements, at even distances."""
-    flat: torch.Tensor = tensor.detach().view(-1)
-    return flat[:: -(-flat.numel() // MAX_ELEMENTS)].to(torch.float64, copy=True)
+    sample: torch.Tensor = spread(tensor.detach().view(-1), MAX_ELEMENTS).to(torch.float64, copy=True)
+    return sample
 
 
 def _factor(change: torch.Tensor, gradient: torch.Tensor | None, rounding: float) -> float | None:
