@@ -11,7 +11,6 @@ steps is not followed any more.
 
 from __future__ import annotations
 
-import ctypes
 import re
 import sys
 import threading
@@ -34,11 +33,12 @@ from ...source.frames import CodeLocation
 from ...source.loops import names_around
 from ...torch_internals import private, state_dicts
 from ...torch_internals.measure import spread
+from ...torch_internals.memory_samples import MemorySample, has_memory
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-#: Most optimizers that are followed, parameters of one that are sampled, and elements of one.
-MAX_OPTIMIZERS, MAX_SAMPLED, MAX_ELEMENTS = 16, 3, 16
+#: Most optimizers that are followed, and parameters of one that are sampled.
+MAX_OPTIMIZERS, MAX_SAMPLED = 16, 3
 #: One step of so many after which all parameters are sampled, and not the first only: one sample takes a microsecond.
 OTHERS_SAMPLED_EVERY = 4
 #: Most replacements and earlier states of an optimizer that are remembered.
@@ -68,65 +68,10 @@ TRAINS_ANEW = re.compile(
 )
 #: Methods by which the weights of a model are replaced.
 REPLACING = ("copy_to", "load_state_dict", "apply_shadow", "copy_")
-#: Format of ``array`` of the types of values that can be computed with.
-_FORMATS = {torch.float32: "f", torch.float64: "d"}
 #: The values of the sampled elements of each parameter.
 _Values = tuple[bytes, ...]
 #: A line, and the line of the user's that calls its function.
 _Line = tuple[CodeLocation, CodeLocation | None]
-
-
-class _Sample:
-    """A few elements in the middle of a parameter, read from its memory without an operation of torch."""
-
-    __slots__ = ("_address", "_memory", "_numel", "format", "ref", "start", "storage")
-
-    def __init__(self, parameter: Any) -> None:
-        self.ref, self.format = private.tensor_ref(parameter), _FORMATS.get(parameter.dtype, "")
-        self._address, self.storage = 0, 0
-        self.start, self._numel = 0, parameter.numel()
-        self._memory: ctypes.Array[ctypes.c_char] = (ctypes.c_char * 0)()
-
-    def read(self) -> bytes | None:
-        """Return the values; ``None`` if the parameter has no such memory any more."""
-        parameter = self.ref()
-        if parameter is None:
-            return None
-        address = parameter.data_ptr()
-        if address != self._address and not self._find(parameter, address):
-            return None
-        return self._memory.raw
-
-    def _find(self, parameter: Any, address: int) -> bool:
-        self._address = 0
-        if not address or not _has_memory(parameter) or parameter.numel() != self._numel:
-            return False
-        self._address, self.storage = address, parameter.untyped_storage().data_ptr()
-        self._memory = _memory_of(parameter)
-        return True
-
-    def of(self, tensor: Any) -> bytes | None:
-        """Return the same elements of a tensor that is copied to the parameter; ``None`` if they cannot be read."""
-        parameter = self.ref()
-        if parameter is None or not isinstance(tensor, torch.Tensor) or not _has_memory(tensor):
-            return None
-        if tensor.dtype != parameter.dtype or tensor.numel() != self._numel:
-            return None
-        return _memory_of(tensor).raw
-
-
-def _memory_of(tensor: Any) -> ctypes.Array[ctypes.c_char]:
-    count = min(tensor.numel(), MAX_ELEMENTS)
-    size = tensor.element_size()
-    address = tensor.data_ptr() + (tensor.numel() - count) // 2 * size
-    memory: ctypes.Array[ctypes.c_char] = (ctypes.c_char * (count * size)).from_address(address)
-    return memory
-
-
-def _has_memory(tensor: Any) -> bool:
-    if not private.is_dense(tensor) or not tensor.is_cpu or tensor.is_inference() or private.is_symbolic(tensor):
-        return False
-    return bool(tensor.is_contiguous() and tensor.numel() > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +109,7 @@ class _Followed:
 
     ref: weakref.ref[Any]
     name: str
-    samples: tuple[_Sample, ...]
+    samples: tuple[MemorySample, ...]
     names: tuple[str, ...]
     start: _Values
     after: list[bytes | None]
@@ -254,11 +199,11 @@ class PutBackWeightsTracker(Tracker):
         if len(self._followed) + len(self._gone) >= MAX_OPTIMIZERS:
             return
         weights = [p for group in optimizer.param_groups for p in group["params"]]
-        trained = [p for p in weights if isinstance(p, torch.Tensor) and p.requires_grad and _has_memory(p)]
+        trained = [p for p in weights if isinstance(p, torch.Tensor) and p.requires_grad and has_memory(p)]
         matrices = [p for p in trained if p.dim() > 1] or trained
         # The smallest first: few rows of a large embedding move in a step.
         chosen = sorted(spread(matrices, MAX_SAMPLED), key=lambda p: int(p.numel()))
-        samples = tuple(map(_Sample, chosen))
+        samples = tuple(map(MemorySample, chosen))
         start = tuple([sample.read() for sample in samples])
         values = tuple(value for value in start if value is not None)
         held = {id(p) for p in weights}

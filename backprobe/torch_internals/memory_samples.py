@@ -1,0 +1,70 @@
+"""Reads elements of tensors from their memory, without an operation of torch."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+from .private import is_dense, is_symbolic, tensor_ref
+
+#: Most elements of a sample.
+MAX_ELEMENTS = 16
+#: Format of ``array`` of the types of values that can be computed with.
+FORMATS = {torch.float32: "f", torch.float64: "d"}
+
+
+class MemorySample:
+    """A few elements in the middle of a parameter, read from its memory without an operation of torch."""
+
+    __slots__ = ("_address", "_memory", "_numel", "format", "ref", "storage")
+
+    def __init__(self, parameter: Any) -> None:
+        self.ref, self.format = tensor_ref(parameter), FORMATS.get(parameter.dtype, "")
+        self._address, self.storage, self._numel = 0, 0, parameter.numel()
+        self._memory: ctypes.Array[ctypes.c_char] = (ctypes.c_char * 0)()
+
+    def read(self) -> bytes | None:
+        """Return the values; ``None`` if the parameter has no such memory any more."""
+        parameter = self.ref()
+        if parameter is None:
+            return None
+        address = parameter.data_ptr()
+        # A smaller tensor may have got the address since.
+        is_known = address == self._address and parameter.numel() == self._numel
+        if not is_known and not self._find(parameter, address):
+            return None
+        return self._memory.raw
+
+    def _find(self, parameter: Any, address: int) -> bool:
+        self._address = 0
+        if not address or not has_memory(parameter) or parameter.numel() != self._numel:
+            return False
+        self._address, self.storage = address, parameter.untyped_storage().data_ptr()
+        self._memory = _memory_of(parameter)
+        return True
+
+    def of(self, tensor: Any) -> bytes | None:
+        """Return the same elements of a tensor that is copied to the parameter; ``None`` if they cannot be read."""
+        parameter = self.ref()
+        if parameter is None or not isinstance(tensor, torch.Tensor) or not has_memory(tensor):
+            return None
+        if tensor.dtype != parameter.dtype or tensor.numel() != self._numel:
+            return None
+        return _memory_of(tensor).raw
+
+
+def _memory_of(tensor: Any) -> ctypes.Array[ctypes.c_char]:
+    count = min(tensor.numel(), MAX_ELEMENTS)
+    size = tensor.element_size()
+    address = tensor.data_ptr() + (tensor.numel() - count) // 2 * size
+    memory: ctypes.Array[ctypes.c_char] = (ctypes.c_char * (count * size)).from_address(address)
+    return memory
+
+
+def has_memory(tensor: Any) -> bool:
+    """Return whether the elements of `tensor` lie one after the other in memory that this process can read."""
+    if not is_dense(tensor) or not tensor.is_cpu or tensor.is_inference() or is_symbolic(tensor):
+        return False
+    return bool(tensor.is_contiguous() and tensor.numel() > 0)
