@@ -48,9 +48,9 @@ test-long: setup  ## The tests that make test leaves out because they take 0.6 s
 	$(BIN)/python tools/long_tests.py --check
 	$(PYTEST) -m "long and not slow and not gpu"
 
-test-slow: setup  ## The slow tests: half an hour to an hour
+test-slow: setup  ## The slow tests: half an hour to an hour; with PART=K/N a part of their cases
 	$(SAY) 'slow tests: every operator, many draws, two processes'
-	$(PYTEST) -m "slow and not gpu"
+	$(PYTEST) -m "slow and not gpu" $(if $(PART),--part $(PART))
 
 test-all: test test-long test-slow  ## All tests that need no GPU: more than an hour
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,11 +41,26 @@ def pytest_configure(config: pytest.Config) -> None:
         atexit.register(os._exit, 0)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make test` leaves to `make test-all`."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", metavar="K/N", help="of the slow tests with parameters only the K-th of N parts")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that `make test` leaves to `make test-all`; leave out other parts than the one asked for."""
     for item in items:
         if f"{item.path.name}::{item.name}" in LONG_TESTS:
             item.add_marker("long")
+    if config.option.part:
+        part, parts = map(int, config.option.part.split("/"))
+        left_out = [item for item in items if is_sampled(item) and crc32(item.nodeid.encode()) % parts != part % parts]
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+def is_sampled(item: pytest.Item) -> bool:
+    """Whether this is a slow test of one of many cases, of which a part is enough to see what a change breaks."""
+    return item.get_closest_marker("slow") is not None and hasattr(item, "callspec")
 
 
 @pytest.fixture(autouse=True)

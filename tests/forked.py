@@ -16,11 +16,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 AT_ONCE, SECONDS = 2, 600
+#: What scripts that mention a framework import of it. Other scripts are run before, in a process without it.
+FRAMEWORKS = {
+    "transformers": "from transformers import BertModel, GPT2LMHeadModel, LlamaModel, Trainer, ViTModel",
+    "lightning": "import lightning.pytorch",
+}
 
 
 def found_in(
@@ -105,8 +110,7 @@ def import_what_scripts_need() -> None:
                 importlib.import_module(module.name)
 
 
-def main(jobs: list[dict]) -> None:
-    import_what_scripts_need()
+def run_all(jobs: Iterable[dict]) -> None:
     running: dict[int, tuple[dict, float]] = {}
     for job in jobs:
         sys.stdout.flush()
@@ -118,6 +122,19 @@ def main(jobs: list[dict]) -> None:
             finish(running)
     while running:
         finish(running)
+
+
+def main(jobs: list[dict]) -> None:
+    """Run the jobs: last those whose scripts use a framework, after it was imported here."""
+    import_what_scripts_need()
+    left = {job["folder"]: job for job in jobs}
+    texts = {job["folder"]: Path(job["arguments"][-1]).read_text() for job in jobs}
+    run_all(left.pop(name) for name, text in texts.items() if not any(one in text for one in FRAMEWORKS))
+    for framework, imports in FRAMEWORKS.items():
+        mine = [left.pop(name) for name in list(left) if framework in texts[name]]
+        if mine:
+            exec(imports)
+        run_all(mine)
 
 
 if __name__ == "__main__":

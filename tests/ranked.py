@@ -27,10 +27,12 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from forked import import_what_scripts_need
 
+#: Jobs at once.
+AT_ONCE = 2
 #: Seconds, by try, that the first rank has to end.
 SECONDS = (200, 200, 300, 400, 600, 600)
 #: Seconds that the others have to end after one has failed, until they are ended as launchers do, by SIGTERM; and then.
@@ -161,8 +163,26 @@ def main(jobs: Sequence[dict[str, Any]]) -> None:
     import torch.distributed.tensor.parallel  # noqa: F401
 
     import_what_scripts_need()
-    for job in jobs:
-        _run(job)
+    runners = []
+    for share in range(AT_ONCE):  # ranks wait for one another, and for those that do not come, most of the time
+        pid = os.fork()
+        if pid == 0:
+            _run_share(jobs[share::AT_ONCE])
+        runners.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in runners] == [0] * AT_ONCE
+
+
+def _run_share(jobs: Sequence[dict[str, Any]]) -> NoReturn:
+    """In a child: run `jobs` one after another."""
+    code = 1
+    try:
+        for job in jobs:
+            _run(job)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 if __name__ == "__main__":

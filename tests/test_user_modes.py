@@ -100,8 +100,13 @@ def seen_of(model: Callable[[], nn.Module], make: Callable[[], Any], part: str, 
     return mode.seen  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("bad", [False, True], ids=["well", "one loss is NaN"])
-@pytest.mark.parametrize("part", PARTS)
+#: A run with a NaN is well until it comes; one without is as well afterwards.
+RUNS = [*((part, True) for part in PARTS), ("whole", False)]
+
+
+@pytest.mark.parametrize(
+    ("part", "bad"), RUNS, ids=[f"{part}-{'one loss is NaN' if bad else 'well'}" for part, bad in RUNS]
+)
 @pytest.mark.parametrize("make", [Ops, Calls, Saved])
 @pytest.mark.parametrize("model", [Attending, Various])
 def test_a_mode_gets_the_same_calls_as_alone(
