@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +21,8 @@ import torch
 _F = TypeVar("_F", bound=Callable[..., Any])
 _eval_frame: Any = getattr(torch._C._dynamo, "eval_frame", None)
 _PACKAGE = __name__.partition(".")[0]
+#: What most names of a module stand for, and holds no function: most of the time would go into asking them.
+_PLAIN = (str, int, float, tuple, frozenset, dict, ModuleType, MemberDescriptorType, type(None))
 _HANDLERS = ("__torch_function__", "__torch_dispatch__")
 
 
@@ -56,6 +58,8 @@ def _functions(owner: ModuleType | type) -> Iterator[FunctionType]:
     """Yield the functions of a module and of its classes."""
     home = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
     for value in list(vars(owner).values()):
+        if isinstance(value, _PLAIN):
+            continue
         for one in (value, *(getattr(value, part, None) for part in ("__func__", "fget", "func", "__wrapped__"))):
             if isinstance(one, FunctionType) and one.__module__ == home:
                 yield one
