@@ -115,7 +115,22 @@ def by_difference_in_accumulation(model: Any, x: torch.Tensor) -> torch.Tensor:
     return loss / 4
 
 
+def by_gradient_penalty(model: Any, x: torch.Tensor) -> torch.Tensor:
+    mixed = (0.5 * x).requires_grad_()
+    (slope,) = torch.autograd.grad(model(mixed)[0].sum(), mixed, retain_graph=True)  # cut
+    return main_loss(model, x) + 10.0 * (slope.norm(dim=1) - 1).square().mean()
+
+
+def by_forces(model: Any, x: torch.Tensor) -> torch.Tensor:
+    x = x.clone().requires_grad_()
+    energy = model(x)[1].square().mean(1)
+    forces = -torch.autograd.grad(energy.sum(), x, retain_graph=True)[0]  # cut
+    return main_loss(model, x.detach()) + F.mse_loss(energy, x.detach().sum(1)) + F.mse_loss(forces, x.detach().sin())
+
+
 MISTAKES = [
+    by_gradient_penalty,
+    by_forces,
     by_difference_in_accumulation,
     by_item,
     by_sum_of_items,
@@ -224,7 +239,38 @@ def flooding(model: Any, x: torch.Tensor) -> torch.Tensor:
     return (main_loss(model, x) - 0.1).abs() + 0.1
 
 
+def gradient_penalty(model: Any, x: torch.Tensor) -> torch.Tensor:
+    mixed = (0.5 * x).requires_grad_()
+    (slope,) = torch.autograd.grad(model(mixed)[0].sum(), mixed, create_graph=True)
+    return main_loss(model, x) + 10.0 * (slope.norm(dim=1) - 1).square().mean()
+
+
+def adversarial_input(model: Any, x: torch.Tensor) -> torch.Tensor:
+    x = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(main_loss(model, x), x)
+    return main_loss(model, x.detach()) + main_loss(model, x.detach() + 0.1 * slope.sign())
+
+
+def weight_by_gradient_norms(model: Any, x: torch.Tensor) -> torch.Tensor:
+    first, second = main_loss(model, x), model(x)[1].square().mean()
+    of_first, of_second = (
+        torch.autograd.grad(one, model.body.weight, retain_graph=True)[0].norm() for one in (first, second)
+    )
+    return first + (of_first / (of_second + 1e-4)).clamp(0, 10) * second
+
+
+def slope_of_the_target(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """The gradient of a function of the data, which no optimizer trains."""
+    y = x.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(y.sin().sum(), y)
+    return main_loss(model, x) + (model(x)[0] - wanted[:, :2]).square().mean() + wanted.square().mean()
+
+
 MEANT = [
+    gradient_penalty,
+    adversarial_input,
+    weight_by_gradient_norms,
+    slope_of_the_target,
     straight_through,
     written_out,
     codebook_without_gradient,

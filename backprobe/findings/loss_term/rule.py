@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def terms_without_graph(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(LostTerm):
-        why = "gradient mode was off when it was computed" if seen.how == "no_grad" else f"{seen.how} left the graph"
+        why = _WHY.get(seen.how, f"{seen.how} left the graph")
         through = f" to {few(seen.parameters)}" if seen.parameters else ""
         found.append(
             Finding(
@@ -39,13 +39,19 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
                 parameters=seen.parameters,
                 sites=sites_of(*(("cut", site) for site in seen.cuts), ("term", seen.added)),
                 evidence={"op": seen.how},
-                advice=_ADVICE["no_grad" if seen.how == "no_grad" else "op"],
+                advice=_ADVICE.get(seen.how, _ADVICE["op"]),
             )
         )
     return found
 
 
+_WHY = {
+    "no_grad": "gradient mode was off when it was computed",
+    "autograd.grad": "autograd.grad was called without create_graph=True",
+}
 _ADVICE = {
+    "autograd.grad": "Call torch.autograd.grad(..., create_graph=True): only then can the gradients that it returns be "
+    "differentiated. If the term is not meant to train anything, leave it out of the loss that you call backward() on.",
     "no_grad": "Compute the term with gradient mode on. If it is not meant to train anything, leave it out of the loss "
     "that you call backward() on.",
     "op": "Compute the term from tensors that keep their graph: no detach, item, numpy or torch.tensor on the way. If "

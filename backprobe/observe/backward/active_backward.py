@@ -50,6 +50,8 @@ class ActiveBackward:
     began_at: int = 0
     ended: float = 0.0
     error: BaseException | None = None
+    #: What the call returned: the gradients, for ``autograd.grad``.
+    result: Any = None
     #: Whether the call was counted before, and its loss added to that of the step.
     counted: bool = False
     #: Whether nothing of the forward was recorded: Note [Steps that repeat].
@@ -61,7 +63,7 @@ class ActiveBackward:
 
     def free(self) -> None:
         """Release all references: a traceback may keep this object alive, and the error keeps its traceback alive."""
-        self.error = None
+        self.error = self.result = None
         self.roots, self.starts, self.arguments, self.scale_away = (), [], {}, None
         self.watch.release()
         del self.graph, self.watch

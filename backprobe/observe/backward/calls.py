@@ -132,7 +132,7 @@ class BackwardCalls:
         if running is None:
             return call()
         try:
-            result = call()
+            result = running.result = call()
         except BaseException as error:
             running.error = error
             raise

@@ -3,8 +3,9 @@
 Note [Terms of a loss]: the sums that made the root of a backward call are followed back to their terms. A term without
 a graph is reported if all of this holds:
 
-- Its value comes from a tensor that requires a gradient, by an operation under ``no_grad``, or by ``detach``, ``item``,
-  NumPy or the like. Values are followed through operations of torch, and through Python by the numbers themselves.
+- Its value comes from a tensor that requires a gradient, by an operation under ``no_grad``, by ``detach``, ``item``,
+  NumPy or the like; or it is a gradient that ``autograd.grad`` computed without ``create_graph``. Values are followed
+  through operations of torch, and through Python by the numbers themselves.
 - The next optimizer to step trains a parameter that the value depends on.
 - Another term has a graph and another value: some losses repeat a term with the gradient stopped at the other input.
 - The script does not detach it in the statement that adds it, and it is no baseline: a difference of one function's
@@ -53,7 +54,7 @@ MAX_FOLLOWED, MAX_LINES, MAX_PARAMETERS, MAX_NODES, MAX_PLACES, MAX_NUMBERS = 20
 MAX_KEPT_BYTES = 1 << 12
 #: Terms whose values differ by less than this part are the same term.
 SAME_VALUE = 1e-5
-NO_GRAD = "no_grad"
+NO_GRAD, AUTOGRAD_GRAD = "no_grad", "autograd.grad"
 
 
 @dataclass
@@ -183,6 +184,18 @@ class LostTerms(Tracker):
             self._step.arrays[tensor.data_ptr()] = cut
             if user is not None:
                 self._step.codes[user.f_code] = cut
+
+    def backward_returned(self, running: ActiveBackward) -> None:
+        """Note the gradients that a call of ``autograd.grad`` returned without a graph."""
+        if running.kind != AUTOGRAD_GRAD or running.creates_graph or not isinstance(running.result, tuple):
+            return
+        leaves: dict[int, weakref.ref[Any]] = {}
+        for root in running.roots:
+            leaves.update(_nearest_leaves(root))
+        cut = _Cut(AUTOGRAD_GRAD, (running.spot,), None, leaves)
+        for grad in running.result:
+            if type(grad) is _Tensor and private.is_dense(grad):
+                self._note_lost(grad, cut)
 
     def _cut_of(self, func: Any, tensors: Iterable[Any], frame: Any) -> _Cut | None:
         """Return where the values of `tensors` leave the graph: here, or earlier; ``None`` if they never had one."""
