@@ -128,7 +128,20 @@ def by_forces(model: Any, x: torch.Tensor) -> torch.Tensor:
     return main_loss(model, x.detach()) + F.mse_loss(energy, x.detach().sum(1)) + F.mse_loss(forces, x.detach().sin())
 
 
+def by_threshold(model: Any, x: torch.Tensor) -> torch.Tensor:
+    hard = (model(x)[1] > 0.1).float().requires_grad_()  # cut
+    return main_loss(model, x) + 0.5 * (1 - hard[:, :3]).mean()
+
+
+def by_rounding(model: Any, x: torch.Tensor) -> torch.Tensor:
+    counts = model(x)[1].detach().round()  # cut
+    counts.requires_grad = True
+    return main_loss(model, x) + 0.1 * counts.abs().mean()
+
+
 MISTAKES = [
+    by_threshold,
+    by_rounding,
     by_gradient_penalty,
     by_forces,
     by_difference_in_accumulation,
@@ -266,7 +279,41 @@ def slope_of_the_target(model: Any, x: torch.Tensor) -> torch.Tensor:
     return main_loss(model, x) + (model(x)[0] - wanted[:, :2]).square().mean() + wanted.square().mean()
 
 
+def backward_in_two_parts(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """The gradient of what was cut is passed on by hand."""
+    hidden = model(x)[1]
+    cut = hidden.detach().requires_grad_()
+    (main_loss(model, x) + 0.1 * cut.square().mean()).backward()
+    assert cut.grad is not None
+    hidden.backward(cut.grad)
+    return main_loss(model, x)
+
+
+def sensitivity(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """The gradient of what was cut is asked for, and only looked at."""
+    cut = model(x)[1].detach().requires_grad_()
+    (slope,) = torch.autograd.grad(main_loss(model, x) + cut.square().sum(), cut)
+    assert slope.norm() > 0
+    return main_loss(model, x)
+
+
+def head_on_cut_features(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """A probe learns on features that it must not change."""
+    cut = model(x)[1].detach().requires_grad_()
+    return main_loss(model, x) + F.cross_entropy(model.head(cut), (x[:, 1] > 0).long())
+
+
+def accuracy(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """A number from a comparison that weighs a term."""
+    right = (model(x)[0].argmax(1) == (x[:, 0] > 0)).float().mean()
+    return main_loss(model, x) + (1 - right) * model(x)[1].square().mean()
+
+
 MEANT = [
+    backward_in_two_parts,
+    sensitivity,
+    head_on_cut_features,
+    accuracy,
     gradient_penalty,
     adversarial_input,
     weight_by_gradient_norms,

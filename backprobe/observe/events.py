@@ -116,6 +116,7 @@ class Events:
         self.graph_op = event(Tracker.graph_op)
         self.nongraph_op = event(Tracker.nongraph_op)
         self.requires_grad_set = event(Tracker.requires_grad_set)
+        self.leaf_begins = event(Tracker.leaf_begins)
         self.op_claimed = event(Tracker.op_claimed)
         self.op_raised = event(Tracker.op_raised)
         self.recomputation_stopped = event(Tracker.recomputation_stopped)

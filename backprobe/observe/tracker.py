@@ -145,6 +145,9 @@ class Tracker:
     def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
         """``requires_grad`` of a leaf is about to be set at `frame`."""
 
+    def leaf_begins(self, tensor: Any, frame: Any) -> None:
+        """``requires_grad`` of a tensor that is no parameter is about to be turned on at `frame`."""
+
     def op_claimed(self, op: Op) -> bool:
         """An op ran. Return ``True`` to claim it: it belongs to a recomputation whose nodes no backward will run."""
         return False

@@ -19,6 +19,8 @@ class LostTerm:
     :ivar added: the line that adds the term to the loss.
     :ivar parameters: some of the parameters that the term depends on.
     :ivar step: the first step in which it was observed.
+    :ivar reborn: the script set ``requires_grad`` of the value that had left the graph: the term has a graph that ends
+        there.
     """
 
     how: str
@@ -26,3 +28,4 @@ class LostTerm:
     added: Site | None
     parameters: tuple[str, ...]
     step: int
+    reborn: bool = False

@@ -27,6 +27,8 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(LostTerm):
         why = _WHY.get(seen.how, f"{seen.how} left the graph")
+        if seen.reborn:
+            why += ", and requires_grad on its result does not bring it back"
         through = f" to {few(seen.parameters)}" if seen.parameters else ""
         found.append(
             Finding(
@@ -39,7 +41,7 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
                 parameters=seen.parameters,
                 sites=sites_of(*(("cut", site) for site in seen.cuts), ("term", seen.added)),
                 evidence={"op": seen.how},
-                advice=_ADVICE.get(seen.how, _ADVICE["op"]),
+                advice=_ADVICE["reborn" if seen.reborn else seen.how if seen.how in _ADVICE else "op"],
             )
         )
     return found
@@ -50,6 +52,9 @@ _WHY = {
     "autograd.grad": "autograd.grad was called without create_graph=True",
 }
 _ADVICE = {
+    "reborn": "requires_grad on a value begins a new graph at it. Compute the term from tensors that keep their graph: "
+    "a comparison, a rounded or an integer value has no derivative, so use the probabilities themselves. If it is not "
+    "meant to train anything, leave it out of the loss that you call backward() on.",
     "autograd.grad": "Call torch.autograd.grad(..., create_graph=True): only then can the gradients that it returns be "
     "differentiated. If the term is not meant to train anything, leave it out of the loss that you call backward() on.",
     "no_grad": "Compute the term with gradient mode on. If it is not meant to train anything, leave it out of the loss "

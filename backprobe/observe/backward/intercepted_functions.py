@@ -210,9 +210,12 @@ class InterceptedFunctions:
 
     @dynamo_passthrough
     def _set_requires_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        if self.on and isinstance(args[0], torch.nn.Parameter):
+        if self.on:
             on = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
-            self._events.requires_grad_set.emit(args[0], on, frame)
+            if isinstance(args[0], torch.nn.Parameter):
+                self._events.requires_grad_set.emit(args[0], on, frame)
+            elif on:
+                self._events.leaf_begins.emit(args[0], frame)
         return self._recorder.call(func, args, kwargs, frame)
 
     @dynamo_passthrough

@@ -6,6 +6,8 @@ a graph is reported if all of this holds:
 - Its value comes from a tensor that requires a gradient, by an operation under ``no_grad``, by ``detach``, ``item``,
   NumPy or the like; or it is a gradient that ``autograd.grad`` computed without ``create_graph``. Values are followed
   through operations of torch, and through Python by the numbers themselves.
+- Or its graph ends at a tensor with such a value, or with one that was compared or rounded before, of which the script
+  then said that it requires a gradient. That gradient is read by nobody.
 - The next optimizer to step trains a parameter that the value depends on.
 - Another term has a graph and another value: some losses repeat a term with the gradient stopped at the other input.
 - The script does not detach it in the statement that adds it, and it is no baseline: a difference of one function's
@@ -17,7 +19,7 @@ from __future__ import annotations
 import ast
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -65,18 +67,22 @@ class _Cut:
     :ivar spots: the operation that left the graph, and the places where the value went to Python and came back.
     :ivar off: the line that turned gradient mode off.
     :ivar leaves: some of the leaves that the value depends on, by id.
+    :ivar stepwise: the value passed through an operation without a derivative, as a comparison.
+    :ivar reborn: the script said afterwards that it requires a gradient.
     """
 
     how: str
     spots: tuple[CodeLocation | None, ...]
     off: Site | None
     leaves: dict[int, weakref.ref[Any]]
+    stepwise: bool = False
+    reborn: bool = False
 
     def through(self, spot: CodeLocation | None) -> _Cut:
         """Return the same with one more place."""
         if spot in self.spots or len(self.spots) >= MAX_PLACES:
             return self
-        return _Cut(self.how, (*self.spots, spot), self.off, self.leaves)
+        return replace(self, spots=(*self.spots, spot))
 
 
 class _Lost(NamedTuple):
@@ -116,11 +122,14 @@ class _Found:
 class _Step:
     """Values and terms that are followed in the running step.
 
+    :ivar lost: values that have left the graph, by the id of their tensor; ``reborn``: those of which the script said
+        afterwards that they require a gradient.
     :ivar read: number read from a tensor -> where; ``sums``: line of a read -> sum and count of its numbers.
     :ivar arrays: addresses of NumPy arrays over tensors; ``codes``: functions that made some.
     """
 
     lost: dict[int, _Lost] = field(default_factory=dict)
+    reborn: dict[int, _Lost] = field(default_factory=dict)
     terms: dict[int, tuple[weakref.ref[Any], _Term]] = field(default_factory=dict)
     read: dict[float, _Cut] = field(default_factory=dict)
     sums: dict[CodeLocation | None, tuple[float, int, _Cut | None]] = field(default_factory=dict)
@@ -137,6 +146,8 @@ class LostTerms(Tracker):
         self._found: dict[Any, _Found] = {}
         #: Found in calls since the last optimizer's step.
         self._pending: list[_Found] = []
+        #: The places of values that require a gradient again, and of which the gradient was read.
+        self._used: set[tuple[CodeLocation | None, ...]] = set()
         self._later = Later()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
@@ -160,13 +171,17 @@ class LostTerms(Tracker):
         out = op.out
         if type(out) is float or type(out) is list:
             cut = self._cut_of(op.func, tensors[:1], op.frame)
+            cut = None if cut is not None and cut.stepwise else cut
             if cut is not None or self._step.read:
                 self._note_numbers(out, cut, self._frames.spot_of_op(op.frame))
         elif type(out) is _Tensor and private.is_dense(out):
             cut = None
-            if not out.requires_grad and out.is_floating_point() and op.func not in VALUE_INDEPENDENT:
+            if not out.requires_grad and op.func not in VALUE_INDEPENDENT:
                 cut = self._cut_of(op.func, tensors, op.frame)
+                if cut is not None and not out.is_floating_point():
+                    cut = replace(cut, stepwise=True)
                 self._note_lost(out, cut)
+                cut = None if cut is None or cut.stepwise else cut
             name = canonical(op_name(op.func))
             if out.numel() == 1 or name in _JOINS:
                 self._note_term(op, name, tensors, cut)
@@ -179,11 +194,27 @@ class LostTerms(Tracker):
         if not private.is_dense(tensor):
             return
         cut = self._cut_of(func, [tensor], frame)
-        if cut is not None and type(out).__module__ == "numpy" and len(self._step.arrays) < MAX_FOLLOWED:
+        if cut is None or cut.stepwise:
+            return
+        if type(out).__module__ == "numpy" and len(self._step.arrays) < MAX_FOLLOWED:
             user = self._frames.first(frame)
             self._step.arrays[tensor.data_ptr()] = cut
             if user is not None:
                 self._step.codes[user.f_code] = cut
+
+    def leaf_begins(self, tensor: Any, frame: Any) -> None:
+        """Note that a value which has left the graph is to get a gradient of its own."""
+        known = self._step.lost.get(id(tensor))
+        if known is not None and known.ref() is tensor:
+            cut = replace(known.cut, reborn=True).through(self._frames.spot_of_op(frame))
+            self._step.reborn[id(tensor)] = _Lost(known.ref, cut)
+
+    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
+        """Note that the script uses the gradient of such a value."""
+        for leaf, cut in self._step.reborn.values():
+            tensor = leaf()
+            if tensor is not None and tensor.grad is value:
+                self._used.add(cut.spots)
 
     def backward_returned(self, running: ActiveBackward) -> None:
         """Note the gradients that a call of ``autograd.grad`` returned without a graph."""
@@ -203,7 +234,7 @@ class LostTerms(Tracker):
         for t in tensors:
             known = self._step.lost.get(id(t))
             if known is not None and known.ref() is t:
-                earlier = earlier or known.cut
+                earlier = known.cut if earlier is None or earlier.stepwise else earlier
             elif t.requires_grad:
                 sources.append(t)
             elif self._step.codes and earlier is None and is_foreign(t):
@@ -298,19 +329,34 @@ class LostTerms(Tracker):
             lost = self._step.lost.get(id(t))
             if known is not None and known[0]() is t:
                 parts.append(known[1])
-            elif lost is not None and lost.ref() is t:
-                parts.append(_Term("", lost.cut.spots[-1], False, lost.cut, _value(t)))
             elif t.requires_grad:
                 parts.append(_Term("", None, True, None, _value(t)))
+            elif lost is not None and lost.ref() is t:
+                parts.append(_Term("", lost.cut.spots[-1], False, _unless_stepwise(lost.cut), _value(t)))
         numbers = self._numbers_of(op) if name in _SUMS and out.requires_grad else ()
         spot = self._frames.spot_of_op(op.frame)
-        term = _Term(name, spot, out.requires_grad, cut, _value(out), tuple(parts), numbers)
+        cut = cut or self._reborn_cut(out)
+        graph = out.requires_grad and cut is None
+        term = _Term(name, spot, graph, cut, _value(out), tuple(parts), numbers)
         self._step.terms[id(out)] = _ref(out), term
+
+    def _reborn_cut(self, tensor: Any) -> _Cut | None:
+        """Return where a number left the graph, if its own graph only reaches values that require a gradient again."""
+        reborn = self._step.reborn
+        if not reborn or not tensor.requires_grad:
+            return None
+        leaves = [ref() for ref in _nearest_leaves(tensor).values()]
+        known = [reborn.get(id(leaf)) for leaf in leaves]
+        if not all(one is not None and one.ref() is leaf for one, leaf in zip(known, leaves, strict=True)):
+            return None
+        return known[0].cut if known and known[0] is not None else None
 
     def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
         """Find the terms without a graph of the roots of a call."""
         step = self._step
         if running.inside is not None or not (step.lost or step.read or step.codes):
+            return
+        if step.reborn and running.kind == AUTOGRAD_GRAD:  # the script asks for the gradients itself
             return
         for root in running.roots:
             known = step.terms.get(id(root))
@@ -372,12 +418,12 @@ class LostTerms(Tracker):
         for one in self._found.values():
             spots = [at for spot in one.cut.spots if (at := site(spot)) is not None]
             added = site(one.added)
-            if not one.trained or not spots or _is_meant(one, spots, added):
+            if not one.trained or not spots or one.cut.spots in self._used or _is_meant(one, spots, added):
                 continue
             cuts = [one.cut.off, *spots] if one.cut.off is not None else spots
             cuts = list({(at.file, at.line): at for at in reversed(cuts)}.values())[::-1]
             parameters = tuple(sorted(set(names.names_of(one.cut.leaves.values()))))
-            found.append(LostTerm(one.cut.how, tuple(cuts), added, parameters, one.step))
+            found.append(LostTerm(one.cut.how, tuple(cuts), added, parameters, one.step, one.cut.reborn))
         return tuple(found)
 
 
@@ -473,6 +519,10 @@ def _numbers_in(value: Any) -> list[float]:
         elif type(one) in (list, tuple):
             stack += one[:MAX_NUMBERS]
     return found
+
+
+def _unless_stepwise(cut: _Cut) -> _Cut | None:
+    return None if cut.stepwise else cut
 
 
 def _value(tensor: Any) -> Any:
