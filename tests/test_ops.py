@@ -165,15 +165,7 @@ def forward_of(row: OpInfo) -> bool | None:
         row_of = [slope_is_finite_for((-INF,), anywhere=True)(sample) for sample in samples_of(row)]
         return None if fine is None else fine and False in row_of
     found = [every(row, finite_for(values)) for values in (SPECIAL, (0.0,), (1.0,))]
-    return True if False in found else _no_result_of_one(row)
-
-
-def _no_result_of_one(row: OpInfo) -> bool | None:
-    """Of variances: of one number there is none."""
-    function = getattr(torch, row.name, None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return function is not None and not is_finite(floats(function(torch.ones(1))))
+    return True if False in found else remedied(row)
 
 
 def keeps_nan(row: OpInfo) -> bool | None:
@@ -532,6 +524,36 @@ def makes(row: OpInfo) -> bool | None:
     return set(map(canonical, row.makes)) <= seen and any(row.name not in graph for graph in graphs)
 
 
+def _ctc_loss(**options: bool) -> torch.Tensor:
+    """The loss of a sequence of two frames with three labels."""
+    log_probs = torch.randn(2, 1, 4).log_softmax(2)
+    return F.ctc_loss(log_probs, torch.tensor([[1, 2, 3]]), torch.tensor([2]), torch.tensor([3]), **options)
+
+
+#: What a remedy says: the result for such inputs, and after the change that it asks for.
+REMEDIES: dict[str, tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]] = {
+    "ctc_loss": (_ctc_loss, lambda: _ctc_loss(zero_infinity=True)),
+    "nll_loss": (
+        lambda: F.nll_loss(torch.randn(2, 3), torch.tensor([-100, -100])),
+        lambda: F.nll_loss(torch.randn(2, 3), torch.tensor([-100, -100]), reduction="sum") / 1,
+    ),
+    "std": (lambda: torch.ones(1).std(), lambda: torch.ones(1).std(correction=0)),
+    "var": (lambda: torch.ones(1).var(), lambda: torch.ones(1).var(correction=0)),
+    "std_mean": (lambda: torch.std_mean(torch.ones(1))[0], lambda: torch.std_mean(torch.ones(1), correction=0)[0]),
+    "var_mean": (lambda: torch.var_mean(torch.ones(1))[0], lambda: torch.var_mean(torch.ones(1), correction=0)[0]),
+}
+
+
+def remedied(row: OpInfo) -> bool | None:
+    """The result is not finite in the case that the remedy names, and finite after what it asks for."""
+    if row.name not in REMEDIES:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before, after = (make() for make in REMEDIES[row.name])
+    return not is_finite([before]) and is_finite([after])
+
+
 FACTS: dict[str, Check] = {
     "is_view": lambda row: every(row, shares_memory),
     "may_be_view": lambda row: some(row, shares_memory),
@@ -551,6 +573,7 @@ FACTS: dict[str, Check] = {
     "amplifies": lambda row: some(row, amplifies),
     "adds_terms": lambda row: some(row, adds_terms),
     "nan_if_empty": nan_if_empty,
+    "remedy": remedied,
     "singular_at": singular_of,
     "singular_for_some_arguments": depends_on_arguments,
     "zero_derivative": zero_derivative,

@@ -64,6 +64,7 @@ class OpInfo:
     :ivar amplifies: the result may be many times larger than each input.
     :ivar adds_terms: the result is a sum: terms may cancel.
     :ivar nan_if_empty: the result is NaN if the input has no elements.
+    :ivar remedy: when its result is not finite for finite inputs, and what to do, if it has a reason of its own.
 
     The derivative:
 
@@ -106,6 +107,7 @@ class OpInfo:
     amplifies: bool = False
     adds_terms: bool = False
     nan_if_empty: bool = False
+    remedy: str = ""
     singular_at: str = ""
     singular_for_some_arguments: bool = False
     zero_derivative: bool = False

@@ -19,6 +19,10 @@ from .info import (
     OpInfo,
 )
 
+ONE_VALUE = (
+    "Of a single value it is 0/0 with the correction that is the default: pass correction=0, or give it more than one."
+)
+
 #: Views: the result shares the memory of the first input.
 VIEWS: tuple[OpInfo, ...] = (
     OpInfo("view", aliases=("view_as",), is_view=True, reshapes=True, moves_values=True, forward=FINITE),
@@ -539,10 +543,10 @@ NORMS: tuple[OpInfo, ...] = (
     OpInfo("euclidean_dist", forward=FINITE),
     OpInfo("dist", forward=FINITE),
     OpInfo("renorm", forward=FINITE),
-    OpInfo("std", forward=POLE, mixes_inf=True),
-    OpInfo("std_mean", forward=POLE, mixes_inf=True),
-    OpInfo("var", forward=POLE, mixes_inf=True),
-    OpInfo("var_mean", forward=POLE, mixes_inf=True),
+    OpInfo("std", forward=POLE, mixes_inf=True, remedy=ONE_VALUE),
+    OpInfo("std_mean", forward=POLE, mixes_inf=True, remedy=ONE_VALUE),
+    OpInfo("var", forward=POLE, mixes_inf=True, remedy=ONE_VALUE),
+    OpInfo("var_mean", forward=POLE, mixes_inf=True, remedy=ONE_VALUE),
     OpInfo("softmax", forward=NORMALISES, has_flat_parts=True),
     OpInfo("_safe_softmax", forward=FINITE, has_flat_parts=True),
     OpInfo("log_softmax", forward=NORMALISES, has_flat_parts=True),
@@ -597,7 +601,20 @@ NORMS: tuple[OpInfo, ...] = (
     OpInfo("l1_loss", forward=FINITE, mixes_inf=True, makes=("abs", "mean")),
     OpInfo("smooth_l1_loss", forward=FINITE, mixes_inf=True),
     OpInfo("huber_loss", forward=FINITE, mixes_inf=True),
-    OpInfo("nll_loss", aliases=("nll_loss_forward", "nll_loss2d", "nll_loss2d_forward", "nll_loss_nd"), forward=FINITE),
+    OpInfo(
+        "nll_loss",
+        aliases=("nll_loss_forward", "nll_loss2d", "nll_loss2d_forward", "nll_loss_nd"),
+        forward=FINITE,
+        remedy="The mean is 0/0 if each target of a batch is ignore_index: skip such a batch, or take the sum and "
+        "divide by the number of targets, at least 1.",
+    ),
+    OpInfo(
+        "ctc_loss",
+        forward=POLE,
+        remedy="A sequence that is shorter than its labels (with one frame more for each label that is repeated) has a "
+        "loss of Inf: compare the input lengths, after subsampling, with the target lengths, and leave such sequences "
+        "out or pass zero_infinity=True.",
+    ),
     OpInfo("binary_cross_entropy", forward=FINITE, singular_at=ZERO),
     OpInfo("grid_sample", aliases=("grid_sampler_2d", "grid_sampler_3d"), forward=FINITE, has_flat_parts=True),
 )

@@ -67,8 +67,7 @@ def forward_finding(
             if "softmax" in op.op
             else GROWN
             if too_large
-            else "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under "
-            "a root, a log or a division, or compute it in float32)."
+            else info(op.op).remedy or KEEP_INSIDE
         ),
     )
 
@@ -230,6 +229,10 @@ def _is_too_large(op: str, nan: int) -> bool:
 
 
 _UNMASK = "Let each row keep at least one element, or fill with a large finite number (torch.finfo(x.dtype).min)."
+KEEP_INSIDE = (
+    "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under a root, a log "
+    "or a division, or compute it in float32)."
+)
 MASKED = f"A row in which everything is masked has nothing left to normalise: 0/0. {_UNMASK}"
 SOFTMAX = f"Softmax gives NaN if a row of its input is all -Inf (everything in it is masked) or holds Inf. {_UNMASK}"
 
@@ -299,16 +302,12 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
             title += f"; nobody saw what made it, as the code reads line {born.likely.line} can have"
             site, entered = born.likely, run.site
     else:
-        zeros = next((f": its {t.name} holds {t.zeros} zeros" for t in born.kept if t.zeros), "")
+        taken = (t for t in born.kept if t.zeros and not t.name.startswith("result"))
+        zeros = next((f": its {t.name} holds {t.zeros} zeros" for t in taken), "")
         what = str(born.output) if born.output else nan_or_inf(root.bad)
         title = f"{op} gave {what} in the forward{zeros}, and {reached}"
         too_large = not born.masked and _is_too_large(op, nan)
-        advice = (
-            GROWN
-            if too_large
-            else "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under "
-            "a root, a log or a division, or compute it in float32)."
-        )
+        advice = GROWN if too_large else info(op).remedy or KEEP_INSIDE
         if born.masked:
             normalises = any(word in op.lower() for word in ("softmax", "logsumexp"))
             title += "" if normalises else "; Inf that was put there on purpose went in"
