@@ -7,7 +7,7 @@ a graph is reported if all of this holds:
   NumPy or the like; or it is a gradient that ``autograd.grad`` computed without ``create_graph``. Values are followed
   through operations of torch, and through Python by the numbers themselves.
 - Or its graph ends at a tensor with such a value, or with one that was compared or rounded before, of which the script
-  then said that it requires a gradient. That gradient is read by nobody.
+  then said that it requires a gradient, which the script does not read.
 - The next optimizer to step trains a parameter that the value depends on.
 - Another term has a graph and another value: some losses repeat a term with the gradient stopped at the other input.
 - The script does not detach it in the statement that adds it, and it is no baseline: a difference of one function's
