@@ -128,7 +128,7 @@ def main(jobs: list[dict]) -> None:
     """Run the jobs: last those whose scripts use a framework, after it was imported here."""
     import_what_scripts_need()
     left = {job["folder"]: job for job in jobs}
-    texts = {job["folder"]: Path(job["arguments"][-1]).read_text() for job in jobs}
+    texts = {job["folder"]: Path(job["folder"], job["arguments"][-1]).read_text() for job in jobs}
     run_all(left.pop(name) for name, text in texts.items() if not any(one in text for one in FRAMEWORKS))
     for framework, imports in FRAMEWORKS.items():
         mine = [left.pop(name) for name in list(left) if framework in texts[name]]
