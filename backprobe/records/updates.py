@@ -278,3 +278,30 @@ class ClimbingUpdates:
     rate: float
     updated: Site | None
     backward: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class RepeatedModule:
+    """A module with trained parameters that stands several times in a container, since an expression repeats it.
+
+    :ivar container: the name of the container, and ``container_class`` its class; ``module``: the class of the module.
+    :ivar attribute: the attribute that holds the container, and ``owners`` the classes of the module that has it; empty
+        for an outermost module.
+    :ivar count: in how many of the ``places`` of the container it stands.
+    :ivar parameters: those that are trained, with ``elements`` in all.
+    :ivar lines: the expressions that may have repeated it. ``registered``: they repeat an attribute of ``self``.
+    """
+
+    container: str
+    container_class: str
+    module: str
+    attribute: str
+    owners: tuple[str, ...]
+    count: int
+    places: int
+    parameters: tuple[str, ...]
+    elements: int
+    step: int
+    lines: tuple[Site, ...] = ()
+    registered: bool = False

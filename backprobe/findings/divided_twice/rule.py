@@ -1,0 +1,155 @@
+"""Rule for losses that the script and a library divide by the number of accumulated batches."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from ...ops import canonical
+from ...records import BackwardCall, Finding, NodeRun, Site
+from ..relations.expanded_regions import Opened
+from ..relations.sources import input_of, name_of, passes_values
+from ..rules import LEARNING, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+ADD, SUB, SUM, MEAN, DIV, MUL = map(canonical, ("add", "sub", "sum", "mean", "div", "mul"))
+#: Packages that divide the loss by the number of accumulated batches.
+LIBRARIES = ("transformers", "lightning", "pytorch_lightning", "accelerate")
+#: The most backward calls that are examined, and nodes behind the root of one: a loss is divided near its end.
+MAX_CALLS, MAX_NODES = 200, 24
+#: How exactly a factor is known: norms of gradients in bfloat16 have eight bits.
+FACTOR_WITHIN = 0.01
+#: A divisor that counts accumulated batches by its name.
+_COUNT = re.compile(r"accum|(^|[^a-z])acc([^a-z]|$)|grad_acc|micro", re.IGNORECASE)
+#: Nodes of losses that are a mean by default.
+_LOSS = re.compile(r"loss|entropy", re.IGNORECASE)
+#: The divisors on a line of source.
+_DIVISOR = re.compile(r"/=?\s*([\w.]+)|(?:div_?|divide_?|true_divide_?)\(\s*([\w.]+)")
+
+
+@rule(
+    Kind(
+        "loss-divided-twice",
+        "warning",
+        "the script divides the loss by the number of accumulated batches, and a library does so again",
+        rank=LEARNING + 34,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the division by hand",
+    )
+)
+def loss_divided_twice(trace: Trace) -> list[Finding]:
+    """Report one finding for each line that divides a loss of which as many are made in a step as it divides by."""
+    counts = {row.index: row.calls for row in trace.step_rows() if row.calls > 1}
+    if not counts:
+        return []
+    found: dict[Site | None, Finding] = {}
+    calls = (call for call in Opened(trace) if call.inside is None and call.raised is None and call.step in counts)
+    for call in islice(calls, MAX_CALLS):
+        divisions = _divisions(call, counts[call.step])
+        if divisions is not None and divisions[1].site not in found:
+            found[divisions[1].site] = _finding(call, *divisions, counts[call.step])
+    return list(found.values())
+
+
+def _divisions(call: BackwardCall, count: int) -> tuple[NodeRun, NodeRun] | None:
+    """Return the nodes of a library's division of the loss by `count`, and of the script's own division before it.
+
+    ``None`` if one of them is missing, if the script multiplies the loss again, or if it may divide a sum of as many
+    losses, as for their mean.
+    """
+    root = call.roots[0] if len(call.roots) == 1 else None
+    run = call.nodes[root.node] if root is not None and root.node is not None and not root.shape else None
+    by_library: NodeRun | None = None
+    by_script: NodeRun | None = None
+    others = 1.0
+    for _ in range(MAX_NODES):
+        factor = _factor(run) if run is not None else None
+        if run is None or factor is None:
+            break
+        divides = name_of(run) == DIV and abs(factor * count - 1) <= FACTOR_WITHIN
+        if divides and by_library is None and _library_of(run):
+            by_library = run
+        elif divides and by_library is not None and by_script is None and not run.node.library:
+            by_script = run
+        elif not run.node.library:
+            others *= factor
+        run = input_of(call, run)
+    if by_library is None or by_script is None or run is None or abs(others / count - 1) <= FACTOR_WITHIN:
+        return None
+    return (by_library, by_script) if _is_count(call, by_script, run, count, others) else None
+
+
+def _factor(run: NodeRun) -> float | None:
+    """Return by what an operation multiplies a number; ``None`` for others, and if the gradients were not measured."""
+    came, gave = (one[0] if one else None for one in (run.grad_outputs, run.grad_inputs))
+    edges = run.node.edges
+    if not edges or edges[0] is None or any(edge is not None for edge in edges[1:]) or came is None or came.shape:
+        return None
+    if passes_values(run):
+        return 1.0
+    if name_of(run) not in (DIV, MUL) or gave is None or gave.shape or not came.norm or not gave.norm:
+        return None
+    return gave.norm / came.norm
+
+
+def _library_of(run: NodeRun) -> str:
+    """Return the name of the library that made a node by its own decision; empty for none of ``LIBRARIES``."""
+    parts = PurePath(run.node.library[-1].file).parts if run.node.library else ()
+    return next((name for name in LIBRARIES if name in parts), "")
+
+
+def _is_count(call: BackwardCall, run: NodeRun, loss: NodeRun, count: int, others: float) -> bool:
+    """Return whether a division is one by the number of accumulated batches, and not part of the loss.
+
+    Its line has a name for it, or the number itself: then the loss has to be a mean, since other things can have the
+    same number. A half is often part of a loss.
+
+    :param loss: the node of which the division and other factors, `others` in all, make the root.
+    """
+    text = run.site.text if run.site is not None else ""
+    divisors = ["".join(groups) for groups in _DIVISOR.findall(text)]
+    if any(_COUNT.search(one) for one in divisors):
+        is_sum = name_of(loss) == SUM and others == 1  # not one that is divided by the number of its elements, too
+        return not is_sum and _terms(call, loss) != count
+    is_literal = count > 2 and any(one in (f"{count}", f"{count}.0", f"{count}.") for one in divisors)
+    is_mean = name_of(loss) == MEAN or _LOSS.search(loss.name) is not None
+    summed_at = loss.site.text if loss.site is not None else ""
+    return is_literal and is_mean and others == 1 and "sum" not in text + summed_at
+
+
+def _terms(call: BackwardCall, run: NodeRun) -> int:
+    """Return how many losses a node adds up, or more than ``MAX_NODES``."""
+    left, terms = [run], 0
+    while left and terms <= MAX_NODES:
+        one = left.pop()
+        if name_of(one) in (ADD, SUB):
+            sources = (input_of(call, one, i) for i in range(len(one.node.edges)))
+            left += [source for source in sources if source is not None]
+        else:
+            terms += 1
+    return terms
+
+
+def _finding(call: BackwardCall, by_library: NodeRun, by_script: NodeRun, count: int) -> Finding:
+    library = _library_of(by_library)
+    return Finding(
+        kind="loss-divided-twice",
+        severity="warning",
+        title=f"{library} divides the loss by {count}, the number of accumulated batches, and so does the script: "
+        f"the gradients of each step are {count} times too small",
+        confidence="likely",
+        node=by_script.name,
+        step=call.step,
+        sites=sites_of(("cause", by_script.site), ("backward", call.site if call.site != by_script.site else None)),
+        evidence={
+            "library": library,
+            "count": count,
+            "library_line": f"{by_library.node.library[-1].file}:{by_library.node.library[-1].line}",
+        },
+        advice=f"Leave out the division by hand: {library} makes it for you. "
+        "If a log needs the divided loss, divide a detached copy for it.",
+    )

@@ -1,0 +1,1 @@
+"""Rule for modules that stand several times in a container since the script repeats a reference."""
