@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ def run(job: dict) -> None:
         code = main(job["arguments"])
     except SystemExit as stop:
         code = int(stop.code or 0)
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
