@@ -31,9 +31,9 @@ def collapsed_embeddings(trace: Trace) -> list[Finding]:
         Finding(
             kind="embeddings-collapse",
             severity="warning",
-            title=f"both sides of {_NAMES.get(first.op, first.op)} collapse: the rows of a batch of {first.rows} differ "
-            f"by {_percent(first.last)} of their size in step {first.last_step} (by {_percent(first.first)} in step "
-            f"{first.first_step}), and gradient flows into both",
+            title=f"both sides of {_NAMES.get(first.op, first.op)} collapse: the rows of a batch of {first.rows} "
+            f"differ by {_percent(first.last)} of their size in step {first.last_step} (by {_percent(first.first)} in "
+            f"step {first.first_step}), and gradient flows into both",
             confidence="likely",
             step=first.first_step,
             sites=sites_of(*(("cause", site) for site in dict.fromkeys(one.site for one in seen))),
