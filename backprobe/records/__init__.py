@@ -15,6 +15,7 @@ from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, HooksPileUp, StaleRead
 from .ledger import LedgerEvent, LedgerOptimizer, LedgerRow
+from .loss_targets import AttachedAdvantage, CollapsedEmbeddings
 from .loss_terms import LostTerm
 from .memory import (
     GradientCycle,
@@ -85,6 +86,7 @@ __all__ = [
     "KINDS",
     "Applied",
     "Aside",
+    "AttachedAdvantage",
     "BackwardCall",
     "BadBuffers",
     "BadNode",
@@ -93,6 +95,7 @@ __all__ = [
     "Born",
     "BriefSteps",
     "ClimbingUpdates",
+    "CollapsedEmbeddings",
     "Collective",
     "CompiledRegion",
     "CompiledWrong",

@@ -1,0 +1,259 @@
+"""Finds policy-gradient losses that multiply log-probabilities by an advantage with a graph.
+
+Note [Attached advantages]: the advantage weights the log-probabilities. If it is a difference of returns and the values
+of a critic and has a graph, the loss of the policy trains the critic, too. A line is reported if all of this holds:
+
+- It multiplies log-probabilities of chosen actions, or their exponentials, by a difference. The log-probabilities come
+  from ``log_prob`` of a distribution, or are picked from a log-softmax.
+- The difference is one of values with a graph and something without one, or of the two values of a temporal
+  difference. Its graph does not begin at probabilities: ``1 - p`` weights a focal loss.
+- Another term fits the same values to something: the square of that difference, or a loss of them. Both terms are
+  parts of the root of one backward call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributions
+
+from ...ops import canonical
+from ...records import AttachedAdvantage
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ..backward.active_backward import ActiveBackward
+from ..forward.followed_tensors import JOINS, LOSS_SUMS, RESHAPES, FollowedTensors, canonical_names
+from ..forward.oplog import op_name
+from ..forward.torch_call_recorder import Op
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+_Tensor = torch.Tensor
+_DISTRIBUTIONS = os.path.dirname(distributions.__file__) + os.sep
+#: Functions of distributions that return log-probabilities.
+_LOG_PROB_CODE = frozenset({"log_prob", "_sum_rightmost", "sum_rightmost"})
+_SOFTMAX, _LOG_SOFTMAX, _LOG, _EXP, _ADD = map(canonical, ("softmax", "log_softmax", "log", "exp", "add"))
+_PICKS = canonical_names("gather getitem index_select take_along_dim")
+_PRODUCTS = canonical_names("mul dot")
+_SCALINGS = canonical_names("mul div neg")
+_DIFFERENCES = canonical_names("sub rsub")
+_SQUARES = canonical_names("pow square abs")
+_LOSSES = canonical_names("mse_loss smooth_l1_loss huber_loss l1_loss")
+_CLASS_LOSSES = canonical_names("cross_entropy nll_loss")
+_MOVES = RESHAPES | JOINS
+#: What log-probabilities and advantages go through and stay what they are.
+_OF_LOG_PROBABILITIES = _MOVES | _SCALINGS | _DIFFERENCES | canonical_names("add sum exp clamp")
+_OF_ADVANTAGES = _MOVES | _SCALINGS | _DIFFERENCES | canonical_names("add clamp")
+_OF_TERMS = LOSS_SUMS | canonical_names("min minimum max maximum clamp where")
+#: Maximum number of lines.
+MAX_LINES = 50
+
+_Tokens = frozenset[int]
+
+
+class _Probability(NamedTuple):
+    """Probabilities, or their logarithms, of all actions or of those that were picked."""
+
+    is_log: bool
+    is_picked: bool
+
+
+class _Advantage(NamedTuple):
+    values: _Tokens
+    spot: CodeLocation | None
+
+
+class _Product(NamedTuple):
+    order: int
+    values: _Tokens
+    spot: CodeLocation | None
+    made: CodeLocation | None
+
+
+class _Regression(NamedTuple):
+    order: int
+    values: _Tokens
+    spot: CodeLocation | None
+
+
+@dataclass
+class _Found:
+    products: list[CodeLocation | None]
+    regression: CodeLocation | None
+    failed: CodeLocation | None
+    step: int
+
+
+class AttachedAdvantagesTracker(Tracker):
+    """Tracker of products of log-probabilities with advantages: Note [Attached advantages]."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.frames
+        #: By the line of the difference.
+        self._found: dict[CodeLocation | None, _Found] = {}
+        # Of the running step. A token stands for the result of a critic; its views have it, too.
+        self._probabilities: FollowedTensors[_Probability] = FollowedTensors()
+        self._tokens: FollowedTensors[_Tokens] = FollowedTensors()
+        self._targets: FollowedTensors[bool] = FollowedTensors()
+        self._advantages: FollowedTensors[_Advantage] = FollowedTensors()
+        self._terms: FollowedTensors[frozenset[_Product | _Regression]] = FollowedTensors()
+        self._next_token, self._next_term = count(), count()
+
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        self._forget()
+
+    def detached(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        for followed in (self._probabilities, self._tokens, self._targets, self._advantages, self._terms):
+            followed.clear()
+
+    def op_inspected(self, op: Op) -> None:
+        out = op.out
+        if type(out) is not _Tensor or not out.requires_grad or self._context.recorder.in_builtin_optimizer:
+            return
+        if private.in_transform() or not private.is_dense(out):
+            return
+        tensors = [t for t in op.tensors() if t.requires_grad]
+        name = canonical(op_name(op.func))
+        if self._note_product(op, name, out) or self._note_regression(op, name, tensors):
+            return
+        self._follow_terms(name, tensors, out)
+        if self._note_probability(op, name, tensors, out):
+            return
+        self._follow_values(name, tensors, out)
+        self._note_difference(op, name, tensors, out)
+
+    # Log-probabilities
+
+    def _note_probability(self, op: Op, name: str, tensors: list[Any], out: Any) -> bool:
+        """Note whether the result is a probability or the logarithm of one, and return it."""
+        code = op.frame.f_code if op.frame is not None else None
+        if code is not None and code.co_name in _LOG_PROB_CODE and code.co_filename.startswith(_DISTRIBUTIONS):
+            self._probabilities.put(out, _Probability(True, True))
+            return True
+        if name in (_SOFTMAX, _LOG_SOFTMAX):
+            self._probabilities.put(out, _Probability(name == _LOG_SOFTMAX, False))
+            return True
+        if name in _CLASS_LOSSES:
+            if out.dim():
+                self._probabilities.put(out, _Probability(True, True))
+            return True
+        known = self._probabilities.of(tensors)
+        if not known:
+            return False
+        first = known[0]
+        if name in _PICKS:
+            self._probabilities.put(out, _Probability(first.is_log, True))
+        elif name == _LOG:
+            self._probabilities.put(out, _Probability(True, first.is_picked))
+        elif name in _OF_LOG_PROBABILITIES:
+            self._probabilities.put(out, first)
+        return True
+
+    # Values, and differences with them
+
+    def _follow_values(self, name: str, tensors: list[Any], out: Any) -> None:
+        if name in _MOVES and tensors:
+            self._tokens.put(out, frozenset().union(*map(self._tokens_of, tensors)))
+            if self._targets.of(tensors):
+                self._targets.put(out, True)
+
+    def _tokens_of(self, tensor: Any) -> _Tokens:
+        known = self._tokens.get(tensor)
+        if known is None:
+            known = frozenset((next(self._next_token),))
+            self._tokens.put(tensor, known)
+        return known
+
+    def _note_difference(self, op: Op, name: str, tensors: list[Any], out: Any) -> None:
+        known = self._advantages.of(tensors)
+        if known:
+            if name in _OF_ADVANTAGES:
+                values = frozenset().union(*(one.values for one in known))
+                self._advantages.put(out, _Advantage(values, known[0].spot))
+        elif (name == _ADD and len(tensors) == 1 and len(op.args) > 1) or (name == _ADD and self._targets.of(tensors)):
+            self._targets.put(out, True)
+        elif name in _DIFFERENCES and len(op.args) > 1:
+            sides = [t for t in op.args[:2] if isinstance(t, _Tensor) and t.requires_grad]
+            is_temporal = len(sides) == 2 and any(self._targets.get(t) for t in sides)
+            if (len(sides) == 1 and _is_varied(op.args, sides[0])) or is_temporal:
+                values = frozenset().union(*map(self._tokens_of, sides))
+                self._advantages.put(out, _Advantage(values, self._frames.spot_of_op(op.frame)))
+
+    # Terms of the loss
+
+    def _note_product(self, op: Op, name: str, out: Any) -> bool:
+        """Note a product of log-probabilities and an advantage, and return whether it is one."""
+        if name not in _PRODUCTS or not self._advantages or len(op.args) < 2:
+            return False
+        for weights, logs in (op.args[:2], op.args[1::-1]):
+            advantage, probability = self._advantages.get(weights), self._probabilities.get(logs)
+            if advantage is not None and probability is not None and probability.is_log and probability.is_picked:
+                product = _Product(
+                    next(self._next_term), advantage.values, self._frames.spot_of_op(op.frame), advantage.spot
+                )
+                self._terms.put(out, frozenset((product,)))
+                return True
+        return False
+
+    def _note_regression(self, op: Op, name: str, tensors: list[Any]) -> bool:
+        """Note a term that fits values to something, and return whether it is one."""
+        if name in _LOSSES and tensors:
+            fitted = [t for t in tensors if self._targets.get(t) is None] or tensors
+            values = frozenset().union(*map(self._tokens_of, fitted))
+        else:
+            is_square = name in _SQUARES or (name in _PRODUCTS and len(op.args) > 1 and op.args[0] is op.args[1])
+            known = self._advantages.of(tensors) if is_square else []
+            if not known:
+                return False
+            values = frozenset().union(*(one.values for one in known))
+        term = _Regression(next(self._next_term), values, self._frames.spot_of_op(op.frame))
+        self._terms.put(op.out, frozenset((term,)))
+        return True
+
+    def _follow_terms(self, name: str, tensors: list[Any], out: Any) -> None:
+        known = self._terms.of(tensors) if name in _OF_TERMS else []
+        if known:
+            self._terms.put(out, frozenset().union(*known))
+
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+        """Find products and regressions of the same values among the terms of the roots of a call."""
+        if running.inside is not None or not self._terms:
+            return
+        terms = sorted(frozenset().union(*self._terms.of(running.roots)), key=lambda term: term.order)
+        regressions = [term for term in terms if isinstance(term, _Regression)]
+        for product in terms:
+            if not isinstance(product, _Product):
+                continue
+            regression = next((one for one in regressions if one.values & product.values), None)
+            if regression is not None:
+                self._note_found(product, regression, running)
+
+    def _note_found(self, product: _Product, regression: _Regression, running: ActiveBackward) -> None:
+        found = self._found.get(product.made)
+        if found is None:
+            if len(self._found) >= MAX_LINES:
+                return
+            found = _Found([], regression.spot, running.spot, self._context.steps.index)
+            self._found[product.made] = found
+        if product.spot not in found.products and len(found.products) < MAX_LINES:
+            found.products.append(product.spot)
+
+    def records(self) -> Iterator[AttachedAdvantage]:
+        site = self._frames.site
+        for made, one in self._found.items():
+            products = tuple(at for spot in one.products if (at := site(spot)) is not None)
+            yield AttachedAdvantage(products, site(made), site(one.regression), site(one.failed), one.step)
+
+
+def _is_varied(args: tuple[Any, ...], value: Any) -> bool:
+    """Return whether `value` is subtracted from, or less, something that may be a return: no 0 or 1."""
+    other = args[1] if args[0] is value else args[0]
+    return isinstance(other, _Tensor) or (isinstance(other, (int, float)) and other not in (0, 1, -1))

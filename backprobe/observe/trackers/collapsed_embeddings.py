@@ -1,0 +1,333 @@
+"""Finds comparisons of two trained embeddings whose rows become equal.
+
+Note [Collapsed embeddings]: if a loss only draws two embeddings of a batch together and gradient flows into both, the
+least loss is one point for all inputs. A line is reported if all of this holds:
+
+- It compares two tensors of one shape, row by row: a cosine similarity, a distance, the square of a difference, or the
+  product of two tensors with rows of length 1. Its result reaches the root of a backward call through sums, means and
+  factors only: in a contrastive loss, a softmax or a margin is between.
+- Both tensors have a graph to a parameter that the next optimizer to step trains, and the script compares neither
+  tensor with data in a loss.
+- In the first step that was inspected, the rows of one of the tensors differed. In the last one, those of both hardly
+  do, and in the one before, they already differed less.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...ops import canonical
+from ...records import CollapsedEmbeddings
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ...torch_internals.async_scalars import Later, capturing
+from ..backward.active_backward import ActiveBackward
+from ..forward.followed_tensors import JOINS, LOSS_SUMS, RESHAPES, FollowedTensors, canonical_names
+from ..forward.oplog import op_name
+from ..forward.torch_call_recorder import Op
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+_Tensor, _ref = torch.Tensor, private.tensor_ref
+_COSINES = canonical_names("cosine_similarity cosine_embedding_loss")
+_DISTANCES = canonical_names("mse_loss smooth_l1_loss huber_loss l1_loss pairwise_distance")
+_DIFFERENCES = canonical_names("sub rsub")
+#: What puts terms of a loss together.
+_JOINING = canonical_names("add sub rsub") | JOINS
+_MUL = canonical("mul")
+#: Operations that may give rows the length 1, and that return parts of a tensor.
+_NORMALISATIONS = canonical_names("normalize div")
+_PARTS = canonical_names("chunk split tensor_split unbind")
+#: What makes a distance of a difference, and a similarity of a product.
+_FINISHES = {
+    "difference": canonical_names("pow square abs norm"),
+    "product": canonical_names("sum mean"),
+}
+#: Operations through which a distance or a similarity goes on its way to the root.
+_SUMS = LOSS_SUMS | canonical_names("sqrt pow square")
+#: Least number of rows that are compared. Fewer may be alike by chance.
+MIN_ROWS = 8
+#: Least number of elements of a row. A normal, a quaternion or a rotation has fewer, and those of a plane are equal.
+MIN_WIDTH = 8
+#: Spread from which on rows are called equal: 0.2 is a mean cosine of 0.96 of two rows. The noise of augmentations,
+#: which predictors and normalisation of the batch amplify, is left. Beside other terms of the loss, embeddings may
+#: share a large part and be of use.
+EQUAL, EQUAL_BESIDE_OTHERS = 0.2, 0.05
+#: The spread has fallen to this share of the first one, and in the inspection before the last to `MAX_SHARE_BEFORE`.
+MAX_SHARE, MAX_SHARE_BEFORE = 0.25, 0.5
+#: If lengths count, the deviation of the rows has fallen to this share, too: values may just move away from zero.
+MAX_DEVIATION_SHARE = 0.1
+#: Maximum number of comparisons that are measured in a step; of lines; of rows that are measured.
+MAX_MEASURED, MAX_LINES, MAX_ROWS = 64, 50, 512
+#: Maximum number of elements of a tensor that is measured.
+MAX_ELEMENTS = 1 << 24
+#: Maximum number of leaves of one tensor that are found, and of nodes on the way to them.
+MAX_LEAVES, MAX_NODES = 8, 200
+#: How far the length of a row may be from 1 if it is normalised.
+UNIT_WITHIN = 1e-3
+
+_Key = tuple[CodeLocation | None, str]
+
+
+@dataclass
+class _Look:
+    """A comparison in the running step.
+
+    :ivar stage: what is still to be done to its result: a key of ``_FINISHES``, or nothing.
+    :ivar numbers: the spread of both tensors, their deviation, and how far their rows are from length 1.
+    :ivar leaves: of both tensors, some of the leaves that they depend on, by id; ``sides``: the tensors.
+    :ivar beside_others: the loss has a term that is no comparison.
+    """
+
+    key: _Key
+    stage: str
+    directions: bool
+    is_product: bool
+    rows: int
+    numbers: torch.Tensor
+    sides: tuple[weakref.ref[Any], weakref.ref[Any]]
+    leaves: tuple[dict[int, weakref.ref[Any]], dict[int, weakref.ref[Any]]]
+    trained: list[bool] = field(default_factory=lambda: [False, False])
+    reached: bool = False
+    beside_others: bool = False
+
+
+@dataclass
+class _Seen:
+    """A line in one step: the larger spread of its tensors, and the larger deviation of their rows from the mean."""
+
+    step: int
+    rows: int
+    spread: float
+    deviation: float
+    directions: bool
+    beside_others: bool
+
+
+class CollapsedEmbeddingsTracker(Tracker):
+    """Tracker of comparisons of two trained embeddings: Note [Collapsed embeddings]."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.frames
+        self._lines: dict[_Key, list[_Seen]] = {}
+        self._later = Later()
+        # Of the running step:
+        self._looks: list[_Look] = []
+        self._following: FollowedTensors[frozenset[int]] = FollowedTensors()
+        self._fitted: FollowedTensors[bool] = FollowedTensors()
+        self._normalised: FollowedTensors[bool] = FollowedTensors()
+
+    def step_begins(self, step: int, inspecting: bool) -> None:
+        self._forget()
+
+    def detached(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._looks = []
+        self._following.clear()
+        self._fitted.clear()
+        self._normalised.clear()
+
+    def op_inspected(self, op: Op) -> None:
+        if self._context.recorder.in_builtin_optimizer or private.in_transform():
+            return
+        out = op.out
+        if type(out) is tuple and self._normalised:
+            self._note_parts(op, out)
+        if type(out) is not _Tensor or not out.requires_grad or not private.is_dense(out):
+            return
+        tensors = op.tensors()
+        if not tensors or not all(map(private.is_dense, tensors)):
+            return
+        name = canonical(op_name(op.func))
+        stage = _stage_of(name)
+        if stage is not None and len(tensors) >= 2:
+            one, other = tensors[:2]
+            if one.requires_grad != other.requires_grad and stage != "product" and one.shape == other.shape:
+                self._fitted.put(one if one.requires_grad else other, True)
+            elif self._is_comparison(stage, one, other) and len(self._looks) < MAX_MEASURED and not capturing():
+                self._look(op, name, stage, one, other)
+                return
+        if name in _NORMALISATIONS or (name in RESHAPES and self._normalised.of(tensors)):
+            self._normalised.put(out, True)
+        self._follow(name, tensors, out)
+
+    def _note_parts(self, op: Op, parts: tuple[Any, ...]) -> None:
+        if canonical(op_name(op.func)) in _PARTS and self._normalised.of(op.tensors()):
+            for part in parts:
+                if type(part) is _Tensor:
+                    self._normalised.put(part, True)
+
+    def _is_comparison(self, stage: str, one: Any, other: Any) -> bool:
+        if stage == "product" and not (self._normalised.get(one) and self._normalised.get(other)):
+            return False
+        return _are_embeddings(one, other)
+
+    def _look(self, op: Op, name: str, stage: str, one: Any, other: Any) -> None:
+        dim = op.kwargs.get("dim", op.args[2] if len(op.args) > 2 and type(op.args[2]) is int else 1)
+        is_cosine = name in _COSINES
+        if is_cosine and name == canonical("cosine_embedding_loss"):
+            dim = -1
+        if is_cosine and not (type(dim) is int and -one.dim() <= dim < one.dim() and one.shape[dim] >= MIN_WIDTH):
+            return
+        with private.measuring():
+            numbers = torch.stack([_numbers(t, dim if is_cosine else None) for t in (one, other)])
+        key = self._frames.spot_of_op(op.frame), op_name(op.func)
+        leaves = _leaves_of(one), _leaves_of(other)
+        if all(leaves):
+            rows = min(one.numel() // one.shape[dim] if is_cosine else one.shape[0], MAX_ROWS)
+            sides = _ref(one), _ref(other)
+            is_product = stage == "product"
+            look = _Look(key, stage, is_cosine or is_product, is_product, rows, numbers, sides, leaves)
+            self._looks.append(look)
+            self._following.put(op.out, frozenset((len(self._looks) - 1,)))
+
+    def _follow(self, name: str, tensors: list[Any], out: Any) -> None:
+        followed = self._following.of(tensors)
+        origins: frozenset[int] = frozenset().union(*followed)
+        kept = {i for i in origins if name in (_FINISHES[self._looks[i].stage] if self._looks[i].stage else _SUMS)}
+        if name == _MUL and len(tensors) == 2 and tensors[0] is tensors[1]:
+            kept |= {i for i in origins if self._looks[i].stage == "difference"}
+        for i in kept:
+            self._looks[i].stage = ""
+            if name in _JOINING and len(followed) < sum(t.requires_grad for t in tensors):
+                self._looks[i].beside_others = True
+        if kept:
+            self._following.put(out, frozenset(kept))
+
+    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+        """Note which comparisons reach the roots of a call."""
+        if running.inside is not None:
+            return
+        for root in running.roots:
+            for i in self._following.get(root) or ():
+                look = self._looks[i]
+                fitted = any(t is not None and self._fitted.get(t) for t in (ref() for ref in look.sides))
+                look.reached |= not look.stage and not fitted
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        """Keep the comparisons both of whose tensors depend on parameters that optimizers have stepped."""
+        waiting = [one for one in self._looks if one.reached and not all(one.trained)]
+        if not waiting:
+            return
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        found = []
+        for one in waiting:
+            for side, leaves in enumerate(one.leaves):
+                one.trained[side] |= any(id(leaf) in held for ref in leaves.values() if (leaf := ref()) is not None)
+            if all(one.trained):
+                found.append(one)
+        if found and not capturing():
+            with private.measuring():
+                numbers = self._later.fetch([number for one in found for number in one.numbers.reshape(-1).unbind()])
+            for i, one in enumerate(found):
+                self._keep(one, numbers[6 * i : 6 * i + 6])
+
+    def _keep(self, look: _Look, numbers: list[float]) -> None:
+        if not all(map(math.isfinite, numbers)) or (look.key not in self._lines and len(self._lines) >= MAX_LINES):
+            return
+        spread, deviation, off_unit = (max(numbers[i], numbers[i + 3]) for i in range(3))
+        if look.is_product and off_unit > UNIT_WITHIN:
+            return
+        seen, step = self._lines.setdefault(look.key, []), self._context.steps.index
+        now = _Seen(step, look.rows, spread, deviation, look.directions, look.beside_others)
+        if seen and seen[-1].step == step:  # several calls, such as one for each order of two views
+            last = seen.pop()
+            now.beside_others |= last.beside_others
+            now.spread, now.deviation = max(last.spread, now.spread), max(last.deviation, now.deviation)
+        del seen[1:-1]  # the first and the last two are enough
+        seen.append(now)
+        fell = len(seen) > 1 and now.spread <= MAX_SHARE * seen[0].spread
+        if fell and not _is_collapsed(seen) and seen[-2].step < step - 1:
+            self._context.look_closely(step + 2)  # the next step confirms it
+
+    def records(self) -> Iterator[CollapsedEmbeddings]:
+        for (spot, op), seen in self._lines.items():
+            if _is_collapsed(seen):
+                first, last = seen[0], seen[-1]
+                yield CollapsedEmbeddings(
+                    op, self._frames.site(spot), last.rows, first.spread, first.step, last.spread, last.step
+                )
+
+
+def _is_collapsed(seen: list[_Seen]) -> bool:
+    if len(seen) < 3:
+        return False
+    first, before, last = seen[0], seen[-2], seen[-1]
+    if not last.directions and last.deviation > MAX_DEVIATION_SHARE * first.deviation:
+        return False
+    if last.spread > (EQUAL_BESIDE_OTHERS if last.beside_others else EQUAL):
+        return False
+    return last.spread <= MAX_SHARE * first.spread and before.spread <= MAX_SHARE_BEFORE * first.spread
+
+
+def _stage_of(name: str) -> str | None:
+    """Return what is to be done to the result of an operation that compares; ``None`` if it does not."""
+    if name in _COSINES or name in _DISTANCES:
+        return ""
+    if name in _DIFFERENCES:
+        return "difference"
+    return "product" if name == _MUL else None
+
+
+def _are_embeddings(one: Any, other: Any) -> bool:
+    """Return whether two tensors with a graph have one shape, with rows of some length."""
+    if one is other or not (one.requires_grad and other.requires_grad) or one.is_leaf or other.is_leaf:
+        return False
+    if one.shape != other.shape or one.dim() < 2 or not (one.is_floating_point() and other.is_floating_point()):
+        return False
+    rows, width = one.shape[0], one.numel() // max(1, one.shape[0])
+    return bool(rows >= MIN_ROWS and width >= MIN_WIDTH and one.numel() <= MAX_ELEMENTS)
+
+
+def _numbers(x: torch.Tensor, dim: int | None) -> torch.Tensor:
+    """Return the spread of the rows of a tensor, their deviation from their mean, and how far they are from length 1.
+
+    :param dim: the dimension along which rows are normalised first. If there is none, rows may be the first dimension
+        or all but the last one: the larger spread counts.
+    """
+    x = x.detach().float()
+    if dim is not None:
+        rows = x.movedim(dim, -1).flatten(0, -2)
+        views = [torch.nn.functional.normalize(_sampled(rows), dim=-1)]
+    else:
+        views = [_sampled(x.flatten(1))]
+        if x.dim() > 2:
+            views.append(_sampled(x.flatten(0, -2)))
+    spreads, deviations = [], []
+    for rows in views:
+        deviation = (rows - rows.mean(0)).square().sum(-1).mean().sqrt()
+        deviations.append(deviation)
+        spreads.append(deviation / rows.square().sum(-1).mean().sqrt())
+    off_unit = (views[-1].square().sum(-1) - 1).abs().max()
+    return torch.stack([torch.stack(spreads).max(), torch.stack(deviations).max(), off_unit])
+
+
+def _sampled(rows: torch.Tensor) -> torch.Tensor:
+    """Return at most `MAX_ROWS` rows, at even distances."""
+    return rows[:: -(-len(rows) // MAX_ROWS)]
+
+
+def _leaves_of(tensor: Any) -> dict[int, weakref.ref[Any]]:
+    """Return references to the leaves of the graph of `tensor` with the shortest way to them, by id."""
+    leaves: dict[int, weakref.ref[Any]] = {}
+    nodes = [tensor.grad_fn]
+    seen = set(nodes)
+    for node in nodes:  # grows as we go
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            leaves[id(variable)] = _ref(variable)
+            if len(leaves) >= MAX_LEAVES:
+                break
+        for child, _ in node.next_functions if len(nodes) < MAX_NODES else ():
+            if child is not None and child not in seen:
+                seen.add(child)
+                nodes.append(child)
+    return leaves

@@ -1,0 +1,47 @@
+"""Records of losses through whose targets or weights a gradient flows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .places import Site
+from .registry import record
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class CollapsedEmbeddings:
+    """A line that compares two embeddings of a batch, both of which are trained, and whose rows became equal.
+
+    The spread of a tensor is the root of the mean squared distance of its rows from their mean, relative to that from
+    zero: between 0, all rows are equal, and 1.
+
+    :ivar first, last: the larger spread of the two tensors in the steps ``first_step`` and ``last_step``.
+    :ivar rows: the number of rows that were measured in ``last_step``.
+    """
+
+    op: str
+    site: Site | None
+    rows: int
+    first: float
+    first_step: int
+    last: float
+    last_step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class AttachedAdvantage:
+    """A product of log-probabilities with a difference of returns and values whose graph reaches the critic.
+
+    :ivar products: the lines that multiply by the difference.
+    :ivar made: the line of the difference.
+    :ivar regression: the line of the term of the same loss that fits the values.
+    :ivar step: the first step in which it was observed.
+    """
+
+    products: tuple[Site, ...]
+    made: Site | None
+    regression: Site | None
+    failed: Site | None
+    step: int

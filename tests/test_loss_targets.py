@@ -1,0 +1,362 @@
+"""Losses through whose targets or weights a gradient flows, by mistake and on purpose."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributions import Categorical, Independent, Normal
+
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.memory import Collector
+from backprobe.records import AttachedAdvantage, CollapsedEmbeddings
+
+Loss = Callable[[Any, torch.Tensor], torch.Tensor]
+
+
+def watched(model: nn.Module, loss_of: Loss, width: int, steps: int, trained: Any = None, rate: float = 1e-2) -> Any:
+    """Return the trace of some steps of Adam, each with a new batch."""
+    torch.manual_seed(0)
+    collector = Collector()
+    session = Session(collector, Settings(budget=None))
+    session.start()
+    optimizer = torch.optim.Adam(model.parameters() if trained is None else trained, lr=rate)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss_of(model, torch.randn(64, width)).backward()
+        optimizer.step()
+    session.stop()
+    assert session.error is None, repr(session.error)
+    assert session.events.faults.unseen() == []
+    return collector.trace(session)
+
+
+# Embeddings that collapse
+
+
+class Twins(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 16))
+        self.other = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 16))
+        self.predictor = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16))
+        self.head, self.decoder = nn.Linear(16, 10), nn.Linear(16, 10)
+        self.average = copy.deepcopy(self.encoder)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return [self.encoder(x + 0.3 * torch.randn_like(x)) for _ in range(2)]
+
+
+def by_cosine(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    return -F.cosine_similarity(model.predictor(a), b, dim=1).mean()
+
+
+def by_both_orders(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    similarity = nn.CosineSimilarity(dim=-1)
+    return 2 - similarity(model.predictor(a), b).mean() - similarity(model.predictor(b), a).mean()
+
+
+def by_squares(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    return F.mse_loss(model.predictor(a), b)
+
+
+def by_difference(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    return (model.predictor(a) - b).pow(2).sum(1).mean()
+
+
+def by_product(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = (F.normalize(one, dim=-1) for one in model(x))
+    return 2 - 2 * (a * b).sum(dim=-1).mean()
+
+
+def by_halves(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z = model.encoder(torch.cat([x, x + 0.3 * torch.randn_like(x)]))
+    a, b = (z / z.norm(dim=1, keepdim=True)).chunk(2)
+    return -(a * b).sum(dim=1).mean()
+
+
+def by_normalised_squares(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = (F.normalize(one, dim=-1) for one in model(x))
+    return F.mse_loss(a, b)
+
+
+def by_two_encoders(model: Any, x: torch.Tensor) -> torch.Tensor:
+    return 1 - F.cosine_similarity(model.encoder(x), model.other(x)).mean()
+
+
+def of_patches(model: Any, x: torch.Tensor) -> torch.Tensor:
+    patches = x[:, None] * torch.linspace(0.5, 2.0, 4)[:, None]
+    return F.smooth_l1_loss(model.predictor(model.encoder(patches)), model.encoder(patches.roll(1, 1)))
+
+
+COLLAPSES = [
+    *(by_cosine, by_both_orders, by_squares, by_difference, by_product, by_normalised_squares, by_two_encoders),
+    *(of_patches, by_halves),
+]
+
+
+@pytest.mark.parametrize("loss_of", COLLAPSES, ids=lambda one: one.__name__)
+def test_embeddings_that_collapse(loss_of: Loss) -> None:
+    trace = watched(Twins(), loss_of, 10, 150)
+    (found,) = [one for one in trace.findings if one.kind == "embeddings-collapse"]
+    assert {(one.role, one.site.function) for one in found.sites} == {("cause", loss_of.__name__)}
+    assert found.evidence["last"] <= 0.25 * found.evidence["first"] and found.evidence["rows"] == 64
+
+
+def detached(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    return -F.cosine_similarity(model.predictor(a), b.detach(), dim=1).mean()
+
+
+def in_batch_negatives(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = (F.normalize(one, dim=1) for one in model(x))
+    positive = (a * b).sum(1, keepdim=True) / 0.1
+    return (torch.logsumexp(torch.cat([positive, a @ b.roll(1, 0).T / 0.1], 1), 1) - positive[:, 0]).mean()
+
+
+def shuffled_negatives(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    return (F.cosine_similarity(a, b.roll(1, 0)).relu() - F.cosine_similarity(a, b)).mean()
+
+
+def variance_kept(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    spread = sum(F.relu(1 - (one.var(0) + 1e-4).sqrt()).mean() for one in (a, b))
+    return F.mse_loss(a, b) + spread
+
+
+def beside_classes(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    return F.cross_entropy(model.head(a), x.argmax(1)) + 0.3 * F.mse_loss(a, b)
+
+
+def beside_reconstruction(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    return F.mse_loss(model.decoder(a), x) + 0.1 * (1 - F.cosine_similarity(a, b).mean())
+
+
+def heads_of_values_far_from_zero(model: Any, x: torch.Tensor) -> torch.Tensor:
+    one, other = model.head(model.encoder(x)), model.decoder(model.encoder(x))
+    return F.mse_loss(one, x + 8) + F.mse_loss(one, other)
+
+
+def heads_whose_directions_agree(model: Any, x: torch.Tensor) -> torch.Tensor:
+    one, other = model.head(model.encoder(x)), model.decoder(model.encoder(x))
+    return F.mse_loss(one, x + 8) - F.cosine_similarity(one, other).mean()
+
+
+def normals_of_a_plane(model: Any, x: torch.Tensor) -> torch.Tensor:
+    one, other = model.head(model.encoder(x))[:, :3], model.decoder(model.encoder(x))[:, :3]
+    return 1 - F.cosine_similarity(one, other).mean()
+
+
+def smooth_beside_reconstruction(model: Any, x: torch.Tensor) -> torch.Tensor:
+    hidden = model.encoder(x[:, None] * torch.linspace(0.5, 2.0, 4)[:, None])
+    return F.mse_loss(model.decoder(hidden[:, 0]), x) + (hidden[:, 1:] - hidden[:, :-1]).square().mean()
+
+
+def average_that_nobody_trains(model: Any, x: torch.Tensor) -> torch.Tensor:
+    return F.mse_loss(model.predictor(model.encoder(x)), model.average(x))
+
+
+def contrastive_pairs(model: Any, x: torch.Tensor) -> torch.Tensor:
+    a, b = model(x)
+    same = (torch.rand(len(x)) > 0.5).float()
+    distance = F.pairwise_distance(a, torch.where(same[:, None] > 0, b, b.roll(1, 0)))
+    return (same * distance.square() + (1 - same) * F.relu(2 - distance).square()).mean()
+
+
+def weights_alike(model: Any, x: torch.Tensor) -> torch.Tensor:
+    apart = F.mse_loss(model.encoder[0].weight, model.other[0].weight)
+    return apart + F.mse_loss(model.decoder(model.encoder(x)), x) + F.mse_loss(model.decoder(model.other(x)), x)
+
+
+MEANT = [
+    *(detached, in_batch_negatives, shuffled_negatives, variance_kept, beside_classes, beside_reconstruction),
+    *(heads_of_values_far_from_zero, heads_whose_directions_agree, normals_of_a_plane, average_that_nobody_trains),
+    *(contrastive_pairs, weights_alike, smooth_beside_reconstruction),
+]
+
+
+@pytest.mark.parametrize("loss_of", MEANT, ids=lambda one: one.__name__)
+def test_embeddings_that_are_meant_to_be_compared(loss_of: Loss) -> None:
+    model = Twins()
+    trained = [p for name, p in model.named_parameters() if not name.startswith("average")]
+    trace = watched(model, loss_of, 10, 150, trained)
+    assert trace.facts.of(CollapsedEmbeddings) == ()
+
+
+def test_a_target_that_is_detached_no_more() -> None:
+    calls = iter(range(1000))
+
+    def loss_of(model: Any, x: torch.Tensor) -> torch.Tensor:
+        return detached(model, x) if next(calls) < 60 else by_cosine(model, x)
+
+    trace = watched(Twins(), loss_of, 10, 300)
+    (found,) = [one for one in trace.findings if one.kind == "embeddings-collapse"]
+    assert found.step is not None and found.step >= 60 and found.sites[0].site.function == "by_cosine"
+
+
+# Advantages with a graph
+
+
+class ActorCritic(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 16), nn.Tanh())
+        self.actor, self.critic, self.scale = nn.Linear(16, 3), nn.Linear(16, 1), nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        hidden = self.body(x)
+        return self.actor(hidden), self.critic(hidden).squeeze(-1)
+
+
+def returns_of(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(1).tanh()
+
+
+def plain(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    policy = Categorical(logits=logits)
+    advantage = returns_of(x) - values  # made
+    actor = -(policy.log_prob(policy.sample()) * advantage).mean()  # product
+    return actor + 0.5 * F.mse_loss(values, returns_of(x)) - 0.01 * policy.entropy().mean()
+
+
+def squared_advantage(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    chosen = torch.randint(0, 3, (len(x), 1))
+    advantage = returns_of(x) - values  # made
+    logs = F.log_softmax(logits, dim=-1).gather(1, chosen).squeeze(1)
+    return (-logs * advantage).mean() + advantage.pow(2).mean()  # product
+
+
+def ratio_and_normalised(model: Any, x: torch.Tensor) -> torch.Tensor:
+    mean, values = model(x)
+    policy = Independent(Normal(mean, model.scale.exp()), 1)
+    action = policy.sample()
+    advantage = returns_of(x) - values  # made
+    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    ratio = (policy.log_prob(action) - policy.log_prob(action).detach()).exp()
+    first = ratio * advantage  # product
+    second = ratio.clamp(0.8, 1.2) * advantage
+    return -torch.min(first, second).mean() + F.smooth_l1_loss(values, returns_of(x))
+
+
+def temporal_difference(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    following = model(x.roll(1, 0))[1]
+    error = returns_of(x) + 0.9 * following - values  # made
+    loss = F.cross_entropy(logits, torch.randint(0, 3, (len(x),)), reduction="none")
+    return (loss * error).mean() + error.square().mean()  # product
+
+
+def state_by_state(model: Any, x: torch.Tensor) -> torch.Tensor:
+    actors, critics = [], []
+    for state in x[:8]:
+        logits, value = model(state[None])
+        policy = Categorical(F.softmax(logits, dim=-1))
+        advantage = float(state.sum()) - value  # made
+        actors.append(-policy.log_prob(policy.sample()) * advantage)  # product
+        critics.append(F.smooth_l1_loss(value, state.sum()[None]))
+    return torch.stack(actors).sum() + torch.stack(critics).sum()
+
+
+ATTACHED = [plain, squared_advantage, ratio_and_normalised, temporal_difference, state_by_state]
+
+
+@pytest.mark.parametrize("loss_of", ATTACHED, ids=lambda one: one.__name__)
+def test_an_advantage_with_a_graph(loss_of: Loss) -> None:
+    trace = watched(ActorCritic(), loss_of, 6, 3)
+    found = next(one for one in trace.findings if one.kind == "advantage-not-detached")
+    places = [(one.role, (one.site.text or "").partition("# ")[2]) for one in found.sites]
+    assert places[0] == ("cause", "product") and ("cause", "made") in places
+    assert [one.role for one in found.sites[-2:]] == ["term", "failed"] and found.step == 0
+
+
+def advantage_detached(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    policy = Categorical(logits=logits)
+    advantage = returns_of(x) - values
+    return advantage.square().mean() - (policy.log_prob(policy.sample()) * advantage.detach()).mean()
+
+
+def baseline_detached(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    policy = Categorical(logits=logits)
+    actor = -(policy.log_prob(policy.sample()) * (returns_of(x) - values.detach())).mean()
+    return actor + F.mse_loss(values, returns_of(x))
+
+
+def focal(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    logs = F.log_softmax(logits, dim=-1).gather(1, torch.randint(0, 3, (len(x), 1)))
+    return -(logs * (1 - logs.exp())).mean() + F.mse_loss(values, returns_of(x))
+
+
+def entropy(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    logs = F.log_softmax(logits, dim=-1)
+    return (logs.exp() * (logs - 0.5)).sum(-1).mean() + F.mse_loss(values, returns_of(x))
+
+
+def expected(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """All actions are weighted by their probabilities: no action is chosen."""
+    logits, values = model(x)
+    probabilities, logs = F.softmax(logits, dim=-1), F.log_softmax(logits, dim=-1)
+    return (probabilities * (0.2 * logs - values[:, None])).sum(1).mean() + F.mse_loss(values, returns_of(x))
+
+
+def sampled_again(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """The policy is trained through the critic, as in SAC."""
+    mean, values = model(x)
+    policy = Normal(mean, model.scale.exp())
+    action = policy.rsample()
+    quality = model.critic(model.body(torch.cat([action, x[:, 3:]], 1))).squeeze(-1)
+    return (0.2 * policy.log_prob(action).sum(-1) - quality).mean() + F.mse_loss(values, returns_of(x))
+
+
+def punished_for_divergence(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    policy = Categorical(logits=logits)
+    logs = policy.log_prob(policy.sample())
+    reward = returns_of(x) - 0.1 * (logs - logs.detach())
+    return -(logs * reward).mean() + F.mse_loss(values, returns_of(x))
+
+
+def soft_targets(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    return F.cross_entropy(logits, F.softmax(x[:, :3], dim=-1)) + F.mse_loss(values, returns_of(x))
+
+
+def weighted_by_uncertainty(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    losses = F.cross_entropy(logits, torch.randint(0, 3, (len(x),)), reduction="none")
+    return (losses * (-values).exp() + values).mean()
+
+
+def baseline_that_nothing_fits(model: Any, x: torch.Tensor) -> torch.Tensor:
+    logits, values = model(x)
+    policy = Categorical(logits=logits)
+    return -(policy.log_prob(policy.sample()) * (returns_of(x) - values)).mean()
+
+
+SEPARATE = [
+    *(advantage_detached, baseline_detached, focal, entropy, expected, sampled_again, punished_for_divergence),
+    *(soft_targets, weighted_by_uncertainty, baseline_that_nothing_fits),
+]
+
+
+@pytest.mark.parametrize("loss_of", SEPARATE, ids=lambda one: one.__name__)
+def test_a_critic_that_only_its_own_loss_trains(loss_of: Loss) -> None:
+    trace = watched(ActorCritic(), loss_of, 6, 3)
+    assert trace.facts.of(AttachedAdvantage) == ()
