@@ -533,6 +533,7 @@ def _ctc_loss(**options: bool) -> torch.Tensor:
 #: What a remedy says: the result for such inputs, and after the change that it asks for.
 REMEDIES: dict[str, tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]] = {
     "ctc_loss": (_ctc_loss, lambda: _ctc_loss(zero_infinity=True)),
+    "div": (lambda: torch.zeros(1) / torch.zeros(1), lambda: torch.zeros(1) / torch.zeros(1).clamp(min=1)),
     "nll_loss": (
         lambda: F.nll_loss(torch.randn(2, 3), torch.tensor([-100, -100])),
         lambda: F.nll_loss(torch.randn(2, 3), torch.tensor([-100, -100]), reduction="sum") / 1,

@@ -53,6 +53,11 @@ def few(names: Sequence[str], most: int = 3) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
+def op_in_text(op: str) -> str:
+    """Return how a sentence calls an operation: ``data`` would be taken for the data."""
+    return ".data" if op == "data" else op
+
+
 def listed(names: Sequence[str]) -> str:
     """Join texts: ``a``, ``a and b``, ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -260,6 +260,8 @@ ARITHMETIC: tuple[OpInfo, ...] = (
         "div",
         aliases=("divide", "true_divide", "truediv"),
         forward=POLE,
+        remedy="The divisor is zero or nearly so: keep it away from zero (clamp(min=1) for a count, an eps for a norm), or "
+        "skip such a batch.",
         singular_at=ZERO,
         singular_for_some_arguments=True,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...basics.text import few
+from ...basics.text import listed, op_in_text
 from ...records import Finding, LostTerm
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 def terms_without_graph(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(LostTerm):
-        why = _WHY.get(seen.how, f"{seen.how} left the graph")
+        why = _WHY.get(seen.how, f"{op_in_text(seen.how)} left the graph")
+        if seen.how in _COMPARISONS:
+            why = f"a comparison ({_COMPARISONS[seen.how]}) has no derivative"
         if seen.reborn:
-            why += ", and requires_grad on its result does not bring it back"
-        through = f" to {few(seen.parameters)}" if seen.parameters else ""
+            why += ", and requires_grad on its result does not bring the graph back"
+        such_as = "parameters such as " if len(seen.parameters) > SHOWN else ""
+        through = f" to {such_as}{listed(seen.parameters[:SHOWN])}" if seen.parameters else ""
         found.append(
             Finding(
                 kind="loss-term-without-graph",
@@ -47,6 +50,9 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
     return found
 
 
+#: The most parameters in a title: others depend on the term, too.
+SHOWN = 3
+_COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _WHY = {
     "no_grad": "gradient mode was off when it was computed",
     "autograd.grad": "autograd.grad was called without create_graph=True",

@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...basics.text import few
+from ...basics.text import few, op_in_text
 from ...basics.torch_texts import NO_GRAPH, UNUSED
 from ...records import ACCUMULATE_SEQ, BackwardCall, Cut, Finding, FindingSite, FrozenLoss, NoGradient, Parameter, Site
 from ..relations.module_paths import common_module
@@ -86,7 +86,7 @@ def _of(call: BackwardCall, before: Sequence[BackwardCall], trace: Trace) -> lis
         )
     elif cut is not None:
         names = few(cut.parameters)
-        title = f"{cut.op} cut the graph, " + (
+        title = f"{op_in_text(cut.op)} cut the graph, " + (
             f"and the loss was made a leaf with requires_grad, so backward runs and reaches none of {names}"
             if forced
             else f"so the loss has none and backward cannot reach {names}"

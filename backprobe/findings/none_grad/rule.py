@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...basics.text import few, plural
+from ...basics.text import few, op_in_text, plural
 from ...records import COLLECTIVES, Cut, Finding, FindingSite, GivenToCompiled, Parameter, Site
 from ..relations.end_of_run import reached_no_more
 from ..relations.module_paths import common_module
@@ -195,7 +195,7 @@ def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
     return Finding(
         kind="none-grad",
         severity="warning",
-        title=f"{cut.op} cut the graph: {integers}, so the loss does not reach {few(_names(ps))}",
+        title=f"{op_in_text(cut.op)} cut the graph: {integers}, so the loss does not reach {few(_names(ps))}",
         confidence="likely",
         module=cut.module,
         parameters=_names(ps),

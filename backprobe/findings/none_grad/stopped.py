@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...basics.text import few
+from ...basics.text import few, op_in_text
 from ...basics.torch_texts import COMPILED
 from ...records import BackwardCall, Cut, Finding, NodeRun, Parameter, Site, StoppedLearning, Unreduced
 from ..relations.end_of_run import AT_THE_END, given_none, latest_recorded, left_out
@@ -152,7 +152,7 @@ def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
     how = {
         "frozen": "requires_grad was turned off, and not on again",
         "quiet": "their module runs with gradient mode off from there on",
-        "cut": f"{cut.op if cut else ''} cut the graph"
+        "cut": f"{op_in_text(cut.op) if cut else ''} cut the graph"
         + (
             " before what comes back from NumPy, and nothing else reaches the loss"
             if cut is not None and cut.numpy

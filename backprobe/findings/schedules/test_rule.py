@@ -73,7 +73,7 @@ def test_the_titles_have_rates_and_numbers() -> None:
         "0.5, 10 times; a loop over epochs counts to T_max, and another one calls step()"
     )
     assert only(traced(STEP, seen=[RESTARTED_SCHEDULE])).title == (
-        "Adam continues after 400 steps of an earlier run, at a learning rate of 0.0001, and LambdaLR begins at 0 "
+        "Adam continues after 400 steps of an earlier run, where its learning rate was 0.0001, and LambdaLR begins at its step 0 "
         "again: the rate jumps back to 0.01"
     )
 
@@ -126,7 +126,7 @@ def test_turns_that_may_be_meant_and_rates_that_go_on_are_for_information() -> N
     turns = only(traced(STEP, seen=[replace(TURNING_COSINE, epochs=None)]))
     assert (turns.severity, turns.confidence) == ("info", "possible")
     goes_on = only(traced(STEP, seen=[replace(RESTARTED_SCHEDULE, highest=1e-4)]))
-    assert goes_on.severity == "info" and goes_on.title.endswith("LambdaLR begins at 0 again")
+    assert goes_on.severity == "info" and goes_on.title.endswith("LambdaLR begins at its step 0 again")
 
 
 def test_values_show_the_direction_if_no_name_does() -> None:
