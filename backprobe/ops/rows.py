@@ -260,8 +260,8 @@ ARITHMETIC: tuple[OpInfo, ...] = (
         "div",
         aliases=("divide", "true_divide", "truediv"),
         forward=POLE,
-        remedy="The divisor is zero or nearly so: keep it away from zero (clamp(min=1) for a count, an eps for a norm), or "
-        "skip such a batch.",
+        remedy="The divisor is zero or nearly so: keep it away from zero (clamp(min=1) for a count, an eps for a "
+        "norm), or skip such a batch.",
         singular_at=ZERO,
         singular_for_some_arguments=True,
     ),
@@ -613,9 +613,9 @@ NORMS: tuple[OpInfo, ...] = (
     OpInfo(
         "ctc_loss",
         forward=POLE,
-        remedy="A sequence that is shorter than its labels (with one frame more for each label that is repeated) has a "
-        "loss of Inf: compare the input lengths, after subsampling, with the target lengths, and leave such sequences "
-        "out or pass zero_infinity=True.",
+        remedy="CTC needs one frame for each label, and one more for each label that equals the one before: a sequence "
+        "with fewer has a loss of Inf. Compare the input lengths, after subsampling, with the target lengths, and "
+        "leave such sequences out or pass zero_infinity=True.",
     ),
     OpInfo("binary_cross_entropy", forward=FINITE, singular_at=ZERO),
     OpInfo("grid_sample", aliases=("grid_sampler_2d", "grid_sampler_3d"), forward=FINITE, has_flat_parts=True),

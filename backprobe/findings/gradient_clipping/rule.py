@@ -17,6 +17,10 @@ BLOW_UP = 10.0
 #: The number of steps before it that are searched for such gradients.
 STEPS_BEFORE = 8
 #: Title and advice by reason.
+_ORDER = (
+    "Clip between backward() and step(): zero_grad(), backward(), clip, step(), in this order. Lightning calls "
+    "backward() after training_step: pass gradient_clip_val to its Trainer instead."
+)
 _TEXTS = {
     "empty": (
         "{call} gets no parameters, and clips nothing: {optimizer} steps with gradients as they are{norm}",
@@ -26,12 +30,12 @@ _TEXTS = {
     "no-gradients": (
         "{call} is called while its parameters have no gradients, and clips nothing: {optimizer} steps with gradients "
         "as they are{norm}",
-        "Clip between backward() and step(): zero_grad(), backward(), clip, step(), in this order.",
+        _ORDER,
     ),
     "used": (
-        "{call} clips gradients that {optimizer} has used already, and that are gone before its next step: it steps "
+        "{call} clips gradients that {optimizer} has used already and that are cleared before its next step: it steps "
         "with gradients as they are{norm}",
-        "Clip between backward() and step(): zero_grad(), backward(), clip, step(), in this order.",
+        _ORDER,
     ),
     "other": (
         "{call} clips gradients of parameters that {optimizer} does not hold, and no optimizer uses them: {optimizer} "

@@ -31,8 +31,8 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
             why = f"a comparison ({_COMPARISONS[seen.how]}) has no derivative"
         if seen.reborn:
             why += ", and requires_grad on its result does not bring the graph back"
-        such_as = "parameters such as " if len(seen.parameters) > SHOWN else ""
-        through = f" to {such_as}{listed(seen.parameters[:SHOWN])}" if seen.parameters else ""
+        such_as = "parameters such as " if len(seen.parameters) > MAX_SHOWN else ""
+        through = f" to {such_as}{listed(seen.parameters[:MAX_SHOWN])}" if seen.parameters else ""
         found.append(
             Finding(
                 kind="loss-term-without-graph",
@@ -51,7 +51,7 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
 
 
 #: The most parameters in a title: others depend on the term, too.
-SHOWN = 3
+MAX_SHOWN = 3
 _COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _WHY = {
     "no_grad": "gradient mode was off when it was computed",

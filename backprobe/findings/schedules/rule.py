@@ -295,8 +295,8 @@ def _not_resumed(seen: ScheduleRestarted) -> Finding:
     return Finding(
         kind="schedule-not-resumed",
         severity="warning" if jumps else "info",
-        title=f"{seen.optimizer} continues {after}, at a learning rate of {number(seen.loaded)}, and {seen.scheduler} "
-        f"begins at 0 again{effect}",
+        title=f"{seen.optimizer} continues {after}, where its learning rate was {number(seen.loaded)}, and "
+        f"{seen.scheduler} begins at its step 0 again{effect}",
         confidence="likely",
         step=seen.step,
         sites=sites_of(("cause", seen.made), ("stepped", seen.stepped)),
@@ -309,5 +309,5 @@ def _not_resumed(seen: ScheduleRestarted) -> Finding:
             "highest_rate": seen.highest,
         },
         advice="Save the scheduler's state_dict() with the optimizer's, and load both after both were made. If a new "
-        "schedule is meant, make it with a new optimizer, or set the rate of its groups.",
+        "schedule is meant, make it with a new optimizer, or set lr and initial_lr of its groups.",
     )

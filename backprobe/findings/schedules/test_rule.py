@@ -73,8 +73,8 @@ def test_the_titles_have_rates_and_numbers() -> None:
         "0.5, 10 times; a loop over epochs counts to T_max, and another one calls step()"
     )
     assert only(traced(STEP, seen=[RESTARTED_SCHEDULE])).title == (
-        "Adam continues after 400 steps of an earlier run, where its learning rate was 0.0001, and LambdaLR begins at its step 0 "
-        "again: the rate jumps back to 0.01"
+        "Adam continues after 400 steps of an earlier run, where its learning rate was 0.0001, and LambdaLR begins at "
+        "its step 0 again: the rate jumps back to 0.01"
     )
 
 

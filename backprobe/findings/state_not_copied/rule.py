@@ -43,8 +43,10 @@ def _finding(seen: StateNotCopied) -> Finding:
     else:
         since = f"after {steps} of an optimizer" if seen.steps else "after another state had been loaded"
         state = f"the state dict that was taken in step {seen.taken_at}" if seen.exact else "a state dict that was kept"
-        title = f"loading {state} changes nothing, {since}: it refers to the tensors of {seen.model}, and has no copies"
-        advice = "Keep a copy: copy.deepcopy(model.state_dict()), or {k: v.clone() for k, v in ...}."
+        title = f"loading {state} changes nothing, {since}: it holds the tensors of {seen.model} themselves, not copies"
+        advice = (
+            "Keep a copy: copy.deepcopy(model.state_dict()), or {k: v.clone() for k, v in model.state_dict().items()}."
+        )
     return Finding(
         kind="state-not-copied",
         severity="warning",

@@ -49,13 +49,13 @@ def _finding(seen: WeightsPutBack, losses: list[tuple[float, float]]) -> Finding
         )
     else:
         title = (
-            f"the weights that {seen.optimizer} trains are moved back {seen.count} times, each after {apart}, by about "
-            f"{seen.share:.0%} of what these steps had changed, as if an average of earlier weights was copied into "
+            f"the weights that {seen.optimizer} trains are overwritten {seen.count} times, which undoes about "
+            f"{seen.share:.0%} of the {apart} before each time, as if an average of earlier weights was copied into "
             "the model and stayed there"
         )
         advice = (
-            "Keep a copy of the trained weights before the averaged ones are copied into the model, and copy it back "
-            "after the evaluation; or evaluate a second model that holds the average."
+            "Copy the trained weights back after the evaluation, from a copy that was kept before the averaged ones "
+            "were copied into the model; or evaluate a second model that holds the average."
         )
     evidence = {
         "optimizer": seen.optimizer,
