@@ -109,6 +109,40 @@ class LeftInEvaluation:
 
 @record
 @dataclass(frozen=True, slots=True)
+class FrozenInTraining:
+    """A frozen part of a model that ran in training mode while something else was trained, to the end of the run.
+
+    :ivar part: its path; ``class_name``: its class. ``others``: the paths of other such parts.
+    :ivar since, last: the first and the last observed step in training mode.
+    :ivar evaluation: the number of observed optimizer steps before them in evaluation mode.
+    :ivar norms: the number of its layers with running statistics, ``norm_class``: the class of the first. ``moved``: by
+        how many standard deviations the running means moved: the root mean square of the layer that moved most.
+    :ivar dropouts: the number of its dropout layers. ``learned``: the same script had trained it before.
+    :ivar evaluated: lines that call ``eval`` on it by its name: if there are none, and it was never in evaluation mode
+        either, its running statistics may have moved as they should. ``switched``: lines that may have put it into
+        training mode;
+        ``frozen``: lines that freeze parameters; ``called``: the line that calls it.
+    """
+
+    part: str
+    class_name: str
+    others: tuple[str, ...]
+    since: int
+    last: int
+    evaluation: int
+    norms: int
+    norm_class: str
+    moved: float
+    dropouts: int
+    learned: bool
+    evaluated: tuple[Site, ...] = ()
+    switched: tuple[Site, ...] = ()
+    frozen: tuple[Site, ...] = ()
+    called: Site | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class TinyUpdates:
     """A parameter that has gradients, and that each measured step, or each from one on, changed by a tiny part of its
     norm.

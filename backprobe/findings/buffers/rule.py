@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...basics.text import counted, few, plural
-from ...records import BadBuffers, Finding, FrozenStatistics, Spoilt, StaleStatistics
+from ...records import BadBuffers, Finding, FrozenInTraining, FrozenStatistics, Spoilt, StaleStatistics
 from ..nonfinite.rule import nonfinites
 from ..rules import HOOKS, VALUES, Kind, Question, rule, sites_of
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 #: The share of channels of a frozen layer, or of a copy, that must be far from what it was, or from the model.
 MIN_SHIFTED_SHARE = 0.25
+#: By how many standard deviations the running means of a frozen part must have moved: other batches of the same data
+#: move them by less than 0.2.
+MIN_MOVED = 0.5
 
 
 @rule(
@@ -86,8 +89,13 @@ def _nonfinite(seen: BadBuffers) -> Finding:
     )
 )
 def frozen_statistics(trace: Trace) -> list[Finding]:
-    return [
+    found = [
         _frozen(seen) for seen in trace.facts.of(FrozenStatistics) if seen.shift >= MIN_SHIFTED_SHARE and seen.modules
+    ]
+    return found or [
+        _frozen_part(seen)
+        for seen in trace.facts.of(FrozenInTraining)
+        if seen.moved >= MIN_MOVED and not seen.evaluation and not seen.evaluated
     ]
 
 
@@ -109,6 +117,27 @@ def _frozen(seen: FrozenStatistics) -> Finding:
         evidence={"layers": len(seen.modules), "moved": round(seen.shift, 3), "last_step": seen.step},
         advice="train() also switches frozen layers to batch statistics, and lets them take over the statistics of new "
         "data. Call eval() on the frozen part after each train(), unless it is meant to adapt.",
+    )
+
+
+def _frozen_part(seen: FrozenInTraining) -> Finding:
+    """Return the finding of statistics that moved less far, of layers in a part that is frozen as a whole."""
+    parts = tuple(one or seen.class_name for one in (seen.part, *seen.others))
+    cause = (*seen.switched, *seen.frozen)[:1]
+    others = [("frozen", site) for site in seen.frozen if site not in cause]
+    return Finding(
+        kind="frozen-buffer-changes",
+        severity="warning" if seen.learned else "info",
+        title=f"{few(parts, 2)} {plural(parts, 'is', 'are')} frozen and in training mode: the running means of "
+        f"{counted(seen.norms, f'{seen.norm_class} layer')} moved by up to {seen.moved:.1f} standard deviations in "
+        f"{counted(seen.last - seen.since + 1, 'step')}",
+        confidence="likely",
+        module=seen.part or None,
+        step=seen.since,
+        sites=sites_of(*(("cause", site) for site in cause), *others, ("called", seen.called)),
+        evidence={"layers": seen.norms, "moved": round(seen.moved, 3), "last_step": seen.last},
+        advice=f"requires_grad does not stop running statistics. Call eval() on {parts[0]} after each train() of the "
+        "model, or override train() so that it stays in evaluation mode, unless it is meant to adapt.",
     )
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from handmade import NAN, at, bad_root, call, kinds, only, run, traced
 from learning import STEP, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import BadBuffers, BadOp, FrozenStatistics, StaleStatistics
+from backprobe.records import BadBuffers, BadOp, FrozenInTraining, FrozenStatistics, StaleStatistics
 
 NORM = BadBuffers(
     ("norm.running_mean", "norm.running_var"), "norm", "BatchNorm1d", "NaN", 3, 4, True, at(12), (), at(11), (at(13),)
 )
 OWN = BadBuffers(("spread",), "", "Head", "NaN", 3, 9, False, at(12), (at(20),))
 FROZEN = FrozenStatistics(("body.1",), "BatchNorm1d", 20, 60, 0.5, True, at(12), (at(15),), at(17))
+PART = FrozenInTraining(
+    "body", "Net", (), 90, 169, 0, 6, "BatchNorm2d", 0.83, 0, True, (), (at(17),), (at(15),), at(12)
+)
 STALE = StaleStatistics("copy", ("norm",), 0.5, True, at(22), at(21))
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
@@ -59,3 +64,22 @@ def test_a_later_bad_loss_at_the_same_line_is_the_same_mistake(line: int, report
 def test_frozen_statistics_that_move_little_are_not_reported(shift: float, trained: bool, severity: str | None) -> None:
     seen = FrozenStatistics(("body.1",), "BatchNorm1d", 20, 60, shift, trained, at(12), (at(15),))
     assert [f.severity for f in traced(STEP, seen=[seen]).findings] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("moved", "learned", "severity"), [(0.4, True, None), (0.83, True, "warning"), (0.83, False, "info")]
+)
+def test_a_frozen_part_whose_statistics_moved_less_far(moved: float, learned: bool, severity: str | None) -> None:
+    trace = traced(STEP, seen=[replace(PART, moved=moved, learned=learned)])
+    assert [f.severity for f in trace.findings] == ([severity] if severity else [])
+
+
+def test_a_frozen_part_is_one_finding() -> None:
+    (found,) = traced(STEP, seen=[PART]).findings
+    assert [(s.role, s.site.line) for s in found.sites] == [("cause", 17), ("frozen", 15), ("called", 12)]
+    assert found.title == (
+        "body is frozen and in training mode: the running means of 6 BatchNorm2d layers moved by up to 0.8 standard "
+        "deviations in 80 steps"
+    )
+    (found,) = traced(STEP, seen=[PART, FROZEN]).findings
+    assert found.title.startswith("the parameters of 1 layer")

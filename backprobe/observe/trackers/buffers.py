@@ -304,7 +304,7 @@ class BufferTracker(Tracker):
             if _is_readable(module.running_mean) and _is_readable(module.running_var):
                 layer.since = step
                 layer.before = module.running_mean.clone(), module.running_var.clone()
-                layer.learned = _has_learned(module)
+                layer.learned = has_learned(module)
         else:
             if step == layer.looked + 1:
                 layer.pairs += 1
@@ -413,7 +413,7 @@ def share_apart(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
     return (far | wide).float().mean()
 
 
-def _has_learned(module: Any) -> Any:
+def has_learned(module: Any) -> Any:
     """Return whether running statistics are of data, rather than little more than the initial zeros and ones.
 
     The initial variance fades by a factor in each batch; checkpoints may lack the number of batches.

@@ -1,0 +1,1 @@
+"""Rule for frozen parts of a model that are put back into training mode."""

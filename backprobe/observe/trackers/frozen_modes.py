@@ -1,0 +1,510 @@
+"""Detects frozen parts of a model that are in training mode.
+
+Note [Frozen parts]: a part is a largest module none of whose parameters is trained. Frozen parts in training mode are
+common and often meant, so that alone is no finding. The script must have had the part in evaluation mode, for several
+steps of an optimizer or by a call of ``eval`` that names it; or the running statistics must have moved far although
+the input of the part has no graph. The tracker notes the mode in each step. It reads tensors in the first steps, in
+rows of later ones, and after the mode has changed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import FrozenInTraining, Site
+from ...source.assignments import freezes
+from ...source.calls import calls_of_method
+from ...source.frames import CodeLocation
+from ...source.roots import ModuleCallRef, RootModule
+from ...source.sites import is_before
+from ...torch_internals import private
+from ...torch_internals.async_scalars import capturing, fetch
+from ...torch_internals.references import IdentityMap
+from ...torch_internals.structure import tensors_in
+from ..ledger.observed_steps import OBSERVATION_INTERVAL, ends_row, is_in_row
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+from .buffers import NORMS, has_learned
+from .evaluation_mode import AFFECTED
+
+#: The least number of steps in evaluation mode: fewer may be a check of the model before its training.
+MIN_EVALUATION_STEPS = 5
+#: The least number of steps in training mode after them, to the end.
+MIN_TRAINING_STEPS = 20
+#: The least number of pairs of successive looks between which the statistics changed, and their least share of all
+#: pairs: a part may run in every other step.
+MIN_UPDATES, MIN_UPDATED_SHARE = 4, 0.4
+#: The least number of recorded calls without gradients of a part whose dropout is active.
+MIN_CALLS = 4
+#: Number of steps after a change of mode that are followed by a look at tensors, and number of steps from
+#: one comparison of statistics to the next.
+STEPS_AFTER_CHANGE, STEPS_BETWEEN_COMPARISONS = 16, 8
+#: The parameters of a part change this often before it counts as something that follows another model.
+MAX_CHANGES_OF_VALUES = 1
+#: The most parts that are followed, layers of a part whose statistics are compared, and parameters and elements of each
+#: that are sampled.
+MAX_PARTS, MAX_NORMS, MAX_SAMPLED_PARAMETERS, MAX_SAMPLED_ELEMENTS = 8, 16, 3, 16
+#: The most modules of a model that are searched.
+MAX_MODULES = 10_000
+#: Maximum number of lines of one role in a record.
+MAX_LINES = 3
+#: A call that switches to training mode, not back to an earlier mode.
+_TRAIN_CALL = re.compile(r"\.train\((True|mode=True)?\)")
+#: Names of variables that may stand for any model.
+_COMMON_NAMES = frozenset({"", "model", "net", "network", "module", "m", "self"})
+
+
+@dataclass
+class _Sample:
+    """A few elements of a parameter, and its version counter."""
+
+    ref: weakref.ref[Any]
+    version: int
+    values: torch.Tensor | None
+
+
+@dataclass
+class _Statistics:
+    """The running statistics of a layer when its part was first seen in training mode."""
+
+    module: weakref.ref[nn.Module]
+    mean: torch.Tensor
+    var: torch.Tensor
+
+
+@dataclass
+class _Part:
+    """A frozen part of a model: Note [Frozen parts].
+
+    :ivar leaf: a layer whose mode stands for that of the part: one with running statistics, if it has any.
+    :ivar norms, dropouts: its layers with running statistics, and of dropout.
+    :ivar evaluation: steps in evaluation mode before those in training mode. ``steps``, ``since``, ``last``: the number
+        of steps in training mode, the first, the last.
+    :ivar looked, count: the step of the last look, and the number of batches of ``leaf`` then.
+    :ivar pairs, updates: looks at successive steps, and how many found that the statistics had been updated.
+    :ivar quiet, loud: recorded calls in training mode with gradient mode off, and on; ``graphs``: calls whose output
+        had a graph.
+    :ivar learned, trained: its statistics were of data when it was found, and the script had trained it before.
+    :ivar before: statistics of its layers at the first look. ``moved``: by how many standard deviations they moved.
+    :ivar changes: how often its parameters were found changed; ``changed``: flags of that on an accelerator.
+    """
+
+    ref: weakref.ref[nn.Module]
+    root: RootModule
+    path: str
+    class_name: str
+    leaf: weakref.ref[nn.Module]
+    norms: list[weakref.ref[nn.Module]]
+    norm_class: str
+    dropouts: int
+    samples: list[_Sample]
+    evaluation: int = 0
+    steps: int = 0
+    since: int = -1
+    last: int = -1
+    looked: int = -1
+    count: int = -1
+    pairs: int = 0
+    updates: int = 0
+    quiet: int = 0
+    loud: int = 0
+    graphs: int = 0
+    learned: Any = False
+    trained: bool = False
+    before: list[_Statistics] = field(default_factory=list)
+    moved: Any = 0.0
+    changes: int = 0
+    changed: list[torch.Tensor] = field(default_factory=list)
+    called: CodeLocation | None = None
+    stepped: CodeLocation | None = None
+
+    def restart(self) -> None:
+        """Forget the steps in training mode."""
+        self.steps, self.since, self.last, self.looked, self.count = 0, -1, -1, -1, -1
+        self.pairs = self.updates = self.quiet = self.loud = self.graphs = 0
+        self.before, self.moved, self.stepped = [], 0.0, None
+
+    @property
+    def lasts(self) -> bool:
+        """Return whether it was in training mode for long enough."""
+        return self.steps >= MIN_TRAINING_STEPS
+
+    @property
+    def is_updated(self) -> bool:
+        return self.updates >= MIN_UPDATES and self.updates >= MIN_UPDATED_SHARE * self.pairs
+
+
+class FrozenModeTracker(Tracker):
+    """Tracker of the modes of frozen parts: Note [Frozen parts]."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        self._parts: list[_Part] = []
+        #: The parts by their modules, and parts whose parameters follow another model.
+        self._known: IdentityMap[_Part] = IdentityMap()
+        self._following: IdentityMap[bool] = IdentityMap()
+        #: Whether outermost modules have layers with modes.
+        self._affected: IdentityMap[bool] = IdentityMap()
+        #: The numbers of outermost modules and of optimizers at the last search, and its step.
+        self._seen, self._searched, self._search_again = (0, 0), -1, False
+        #: The last step whose modes were noted.
+        self._step = -1
+        self._hooks = context.step_hooks(self, before=self._step_begins)
+
+    def attached(self) -> None:
+        self._hooks.attach()
+
+    def novelty_found(self, step: int) -> None:
+        """Search for frozen parts: one may have been frozen."""
+        self._search_again = True
+
+    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
+        """Search for frozen parts before the next step of an optimizer."""
+        self._search_again = True
+
+    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+        part = self._known.get(module) if self._parts else None
+        if part is None:
+            return
+        if part.called is None:
+            part.called = self._context.frames.spot(sys._getframe())
+        leaf = part.leaf()
+        if leaf is not None and leaf.training:
+            if torch.is_grad_enabled():
+                part.loud += 1
+                part.graphs += any(t.requires_grad for t in tensors_in(output, most=32, depth=4))
+            else:
+                part.quiet += 1
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """Search for frozen parts: not in steps that take the fast path."""
+        step = self._context.steps.index
+        if capturing():
+            return
+        seen = len(self._context.modules.roots), len(self._context.steps.optimizers)
+        due = step != self._searched and (step & (step - 1) == 0 or step % OBSERVATION_INTERVAL == 0)
+        if due or seen != self._seen or self._search_again:
+            self._seen, self._searched, self._search_again = seen, step, False
+            with private.measuring():
+                self._search(optimizer)
+
+    def _step_begins(self, optimizer: Any) -> None:
+        """Note the modes of all parts, and look at their tensors in some steps."""
+        if not self._parts:
+            return
+        step = self._context.steps.index
+        if step != self._step:
+            self._step = step
+            self._count(step)
+        if (is_in_row(step) or self._has_changed()) and not capturing():
+            with private.measuring():
+                for part in tuple(self._parts):
+                    self._look(part, step, optimizer)
+
+    def _has_changed(self) -> bool:
+        """Return whether a part was switched to training mode a few steps ago."""
+        return any(0 < part.steps <= STEPS_AFTER_CHANGE for part in self._parts)
+
+    def _count(self, step: int) -> None:
+        """Note the modes of all parts in a step."""
+        for part in self._parts:
+            leaf = part.leaf()
+            if leaf is None:
+                continue
+            if not leaf.training:
+                if part.steps:
+                    part.restart()
+                part.evaluation += 1
+                continue
+            if not part.steps:
+                part.since, part.stepped = step, self._context.frames.spot(sys._getframe())
+            part.steps, part.last = part.steps + 1, step
+
+    # Frozen parts
+
+    def _search(self, optimizer: Any) -> None:
+        """Add the frozen parts that are new."""
+        held = self._held(optimizer)
+        for root in self._context.modules.roots:
+            model = root.ref()
+            if model is None or len(self._parts) >= MAX_PARTS:
+                continue
+            affected = self._affected.get(model)
+            if affected is None:
+                affected = self._affected[model] = any(map(_has_mode, model.modules()))
+            if affected:
+                for module in _frozen_parts(model, held):
+                    if module not in self._known and module not in self._following and len(self._parts) < MAX_PARTS:
+                        self._add(root, module)
+
+    def _held(self, optimizer: Any) -> set[int]:
+        """Return the ids of the parameters that optimizers hold."""
+        known = (one.ref() for one in self._context.steps.optimizers.values())
+        optimizers = [optimizer, *(one for one in known if one is not None)]
+        return {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
+
+    def _add(self, root: RootModule, module: nn.Module) -> None:
+        inside = list(module.modules())
+        norms = [one for one in inside if _has_statistics(one)]
+        dropouts = [one for one in inside if isinstance(one, AFFECTED) and bool(getattr(one, "p", False))]
+        if not norms and not dropouts:
+            return
+        path = root.path_of(module)
+        if path is None:
+            root.scan()
+            path = root.path_of(module) or ""
+        leaf, known = (norms or dropouts)[0], self._context.names.leaves.known
+        part = _Part(
+            weakref.ref(module),
+            root,
+            path,
+            type(module).__name__,
+            weakref.ref(leaf),
+            [weakref.ref(one) for one in norms],
+            type(norms[0]).__name__ if norms else "",
+            len(dropouts),
+            _samples(module),
+            learned=has_learned(leaf) if norms else False,
+            trained=any(one.reached for p in module.parameters() if (one := known(p)) is not None),
+        )
+        self._known[module] = part
+        self._parts.append(part)
+
+    def _drop(self, part: _Part, follows: bool = False) -> None:
+        """Follow a part no more. `follows`: its parameters follow another model."""
+        self._parts.remove(part)
+        module = part.ref()
+        if module is not None:
+            self._known.pop(module)
+            if follows:
+                self._following[module] = True
+
+    # Looks at tensors
+
+    def _look(self, part: _Part, step: int, optimizer: Any) -> None:
+        leaf: Any = part.leaf()
+        if leaf is None or part.looked == step:
+            return
+        if self._is_trained(part, optimizer):
+            self._drop(part)
+            return
+        if _sample_changed(part):
+            part.changes += 1
+            if part.changes > MAX_CHANGES_OF_VALUES:
+                self._drop(part, follows=True)
+                return
+            part.samples = [_sample(p) for one in part.samples if (p := one.ref()) is not None]
+            part.restart()
+            part.evaluation = 0
+            return
+        if not leaf.training:
+            return
+        batches = getattr(leaf, "num_batches_tracked", None)
+        count = batches._version if batches is not None else -1
+        if part.looked >= 0 and step == part.looked + 1:
+            part.pairs += 1
+            part.updates += count > part.count
+        part.looked, part.count = step, count
+        if not part.norms:
+            return
+        if not part.before:
+            part.before = list(_statistics(part))
+        elif ends_row(step) or part.steps % STEPS_BETWEEN_COMPARISONS == 0:
+            part.moved = _moved(part.before)
+
+    def _is_trained(self, part: _Part, optimizer: Any) -> bool:
+        """Return whether one of the sampled parameters is trained now."""
+        parameters = [p for one in part.samples if (p := one.ref()) is not None]
+        if not any(p.requires_grad for p in parameters):
+            return False
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return any(p.requires_grad and (id(p) in held or p.grad is not None) for p in parameters)
+
+    # Records
+
+    def records(self) -> tuple[FrozenInTraining, ...]:
+        parts = [part for part in self._parts if part.lasts and (part.is_updated if part.norms else _is_teacher(part))]
+        parts = [part for part in parts if not self._follows(part)]
+        if not parts:
+            return ()
+        frames = self._context.frames
+        evals = [one.site for one in calls_of_method(frames, "eval")]
+        trains = [one.site for one in calls_of_method(frames, "train") if _TRAIN_CALL.search(one.site.text)]
+        frozen = freezes(frames)
+        switched: list[tuple[_Part, tuple[Site, ...]]] = []
+        for part in parts:
+            name = self._name(part).rpartition(".")[2]
+            own = tuple(one for one in evals if name not in _COMMON_NAMES and _names(one, name, "eval"))
+            meant = [one for one in trains if name and _names(one, name, "train")]
+            if any(not any(is_before(one, other) for other in (*own, *frozen)) for one in meant):
+                continue  # the script puts it into training mode itself, not only before it freezes it
+            if not part.evaluation:
+                stepped = frames.site(part.stepped)
+                own = tuple(one for one in own if stepped is not None and _prepares(one, stepped))
+            if part.evaluation >= MIN_EVALUATION_STEPS or (own and not part.evaluation):
+                switched.append((part, own))
+        if switched:
+            # What switches it back is likeliest a call after another evaluation.
+            after = [one for one in trains if any(is_before(other, one) for other in evals)]
+            first, own = switched[0]
+            return (self._record([part for part, _ in switched], own, (after if first.evaluation else []) or trains),)
+        moving = [part for part in parts if part.norms and part.called is not None and not part.graphs]
+        moving = [part for part in moving if _number(part.learned)]
+        # As a call after a line that freezes, in its function.
+        after = [one for one in trains if any(is_before(other, one) for other in frozen)]
+        return (self._record(moving, (), after or trains),) if moving else ()
+
+    def _record(self, parts: list[_Part], evaluated: tuple[Site, ...], trains: list[Site]) -> FrozenInTraining:
+        part, frames = parts[0], self._context.frames
+        return FrozenInTraining(
+            self._name(part),
+            part.class_name,
+            tuple(self._name(one) for one in parts[1:]),
+            part.since,
+            part.last,
+            part.evaluation,
+            sum(len(one.norms) for one in parts),
+            next((one.norm_class for one in parts if one.norms), ""),
+            max(_number(one.moved) for one in parts),
+            sum(one.dropouts for one in parts),
+            any(one.trained for one in parts),
+            evaluated[:MAX_LINES],
+            tuple(dict.fromkeys(trains))[:MAX_LINES],
+            tuple(freezes(frames))[:MAX_LINES],
+            frames.site(part.called),
+        )
+
+    def _name(self, part: _Part) -> str:
+        return self._context.modules.full_name(part.root, part.path) or part.root.label
+
+    def _follows(self, part: _Part) -> bool:
+        """Return whether the parameters of a part on an accelerator had changed at a look."""
+        if not part.changed:
+            return False
+        with private.measuring():
+            return any(fetch(part.changed))
+
+
+def _is_teacher(part: _Part) -> bool:
+    """Return whether a part ran in training mode and without gradients."""
+    return part.quiet >= MIN_CALLS and not part.loud
+
+
+def _has_statistics(module: Any) -> bool:
+    """Return whether the running statistics of a module change in training mode."""
+    return isinstance(module, NORMS) and module.running_mean is not None and module.momentum != 0.0
+
+
+def _has_mode(module: Any) -> bool:
+    return _has_statistics(module) or (isinstance(module, AFFECTED) and bool(getattr(module, "p", False)))
+
+
+def _frozen_parts(model: nn.Module, held: set[int]) -> Iterator[nn.Module]:
+    """Yield the largest modules of a model none of whose parameters is trained.
+
+    :param held: the ids of the parameters that optimizers hold.
+    """
+    left, searched = [model], 0
+    while left and searched < MAX_MODULES:
+        module = left.pop()
+        searched += 1
+        first = next(module.parameters(), None)
+        if first is None:
+            continue
+        if not any(_may_train(p, held) for p in module.parameters()):
+            yield module
+        else:
+            left += reversed(list(module.children()))
+
+
+def _may_train(p: Any, held: set[int]) -> bool:
+    return bool(p.requires_grad) and (id(p) in held or p.grad is not None)
+
+
+def _samples(module: nn.Module) -> list[_Sample]:
+    """Return samples of the first parameter of a module, of one in the middle, and of the last."""
+    parameters = list(module.parameters())
+    last = len(parameters) - 1
+    return [_sample(parameters[i]) for i in sorted({0, last // 2, last})[:MAX_SAMPLED_PARAMETERS]]
+
+
+def _sample(p: Any) -> _Sample:
+    return _Sample(private.tensor_ref(p), p._version, _elements(p))
+
+
+def _elements(p: Any) -> torch.Tensor | None:
+    """Return a copy of a few elements of a parameter."""
+    if not private.is_readable(p) or not p.numel() or not p.is_floating_point():
+        return None
+    row = p.detach()
+    while row.dim() > 1:
+        row = row[0]
+    return row.reshape(-1)[:MAX_SAMPLED_ELEMENTS].clone()
+
+
+def _sample_changed(part: _Part) -> bool:
+    """Return whether a sampled parameter of a part was written to, also through ``data``."""
+    for one in part.samples:
+        p = one.ref()
+        if p is None:
+            continue
+        if p._version != one.version:
+            return True
+        now = _elements(p) if one.values is not None else None
+        if now is None or one.values is None or now.shape != one.values.shape or now.device != one.values.device:
+            continue
+        if now.is_cpu:
+            if not torch.equal(now, one.values):
+                return True
+        elif not part.changed:
+            part.changed = [(now != one.values).any().float()]
+        else:
+            part.changed = [torch.maximum(part.changed[0].to(now.device), (now != one.values).any().float())]
+    return False
+
+
+def _statistics(part: _Part) -> Iterator[_Statistics]:
+    for ref in part.norms[:MAX_NORMS]:
+        module: Any = ref()
+        if module is None or not module.training or module.running_mean is None or module.running_var is None:
+            continue
+        if private.is_readable(module.running_mean) and private.is_readable(module.running_var):
+            yield _Statistics(ref, module.running_mean.clone(), module.running_var.clone())
+
+
+def _moved(before: list[_Statistics]) -> Any:
+    """Return by how many standard deviations running means moved: the root mean square of the layer that moved most."""
+    found = []
+    for one in before:
+        module: Any = one.module()
+        mean = module.running_mean if module is not None else None
+        if mean is not None and private.is_readable(mean) and mean.shape == one.mean.shape:
+            far = (mean - one.mean).square() / one.var.clamp_min(torch.finfo(one.var.dtype).tiny)
+            found.append(far.mean().sqrt().float())
+    return torch.stack([one.to(found[0].device) for one in found]).amax() if found else 0.0
+
+
+def _number(value: Any) -> float:
+    """Return the value of a number that may be on an accelerator."""
+    if not isinstance(value, torch.Tensor):
+        return float(value)
+    with private.measuring():
+        return fetch([value.float()])[0]
+
+
+def _names(call: Site, name: str, method: str) -> bool:
+    """Return whether a line calls a method of something called `name`."""
+    return re.search(rf"\b{re.escape(name)}\.{method}\(", call.text) is not None
+
+
+def _prepares(call: Site, stepped: Site) -> bool:
+    """Return whether a call of ``eval`` stands where a model is made, or before the step in its function."""
+    return call.function.rpartition(".")[2] in ("__init__", "setup") or is_before(call, stepped)
