@@ -21,7 +21,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-AT_ONCE, SECONDS = 2, 600
+AT_ONCE = 2
+#: How long a job may take, by try.
+SECONDS = (300, 600)
 #: What scripts that mention a framework import of it. Other scripts are run before, in a process without it.
 FRAMEWORKS = {
     "transformers": "from transformers import BertModel, GPT2LMHeadModel, LlamaModel, Trainer, ViTModel",
@@ -76,16 +78,18 @@ def run(job: dict) -> None:
         os._exit(code)
 
 
-def finish(running: dict[int, tuple[dict, float]]) -> None:
-    """Wait until one of `running` is over."""
-    while running:
+def finish(running: dict[int, tuple[dict, float]]) -> dict | None:
+    """Wait until one of `running` is over. Return it if it took too long and was ended."""
+    ended: set[int] = set()
+    while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid in running:
             job, _ = running.pop(pid)
             Path(job["folder"], "code").write_text(str(os.waitstatus_to_exitcode(status)))
-            return
-        for child, (_, begin) in running.items():
-            if time.time() - begin > SECONDS:
+            return job if pid in ended else None
+        for child, (job, begin) in running.items():
+            if time.time() - begin > SECONDS[job.get("tries", 0)] and child not in ended:
+                ended.add(child)
                 os.killpg(child, signal.SIGKILL)
         time.sleep(0.01)
 
@@ -114,17 +118,20 @@ def import_what_scripts_need() -> None:
 
 
 def run_all(jobs: Iterable[dict]) -> None:
+    """Run jobs, and those again that took too long: torch may lock up when a process group goes (`ranked.py`)."""
+    left = list(jobs)
     running: dict[int, tuple[dict, float]] = {}
-    for job in jobs:
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            run(job)
-        running[pid] = (job, time.time())
-        if len(running) >= AT_ONCE:
-            finish(running)
-    while running:
-        finish(running)
+    while left or running:
+        while left and len(running) < AT_ONCE:
+            job = left.pop(0)
+            sys.stdout.flush()
+            pid = os.fork()
+            if pid == 0:
+                run(job)
+            running[pid] = (job, time.time())
+        late = finish(running)
+        if late is not None and late.get("tries", 0) + 1 < len(SECONDS):
+            left.append({**late, "tries": late.get("tries", 0) + 1})
 
 
 def main(jobs: list[dict]) -> None:
