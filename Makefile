@@ -39,7 +39,7 @@ lint: setup  ## Style, types and language
 	$(BIN)/mypy
 	$(BIN)/python tools/language.py
 
-test: lint  ## Style, types and the quick tests, for every commit: about 7 minutes
+test: lint  ## Style, types and the quick tests, for every commit: about 8 minutes
 	$(SAY) 'tests, but those that take 0.6 seconds or longer (tests/long_tests.txt), the slow ones and those that need a GPU'
 	$(PYTEST) -m "not slow and not long and not gpu"
 

@@ -139,7 +139,24 @@ def by_rounding(model: Any, x: torch.Tensor) -> torch.Tensor:
     return main_loss(model, x) + 0.1 * counts.abs().mean()
 
 
+def by_masked_values(model: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():  # cut
+        hidden = model(x)[1]
+        score = ((hidden > 0).float() * model.body(x)).mean()
+    return main_loss(model, x) + score
+
+
+def by_mask_of_the_graph(model: Any, x: torch.Tensor) -> torch.Tensor:
+    hidden = model(x)[1]
+    mask = (hidden > 0).float()
+    with torch.no_grad():  # cut
+        score = (mask * hidden).mean()
+    return main_loss(model, x) + score
+
+
 MISTAKES = [
+    by_masked_values,
+    by_mask_of_the_graph,
     by_threshold,
     by_rounding,
     by_gradient_penalty,

@@ -211,12 +211,15 @@ class InterceptedFunctions:
     @dynamo_passthrough
     def _set_requires_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         if self.on:
-            on = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
-            if isinstance(args[0], torch.nn.Parameter):
-                self._events.requires_grad_set.emit(args[0], on, frame)
-            elif on:
-                self._events.leaf_begins.emit(args[0], frame)
+            self._safely(self._note_requires_grad, args, kwargs, frame)
         return self._recorder.call(func, args, kwargs, frame)
+
+    def _note_requires_grad(self, args: Any, kwargs: Any, frame: Any) -> None:
+        on = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
+        if isinstance(args[0], torch.nn.Parameter):
+            self._events.requires_grad_set.emit(args[0], on, frame)
+        elif on:
+            self._events.leaf_begins.emit(args[0], frame)
 
     @dynamo_passthrough
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:

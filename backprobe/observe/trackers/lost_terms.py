@@ -31,6 +31,7 @@ from ...source.frames import CodeLocation, variables
 from ...source.index import index_of, spans
 from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing
+from ...torch_internals.entry_points import as_list
 from ..backward.active_backward import ActiveBackward
 from ..forward.detach_points import VALUE_INDEPENDENT
 from ..forward.graph_reentry import is_foreign
@@ -237,9 +238,9 @@ class LostTerms(Tracker):
                 earlier = known.cut if earlier is None or earlier.stepwise else earlier
             elif t.requires_grad:
                 sources.append(t)
-            elif self._step.codes and earlier is None and is_foreign(t):
-                earlier = self._cut_of_numpy(frame)
-        if earlier is not None:
+            elif self._step.codes and (earlier is None or earlier.stepwise) and is_foreign(t):
+                earlier = self._cut_of_numpy(frame) or earlier
+        if earlier is not None and not (earlier.stepwise and sources):
             for t in sources:
                 if len(earlier.leaves) < MAX_PARAMETERS:
                     earlier.leaves.update(_nearest_leaves(t))
@@ -356,8 +357,12 @@ class LostTerms(Tracker):
         step = self._step
         if running.inside is not None or not (step.lost or step.read or step.codes):
             return
-        if step.reborn and running.kind == AUTOGRAD_GRAD:  # the script asks for the gradients itself
-            return
+        if running.kind == AUTOGRAD_GRAD:  # the script asks for the gradients of its inputs
+            self._used.update(
+                step.reborn[id(leaf)].cut.spots
+                for leaf in as_list(running.arguments.get("inputs"))
+                if id(leaf) in step.reborn
+            )
         for root in running.roots:
             known = step.terms.get(id(root))
             if known is not None and known[0]() is root:
