@@ -48,5 +48,5 @@ class FollowedTensors(Generic[_Known]):
             self._known[id(tensor)] = _ref(tensor), known
 
     def of(self, tensors: Iterable[Any]) -> list[_Known]:
-        """Return what is known of some tensors."""
+        """Return the facts of those tensors that have any."""
         return [known for t in tensors if (known := self.get(t)) is not None] if self._known else []

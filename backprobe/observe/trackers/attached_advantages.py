@@ -57,7 +57,7 @@ _Tokens = frozenset[int]
 
 
 class _Probability(NamedTuple):
-    """Probabilities, or their logarithms, of all actions or of those that were picked."""
+    """The kind of a tensor of probabilities: of their logarithms or not, of picked actions or of all."""
 
     is_log: bool
     is_picked: bool

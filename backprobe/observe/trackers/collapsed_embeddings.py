@@ -269,7 +269,7 @@ def _is_collapsed(seen: list[_Seen]) -> bool:
 
 
 def _stage_of(name: str) -> str | None:
-    """Return what is to be done to the result of an operation that compares; ``None`` if it does not."""
+    """Return the stage that an operation begins a comparison in; ``None`` if it compares nothing."""
     if name in _COSINES or name in _DISTANCES:
         return ""
     if name in _DIFFERENCES:
