@@ -50,3 +50,23 @@ class FollowedTensors(Generic[_Known]):
     def of(self, tensors: Iterable[Any]) -> list[_Known]:
         """Return the facts of those tensors that have any."""
         return [known for t in tensors if (known := self.get(t)) is not None] if self._known else []
+
+
+def nearest_leaves(tensor: Any, most: int, nodes_searched: int) -> dict[int, weakref.ref[Any]]:
+    """Return references to some leaves of the graph of `tensor`, those with the shortest way to them, by id."""
+    if tensor.grad_fn is None:
+        return {id(tensor): _ref(tensor)}
+    leaves: dict[int, weakref.ref[Any]] = {}
+    nodes = [tensor.grad_fn]
+    seen = set(nodes)
+    for node in nodes:  # grows as we go
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            leaves[id(variable)] = _ref(variable)
+            if len(leaves) >= most:
+                break
+        for child, _ in node.next_functions if len(nodes) < nodes_searched else ():
+            if child is not None and child not in seen:
+                seen.add(child)
+                nodes.append(child)
+    return leaves

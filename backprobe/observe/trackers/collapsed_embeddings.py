@@ -28,7 +28,7 @@ from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing
 from ..backward.active_backward import ActiveBackward
-from ..forward.followed_tensors import JOINS, LOSS_SUMS, RESHAPES, FollowedTensors, canonical_names
+from ..forward.followed_tensors import JOINS, LOSS_SUMS, RESHAPES, FollowedTensors, canonical_names, nearest_leaves
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
@@ -180,7 +180,7 @@ class CollapsedEmbeddingsTracker(Tracker):
         with private.measuring():
             numbers = torch.stack([_numbers(t, dim if is_cosine else None) for t in (one, other)])
         key = self._frames.spot_of_op(op.frame), op_name(op.func)
-        leaves = _leaves_of(one), _leaves_of(other)
+        leaves = nearest_leaves(one, MAX_LEAVES, MAX_NODES), nearest_leaves(other, MAX_LEAVES, MAX_NODES)
         if all(leaves):
             rows = min(one.numel() // one.shape[dim] if is_cosine else one.shape[0], MAX_ROWS)
             sides = _ref(one), _ref(other)
@@ -313,21 +313,3 @@ def _numbers(x: torch.Tensor, dim: int | None) -> torch.Tensor:
 def _sampled(rows: torch.Tensor) -> torch.Tensor:
     """Return at most `MAX_ROWS` rows, at even distances."""
     return rows[:: -(-len(rows) // MAX_ROWS)]
-
-
-def _leaves_of(tensor: Any) -> dict[int, weakref.ref[Any]]:
-    """Return references to the leaves of the graph of `tensor` with the shortest way to them, by id."""
-    leaves: dict[int, weakref.ref[Any]] = {}
-    nodes = [tensor.grad_fn]
-    seen = set(nodes)
-    for node in nodes:  # grows as we go
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            leaves[id(variable)] = _ref(variable)
-            if len(leaves) >= MAX_LEAVES:
-                break
-        for child, _ in node.next_functions if len(nodes) < MAX_NODES else ():
-            if child is not None and child not in seen:
-                seen.add(child)
-                nodes.append(child)
-    return leaves

@@ -34,6 +34,7 @@ from ...torch_internals.async_scalars import Later, capturing
 from ...torch_internals.entry_points import as_list
 from ..backward.active_backward import ActiveBackward
 from ..forward.detach_points import VALUE_INDEPENDENT
+from ..forward.followed_tensors import nearest_leaves
 from ..forward.graph_reentry import is_foreign
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
@@ -223,7 +224,7 @@ class LostTerms(Tracker):
             return
         leaves: dict[int, weakref.ref[Any]] = {}
         for root in running.roots:
-            leaves.update(_nearest_leaves(root))
+            leaves.update(nearest_leaves(root, MAX_PARAMETERS, MAX_NODES))
         cut = _Cut(AUTOGRAD_GRAD, (running.spot,), None, leaves)
         for grad in running.result:
             if type(grad) is _Tensor and private.is_dense(grad):
@@ -243,14 +244,14 @@ class LostTerms(Tracker):
         if earlier is not None and not (earlier.stepwise and sources):
             for t in sources:
                 if len(earlier.leaves) < MAX_PARAMETERS:
-                    earlier.leaves.update(_nearest_leaves(t))
+                    earlier.leaves.update(nearest_leaves(t, MAX_PARAMETERS, MAX_NODES))
             return earlier
         return self._new_cut(op_name(func), sources, frame) if sources else None
 
     def _new_cut(self, name: str, sources: Iterable[Any], frame: Any) -> _Cut:
         leaves: dict[int, weakref.ref[Any]] = {}
         for t in sources:
-            leaves.update(_nearest_leaves(t))
+            leaves.update(nearest_leaves(t, MAX_PARAMETERS, MAX_NODES))
         off = not torch.is_grad_enabled()
         site = self._context.modules.grad_off if off else None
         return _Cut(NO_GRAD if off else name, (self._frames.spot_of_op(frame),), site, leaves)
@@ -346,7 +347,7 @@ class LostTerms(Tracker):
         reborn = self._step.reborn
         if not reborn or not tensor.requires_grad:
             return None
-        leaves = [ref() for ref in _nearest_leaves(tensor).values()]
+        leaves = [ref() for ref in nearest_leaves(tensor, MAX_PARAMETERS, MAX_NODES).values()]
         known = [reborn.get(id(leaf)) for leaf in leaves]
         if not all(one is not None and one.ref() is leaf for one, leaf in zip(known, leaves, strict=True)):
             return None
@@ -492,26 +493,6 @@ def _is_meant(found: _Found, spots: list[Site], added: Site | None) -> bool:
         return True
     used = {one.id for one in index.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
     return bool(found.names) and not found.names & used
-
-
-def _nearest_leaves(tensor: Any) -> dict[int, weakref.ref[Any]]:
-    """Return references to some leaves of the graph of `tensor`, those with the shortest way to them."""
-    if tensor.grad_fn is None:
-        return {id(tensor): _ref(tensor)}
-    leaves: dict[int, weakref.ref[Any]] = {}
-    nodes = [tensor.grad_fn]
-    seen = set(nodes)
-    for node in nodes:  # grows as we go
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            leaves[id(variable)] = _ref(variable)
-            if len(leaves) >= MAX_PARAMETERS:
-                break
-        for child, _ in node.next_functions if len(nodes) < MAX_NODES else ():
-            if child is not None and child not in seen:
-                seen.add(child)
-                nodes.append(child)
-    return leaves
 
 
 def _numbers_in(value: Any) -> list[float]:
