@@ -94,6 +94,7 @@ class Events:
         self.measurement_ended = event(Tracker.measurement_ended)
         self.alarm = event(Tracker.alarm)
         self.optimizer_begins = event(Tracker.optimizer_begins)
+        self.closure_step_begins = event(Tracker.closure_step_begins)
         self.builtin_optimizer_begins = event(Tracker.builtin_optimizer_begins)
         self.optimizer_ended = event(Tracker.optimizer_ended)
         # Modules

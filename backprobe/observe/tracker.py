@@ -81,6 +81,9 @@ class Tracker:
     def optimizer_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
 
+    def closure_step_begins(self, optimizer: Any, closure: Any) -> None:
+        """An optimizer is about to step, and was given a closure."""
+
     def builtin_optimizer_begins(self, optimizer: Any) -> None:
         """A built-in torch optimizer is about to step, and calls no code of the script in it."""
 

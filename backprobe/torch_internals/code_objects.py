@@ -6,6 +6,7 @@ observed. The self-checks in ``facts/`` report it by name.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
@@ -128,6 +129,27 @@ def is_once(function: Any) -> bool:
     backward = getattr(function, "backward", None)
     code = getattr(backward, "__code__", None)
     return hasattr(backward, "__wrapped__") and code is not None and code.co_filename == FUNCTION_FILE
+
+
+def code_of(function: Any) -> CodeType | None:
+    """Return the code that runs when `function` is called, through partial functions, methods and objects that wrap a
+    hook; ``None`` if it is not implemented in Python.
+    """
+    for _ in range(4):
+        partial = isinstance(function, functools.partial)
+        inner = getattr(function, "func" if partial else "hook", None)
+        if inner is None or not callable(inner):
+            break
+        function = inner
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None:
+        code = getattr(getattr(type(function), "__call__", None), "__code__", None)  # noqa: B004 (the method itself)
+    return code if isinstance(code, CodeType) else None
+
+
+def is_builtin_optimizer(optimizer: Any) -> bool:
+    """Return whether `optimizer` is exactly one of torch's own classes, and its step makes no graph."""
+    return type(optimizer).__module__.startswith("torch.optim.") and not optimizer.defaults.get("differentiable")
 
 
 def is_decorator(code: CodeType) -> bool:

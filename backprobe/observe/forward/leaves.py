@@ -29,6 +29,9 @@ from .modules import ModuleWatch
 #: How many backward calls must reach a parameter after ``requires_grad`` was turned on, until an optimizer that trains
 #: it must have stepped.
 MIN_CALLS_AFTER_THAW = 3
+#: How many steps of a leaf's optimizer must have found it without a gradient, until no unrecorded call gave it one: the
+#: steps 0, 1, 3 and 7 of the optimizer.
+MIN_IDLE_CHECKS = 4
 #: The attribute under which FSDP keeps the flat parameter of a unit.
 FSDP_FLAT_PARAMETER = "_flat_param"
 
@@ -37,8 +40,8 @@ class LeafTensor:
     """A parameter of a module, or another leaf tensor under its name in the user's code."""
 
     __slots__ = (
-        *("alive", "first", "frozen", "label", "other", "owner", "owners", "parameter", "parts", "path", "reached"),
-        *("ref", "requires_grad", "root", "shape", "since", "thawed", "without_gradient"),
+        *("alive", "first", "frozen", "idle_checks", "label", "other", "owner", "owners", "parameter", "parts", "path"),
+        *("reached", "ref", "requires_grad", "root", "shape", "since", "thawed", "without_gradient"),
     )
 
     def __init__(
@@ -62,6 +65,9 @@ class LeafTensor:
         self.alive = False
         #: Whether it had no gradient whenever this was checked before a step; ``None`` before the first check.
         self.without_gradient: bool | None = None
+        #: How many checked steps of an optimizer that holds it found no gradient before and after the step; ``None`` if
+        #: any found one.
+        self.idle_checks: int | None = 0
         #: The step of the first backward call that reached the leaf.
         self.first: int | None = None
         #: The line that turned ``requires_grad`` off last.
@@ -105,6 +111,9 @@ class Leaves:
         self._by_ref: tuple[int, dict[int, LeafTensor]] = 0, {}
         #: How many times an optimizer has begun a step, but for those of the fast path.
         self._steps = 0
+        #: How many steps each optimizer has begun, by its id; leaves without a gradient that the stepping one holds.
+        self._steps_of: dict[int, int] = {}
+        self._without: list[LeafTensor] = []
         #: Leaves that belong to no module, by their name in the user's code.
         self._plain: dict[str, LeafTensor] = {}
 
@@ -208,12 +217,34 @@ class Leaves:
 
         A model may be gone when its parameters are reported: then this says whether unrecorded calls gave them one.
         """
+        count = self._steps_of[id(optimizer)] = self._steps_of.get(id(optimizer), 0) + 1
+        self._without = [] if count & (count - 1) else self._without_gradient(optimizer)
         self._steps += 1
         if self._steps & (self._steps - 1):
             return
         for leaf in self._all:
             if not leaf.reached and leaf.root is not None and (tensor := leaf.ref()) is not None:
                 leaf.without_gradient = leaf.without_gradient is not False and tensor.is_leaf and tensor.grad is None
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        """Count the leaves to which the step's closure, if it has one, gave no gradient either."""
+        for leaf in self._without:
+            tensor = leaf.ref()
+            if leaf.idle_checks is not None and tensor is not None:
+                leaf.idle_checks = leaf.idle_checks + 1 if tensor.grad is None else None
+        self._without = []
+
+    def _without_gradient(self, optimizer: Any) -> list[LeafTensor]:
+        """Return the leaves that `optimizer` holds and that have no gradient; note those that have one."""
+        found = []
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                leaf = self.known(p)
+                if leaf is not None and p.grad is None:
+                    found.append(leaf)
+                elif leaf is not None:
+                    leaf.idle_checks = None
+        return found
 
     def scan(self) -> None:
         """Record the parameters of every outermost module that is alive."""
@@ -339,7 +370,8 @@ class Leaves:
             replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
             if leaf is not last[(id(leaf.root), leaf.path)]:
                 continue  # a newer parameter has this name
-            if not leaf.reached and self._missed(leaf.ref(), id(leaf.root) in seen, leaf.without_gradient):
+            idle = (leaf.idle_checks or 0) >= MIN_IDLE_CHECKS
+            if not (leaf.reached or idle) and self._missed(leaf.ref(), id(leaf.root) in seen, leaf.without_gradient):
                 continue
             calls, quiet = self._modules.counts(leaf.owner)
             name = leaf.path.rpartition(".")[2]

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import torch
@@ -122,8 +123,9 @@ class TorchCallRecorder(TorchFunctionMode):
         #: Whether to record ops at all (not at the level ``minimal``), and whether to inspect each.
         self.recording, self.inspecting = True, True
         #: Whether an optimizer's step is running, and whether it is one of torch's own, in which no code of the script
-        #: runs.
-        self.optimizing = self.in_builtin_optimizer = False
+        #: runs; whether it was given a closure, and its code unless gradient mode tells when it runs.
+        self._stepping = self.in_builtin_optimizer = self._has_closure = False
+        self._closure: CodeType | None = None
         #: Backward calls that go through the handler now: the mode cannot be taken off the stack during them.
         self.handling = 0
         #: Whether it is on the stack without recording: Note [Held in a test].
@@ -165,11 +167,34 @@ class TorchCallRecorder(TorchFunctionMode):
         """Return a callable that calls a function as `frame` would: Note [Warnings have the script's place]."""
         return self._stand_ins(frame)(func, args, kwargs)
 
+    @property
+    def optimizing(self) -> bool:
+        """Whether an optimizer's step is running, and not the closure that it was given."""
+        return self._stepping and not (self._has_closure and torch.is_grad_enabled() and self._in_closure())
+
+    def _in_closure(self) -> bool:
+        """Return whether the closure of the running step is running, given that gradient mode is on.
+
+        Torch's own optimizers turn it off but for the closure.
+        """
+        if self._closure is None:
+            return True
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_code is not self._closure:
+            frame = frame.f_back
+        return frame is not None
+
     def optimizer_begins(self, optimizer: Any) -> None:
-        self.optimizing = True
+        self._stepping, self._has_closure = True, False
+
+    def closure_step_begins(self, optimizer: Any, closure: Any) -> None:
+        self._has_closure = True
+        builtin = code_objects.is_builtin_optimizer(optimizer)
+        self._closure = None if builtin else code_objects.code_of(closure)
 
     def optimizer_ended(self, optimizer: Any) -> None:
-        self.optimizing = self.in_builtin_optimizer = False
+        self._stepping = self._has_closure = self.in_builtin_optimizer = False
+        self._closure = None
         self.wake(OPTIMIZER)
 
     def builtin_optimizer_begins(self, optimizer: Any) -> None:

@@ -30,7 +30,7 @@ from torch.optim import optimizer as optim
 
 from ...records import BriefSteps, OptimizerSeen, Step
 from ...source.frames import CodeLocation
-from ...torch_internals import gradient_clipping, private
+from ...torch_internals import code_objects, gradient_clipping, private
 from ...torch_internals.memory_usage import allocated, resident
 from ..events import Events
 from ..forward.naming import Naming
@@ -385,7 +385,10 @@ class StepWatch:
                     self._begins(optimizer)
             except Exception as error:
                 self._events.fault(self, error)
-            if is_builtin_optimizer(optimizer) and not any(map(callable, (*args[1:], *kwargs.values()))):  # no closure
+            closure = next(filter(callable, (*args[1:], *kwargs.values())), None)
+            if closure is not None:
+                self._events.closure_step_begins.emit(optimizer, closure)
+            elif code_objects.is_builtin_optimizer(optimizer):
                 self._events.builtin_optimizer_begins.emit(optimizer)
             self._events.own.since(mark)
 
@@ -578,8 +581,3 @@ class StepWatch:
             if leaf.grad is not None:
                 return is_zero(leaf.grad) is not True
         return False
-
-
-def is_builtin_optimizer(optimizer: Any) -> bool:
-    """Return whether `optimizer` is exactly one of torch's own classes, and its step makes no graph."""
-    return type(optimizer).__module__.startswith("torch.optim.") and not optimizer.defaults.get("differentiable")

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ...records import HooksPileUp, Site, Step
-from ...torch_internals import private
+from ...torch_internals import code_objects, private
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .module_hooks import registered_at
@@ -197,16 +197,8 @@ class HookCountTracker(Tracker):
 
 def code_of(hook: Any) -> CodeType | None:
     """Return the code of a hook; ``None`` if it has none, or if the hook is backprobe's."""
-    for _ in range(4):
-        inner = getattr(hook, "func", None) if isinstance(hook, functools.partial) else getattr(hook, "hook", None)
-        if inner is None or not callable(inner):
-            break
-        hook = inner
-    function = getattr(hook, "__func__", hook)
-    code = getattr(function, "__code__", None)
-    if code is None:
-        code = getattr(getattr(type(hook), "__call__", None), "__code__", None)  # noqa: B004 (the method, not whether)
-    return code if isinstance(code, CodeType) and not code.co_filename.startswith(_OWN_FOLDER) else None
+    code = code_objects.code_of(hook)
+    return code if code is not None and not code.co_filename.startswith(_OWN_FOLDER) else None
 
 
 def _reference(thing: Any) -> weakref.ref[Any]:
