@@ -14,7 +14,7 @@ from torch.distributions import Categorical, Independent, Normal
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.records import AttachedAdvantage, CollapsedEmbeddings
+from backprobe.records import AttachedAdvantage, CollapsedEmbeddings, StraightThroughLoss
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 
@@ -360,3 +360,53 @@ SEPARATE = [
 def test_a_critic_that_only_its_own_loss_trains(loss_of: Loss) -> None:
     trace = watched(ActorCritic(), loss_of, 6, 3)
     assert trace.facts.of(AttachedAdvantage) == ()
+
+
+# Straight-through steps
+
+
+class Quantizer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.codes = nn.Linear(10, 4), nn.Linear(4, 10), nn.Embedding(8, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        z = self.encoder(x)
+        y = self.codes(torch.cdist(z.detach(), self.codes.weight.detach()).argmin(dim=1))
+        return z, y, z + (y - z).detach()
+
+
+def late(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z, y, q = model(x)
+    return F.mse_loss(model.decoder(q), x) + F.mse_loss(q.view(-1), z.detach().view(-1)) + F.mse_loss(z, y.detach())
+
+
+def late_by_hand(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z, y, q = model(x)
+    return F.mse_loss(model.decoder(q), x) + (q - z.detach()).pow(2).mean() + F.mse_loss(z, y.detach())
+
+
+def early(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z, y, q = model(x)
+    return F.mse_loss(model.decoder(q), x) + F.mse_loss(y, z.detach()) + F.mse_loss(z, q.detach())
+
+
+def to_something_else(model: Any, x: torch.Tensor) -> torch.Tensor:
+    z, y, q = model(x)
+    return F.mse_loss(model.decoder(q), x) + F.mse_loss(q, x[:, :4]) + F.mse_loss(y, z.detach())
+
+
+@pytest.mark.parametrize("loss", [late, late_by_hand])
+def test_a_loss_of_the_result_of_a_straight_through_step(loss: Loss) -> None:
+    trace = watched(Quantizer(), loss, 10, 6)
+    found = trace.facts.of(StraightThroughLoss)
+    assert [(one.site.function, one.made.function) for one in found] == [(loss.__name__, "forward")]
+    first = trace.findings[0]
+    assert (first.kind, first.parameters) == ("none-grad", ("codes.weight",))
+    assert [site.role for site in first.sites[:2]] == ["loss", "cut"]
+
+
+@pytest.mark.parametrize("loss", [early, to_something_else])
+def test_losses_beside_a_straight_through_step(loss: Loss) -> None:
+    trace = watched(Quantizer(), loss, 10, 6)
+    assert not trace.facts.of(StraightThroughLoss) and not list(trace.findings)

@@ -17,13 +17,7 @@ REPORTS = {name: one for name, one in load_corpus().items() if one.expect["set"]
 CHECKS = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED = {
-    "digit_tokens": "the detach of the straight-through step is named, not the loss of the codebook after it",
-    "digits_accelerate": "learning-rate-zero is found, at the schedule and not at the call that steps it too often",
-    "item_tokenizer": "the detach of the straight-through step is named, not the loss of the codebook after it",
-    "patch_adapter": "the call that runs the reentrant checkpoint is named, not the line that asks for it",
     "pendulum_actor": "nothing is found: the critic steps with the actor's gradients, as one model of several losses",
-    "power_forecast": "gradient-not-used is found, at the step and not at the detached predictions",
-    "vocoder_lightning": "schedule-never-stepped is found, at the schedule and not where Lightning gets it",
     "control_tokens_gpt2": "nothing is found: the hook is on a weight that is replaced later",
     "forces_by_vmap_grad": "values inside vmap are not inspected",
     "tower_tuned_in_second_stage": "none-grad is found, at the same line and with the same cause",

@@ -15,7 +15,7 @@ from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, HooksPileUp, StaleRead
 from .ledger import LedgerEvent, LedgerOptimizer, LedgerRow
-from .loss_targets import AttachedAdvantage, CollapsedEmbeddings
+from .loss_targets import AttachedAdvantage, CollapsedEmbeddings, StraightThroughLoss
 from .loss_terms import LostTerm
 from .memory import (
     GradientCycle,
@@ -184,6 +184,7 @@ __all__ = [
     "Step",
     "Stopped",
     "StoppedLearning",
+    "StraightThroughLoss",
     "Stray",
     "Taken",
     "Tape",

@@ -45,3 +45,17 @@ class AttachedAdvantage:
     regression: Site | None
     failed: Site | None
     step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StraightThroughLoss:
+    """A loss that compares the result of a straight-through step with the values that the step gives its gradient to.
+
+    :ivar site: the line of the loss; ``made``: that of the step, ``q = x + (y - x).detach()``.
+    :ivar step: the first step of the run in which it was observed.
+    """
+
+    site: Site | None
+    made: Site | None
+    step: int

@@ -78,6 +78,8 @@ class Cut:
     off: bool = False
     #: Its result went through NumPy.
     numpy: bool = False
+    #: For a checkpoint: the only line of the script that turns checkpointing on or makes it reentrant.
+    enabled: Site | None = None
 
 
 @record

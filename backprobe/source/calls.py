@@ -57,6 +57,21 @@ def module_casts(frames: Frames, dtypes: Collection[str]) -> list[Site]:
     return found
 
 
+def checkpointing_lines(frames: Frames) -> list[Site]:
+    """Return the calls of the user's code that turn activation checkpointing on in a library's model, or make it
+    reentrant.
+    """
+    found = []
+    for index in indexes(frames.users_files()):
+        for call in index.of(ast.Call):
+            named = {word.arg: word.value for word in call.keywords if word.arg}
+            choices = [named.get("gradient_checkpointing"), named.get("use_reentrant")]
+            is_on = any(isinstance(one, ast.Constant) and one.value is True for one in choices)
+            if is_on or last_name(call.func) == "gradient_checkpointing_enable":
+                found.append(index.site(call))
+    return list(dict.fromkeys(found))
+
+
 def functions_called(index: SourceIndex, call: ast.Call, files: list[str]) -> list[Function]:
     """Return the functions, methods, and forwards of modules, in the user's code, that `call` may run.
 

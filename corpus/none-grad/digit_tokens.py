@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
 EXPECT = {
-    "framework": "plain", "kind": "none-grad", "line": ("cut", "CAUSE"),
+    "framework": "plain", "kind": "none-grad", "line": ("loss", "CAUSE"),
     "what": "the codebook loss uses the straight-through output instead of the looked-up vectors, so the codebook gets no gradient and never moves",
     "set": "twentyfirst", "written": "2026-11-27",
 }

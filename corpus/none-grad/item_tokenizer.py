@@ -10,7 +10,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 EXPECT = {
-    "framework": "plain", "kind": "none-grad", "line": ("cut", "CAUSE"),
+    "framework": "plain", "kind": "none-grad", "line": ("loss", "CAUSE"),
     "what": "the codebook loss is computed on the straight-through output, in which the looked-up code is detached, so no gradient reaches the codebooks; compute it on the code vectors themselves before the straight-through step",
     "set": "twentyfirst", "written": "2026-11-27",
 }

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from transformers import ViTConfig, ViTForImageClassification
 
 EXPECT = {
-    "framework": "transformers", "kind": "none-grad", "line": ("cut", "CAUSE"),
+    "framework": "transformers", "kind": "none-grad", "line": ("enabled", "CAUSE"),
     "what": "reentrant gradient checkpointing with frozen embeddings cuts the graph in every block, so the adapters get no gradient; use use_reentrant=False or make the block inputs require grad",
     "set": "twentyfirst", "written": "2026-11-27",
 }

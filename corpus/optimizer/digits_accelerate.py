@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
 EXPECT = {
-    "framework": "accelerate", "kind": "learning-rate-zero", "line": ("cause", "CAUSE"),
+    "framework": "accelerate", "kind": "learning-rate-zero", "line": ("stepped", "CAUSE"),
     "what": "the scheduler (not prepared by accelerate) is stepped on every micro-batch, 4 times per optimizer step, so the learning rate falls 4 times too fast and is zero after a quarter of training; step it only when accelerator.sync_gradients, or prepare it",
     "set": "twentyfirst", "written": "2026-11-27",
 }

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 warnings.filterwarnings("ignore")
 
 EXPECT = {
-    "framework": "lightning", "kind": "schedule-never-stepped", "line": ("cause", "CAUSE"),
+    "framework": "lightning", "kind": "schedule-never-stepped", "line": ("stepped", "OTHER"),
     "what": "with automatic_optimization=False Lightning does not step the schedulers returned by configure_optimizers and the module never does it either, so the learning rate never decays; call sch.step() at the end of each epoch",
     "set": "twentyfirst", "written": "2026-11-27",
 }

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...basics.text import number
-from ...records import Finding, Site, ZeroRate
+from ...records import Finding, ScheduleSeen, Site, ZeroRate
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
+
+#: How many calls of a scheduler for each step of its optimizer show that the loop steps it too often.
+MIN_CALLS_PER_STEP = 1.9
 
 
 @rule(
@@ -23,10 +26,12 @@ if TYPE_CHECKING:
     )
 )
 def rate_is_zero(trace: Trace) -> list[Finding]:
-    return [_finding(seen) for seen in trace.facts.of(ZeroRate) if seen.unchanged is not False]
+    schedules = {one.made: one for one in trace.facts.of(ScheduleSeen)}
+    rates = [seen for seen in trace.facts.of(ZeroRate) if seen.unchanged is not False]
+    return [_finding(seen, schedules.get(seen.scheduled)) for seen in rates]
 
 
-def _finding(seen: ZeroRate) -> Finding:
+def _finding(seen: ZeroRate, schedule: ScheduleSeen | None) -> Finding:
     whole = seen.groups == seen.of
     subject = "the learning rate" if whole else f"the learning rate of {seen.groups} of {seen.of} parameter groups"
     value = "0" if seen.rate == 0 else number(seen.rate)
@@ -37,6 +42,10 @@ def _finding(seen: ZeroRate) -> Finding:
     sites: list[tuple[str, Site | None]] = [("cause", seen.given), ("cause", seen.scheduled), ("optimizer", seen.made)]
     if seen.given is None and seen.scheduled is None:
         sites = [("cause", seen.made)]
+    too_often = schedule is not None and schedule.calls >= MIN_CALLS_PER_STEP * schedule.steps
+    if schedule is not None and too_often:
+        sites.insert(0, ("stepped", schedule.stepped))
+        effect += f"; {schedule.scheduler} was stepped {schedule.calls:,} times in {schedule.steps:,} steps"
     return Finding(
         kind="learning-rate-zero",
         severity="warning" if whole else "info",
@@ -51,13 +60,18 @@ def _finding(seen: ZeroRate) -> Finding:
             "highest_rate": seen.highest,
             "steps": seen.steps,
         },
-        advice=_advice(seen),
+        advice=_advice(seen, too_often),
     )
 
 
-def _advice(seen: ZeroRate) -> str:
+def _advice(seen: ZeroRate, too_often: bool) -> str:
     if not seen.highest and not seen.scheduler:
         return "Give the optimizer a learning rate above 0."
+    if too_often:
+        return (
+            f"Step {seen.scheduler} only when the optimizer steps: once for each accumulated batch, not once for each "
+            "backward(). Or make it for as many calls as the loop makes."
+        )
     check = "Print the learning rate of each step for the whole run."
     if seen.given is not None:
         return (

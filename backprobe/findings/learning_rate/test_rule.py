@@ -8,7 +8,7 @@ import pytest
 from handmade import at, kinds, only, traced
 from learning import STEP, sites_of_only
 
-from backprobe.records import ZeroRate
+from backprobe.records import ScheduleSeen, ZeroRate
 
 ZERO_RATE = ZeroRate("AdamW", 1, 1, 61, 139, 200, 0.0, 4e-3, True, "LambdaLR", at(9), 1, at(20), at(19))
 
@@ -47,3 +47,12 @@ def test_a_rate_of_zero_from_the_start() -> None:
     assert finding.title == "the learning rate of AdamW is 0 in every step: no weight changes"
     assert [site.role for site in finding.sites] == ["cause"]
     assert finding.advice == "Give the optimizer a learning rate above 0."
+
+
+def test_a_scheduler_that_is_stepped_for_each_micro_batch() -> None:
+    made = ("LambdaLR", "AdamW", 400, 100, 4e-3, 0.0, 4e-3, 26, 0, None, True, True, at(20), at(30), at(19))
+    found = only(traced(STEP, seen=[ZERO_RATE, ScheduleSeen(*made)]))
+    assert (found.sites[0].role, found.sites[0].site) == ("stepped", at(30))
+    assert "LambdaLR was stepped 400 times in 100 steps" in found.title and "accumulated" in found.advice
+    once = replace(ScheduleSeen(*made), calls=100)
+    assert [site.role for site in only(traced(STEP, seen=[ZERO_RATE, once])).sites] == ["cause", "cause", "optimizer"]

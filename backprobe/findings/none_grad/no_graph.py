@@ -146,6 +146,7 @@ def defined_sites(ps: Sequence[Parameter]) -> list[FindingSite]:
 
 def checkpoint_lost(cut: Cut, ps: Sequence[Parameter]) -> Finding:
     names = tuple(p.name for p in ps)
+    enabled = cut.enabled if cut.enabled != cut.site else None
     return Finding(
         kind="none-grad",
         severity="warning",
@@ -154,7 +155,7 @@ def checkpoint_lost(cut: Cut, ps: Sequence[Parameter]) -> Finding:
         confidence="certain",
         module=cut.module,
         parameters=names,
-        sites=(*((FindingSite("cut", cut.site),) if cut.site else ()), *defined_sites(ps)),
+        sites=(*sites_of(("enabled", enabled), ("cut", cut.site)), *defined_sites(ps)),
         evidence={"op": cut.op, "optimizer_holds_them": any(p.trained for p in ps)},
         advice="Use checkpoint(..., use_reentrant=False). Where it has to be the reentrant one, let an input require a "
         "gradient: x.requires_grad_() before the call.",

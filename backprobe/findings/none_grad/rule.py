@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...basics.text import few, op_in_text, plural
-from ...records import COLLECTIVES, Cut, Finding, FindingSite, GivenToCompiled, Parameter, Site
+from ...records import COLLECTIVES, Cut, Finding, FindingSite, GivenToCompiled, Parameter, Site, StraightThroughLoss
 from ..relations.end_of_run import reached_no_more
 from ..relations.module_paths import common_module
-from ..rules import LEARNING, Kind, Question, rule
+from ..rules import LEARNING, Kind, Question, rule, sites_of
 from .no_graph import checkpoint_lost, defined_sites, without_graph
 from .stopped import given_nothing, never_given, stopped, unreduced
 
@@ -59,13 +59,15 @@ def none_grads(trace: Trace) -> list[Finding]:
     quiet = [p for p in lost if p.quiet_calls and not p.calls]
     lost = _without(lost, quiet)
     found += _turned_off(quiet, used_roots)
-    for cut in trace.facts.of(Cut):
+    steps = {one.made: one for one in trace.facts.of(StraightThroughLoss)}
+    for cut in sorted(trace.facts.of(Cut), key=lambda cut: cut.site not in steps):
         names = frozenset(cut.parameters)
         cutoff = [p for p in lost if p.name in names and (p.calls or cut.compiled)]
         if not cutoff or not any(_expected(p, used_roots, cut) for p in cutoff):
             continue
         lost = _without(lost, cutoff)
-        found.append(_cut(cut, cutoff))
+        through = steps.get(cut.site) if cut.op == "detach" else None
+        found.append(_straight_through(through, cut, cutoff) if through is not None else _cut(cut, cutoff))
     given, lost = never_given(trace, [p for p in lost if _expected(p, used_roots, None)])
     found += given
     groups: dict[tuple[str, str], list[Parameter]] = {}
@@ -207,6 +209,23 @@ def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
         else "Compute the loss from tensors that keep their graph: a softmax or a straight-through estimator in "
         "place of argmax, no detach, item, numpy or torch.tensor on the way. If the cut is meant, call "
         "requires_grad_(False) on these parameters, so that everybody can see it.",
+    )
+
+
+def _straight_through(loss: StraightThroughLoss, cut: Cut, ps: Sequence[Parameter]) -> Finding:
+    names = _names(ps)
+    return Finding(
+        kind="none-grad",
+        severity="warning",
+        title="this loss compares the result of a straight-through step with the input of the step: it has the right "
+        f"value and no gradient for {few(names)}",
+        confidence="likely",
+        module=cut.module,
+        parameters=names,
+        sites=(*sites_of(("loss", loss.site), ("cut", loss.made)), *defined_sites(ps)),
+        evidence={"op": cut.op, "times": cut.count, "optimizer_holds_them": any(p.trained for p in ps)},
+        advice="Compute this loss from the tensor before the straight-through step: y of x + (y - x).detach(). The "
+        "step gives its gradient to x only.",
     )
 
 

@@ -9,7 +9,7 @@ from handmade import at, call, kinds, leaf, only, parameter, raised, roles, run,
 from learning import OFF, STEP, lost, reached, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import BackwardCall, Cut, FrozenLoss, StoppedLearning
+from backprobe.records import BackwardCall, Cut, FrozenLoss, StoppedLearning, StraightThroughLoss
 
 NO_GRAPH = call(raised=raised("element 0 of tensors does not require grad and does not have a grad_fn", None))
 
@@ -65,6 +65,22 @@ def test_the_line_that_cut_the_path() -> None:
     alone = lost("b.weight", trained=None, root="other")
     assert kinds(none(*alone, seen=[dataclasses.replace(cut, op="detach")])) == []
     assert kinds(none(*alone, seen=[cut])) == ["none-grad"]
+
+
+def test_a_loss_of_the_result_of_a_straight_through_step() -> None:
+    """The line of the loss is the cause, and the step comes before other lines that cut the same path."""
+    cuts = [Cut("detach", at(n), "quantizer", ("b.weight",)) for n in (14, 15)]
+    found = only(none(*lost("b.weight"), seen=[*cuts, StraightThroughLoss(at(30), at(15), 0)]))
+    assert roles(found)[:2] == [("loss", 30), ("cut", 15)] and "straight-through" in found.title
+    other = only(none(*lost("b.weight"), seen=[*cuts, StraightThroughLoss(at(30), at(16), 0)]))
+    assert roles(other)[0] == ("cut", 14)
+
+
+def test_the_line_that_turned_reentrant_checkpoints_on() -> None:
+    cut = Cut("checkpoint", at(16), None, ("b.weight",), enabled=at(7))
+    assert roles(only(none(*lost("b.weight"), seen=[cut])))[:2] == [("enabled", 7), ("cut", 16)]
+    same = dataclasses.replace(cut, enabled=at(16))
+    assert roles(only(none(*lost("b.weight"), seen=[same])))[0] == ("cut", 16)
 
 
 def test_a_reentrant_checkpoint_without_an_input_that_requires_a_gradient() -> None:

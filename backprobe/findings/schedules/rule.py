@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...basics.text import counted, number
-from ...records import Finding, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
+from ...records import Finding, LedgerOptimizer, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
 from ..relations.losses import loss_ends
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
@@ -47,6 +47,7 @@ MAX_LOADED_SHARE = 0.9
     )
 )
 def never_stepped(trace: Trace) -> list[Finding]:
+    stepped = {one.made: one.stepped for one in trace.facts.of(LedgerOptimizer)}
     return [
         Finding(
             kind="schedule-never-stepped",
@@ -54,7 +55,11 @@ def never_stepped(trace: Trace) -> list[Finding]:
             title=f"nothing calls the step() of {one.scheduler}: the learning rate of {one.optimizer} stays at "
             f"{number(one.last)} in all of its {one.steps:,} steps",
             confidence="certain",
-            sites=sites_of(("cause", one.made), ("optimizer", one.optimizer_made)),
+            sites=sites_of(
+                ("cause", one.made),
+                ("stepped", stepped.get(one.optimizer_made)),
+                ("optimizer", one.optimizer_made),
+            ),
             evidence={
                 "scheduler": one.scheduler,
                 "optimizer": one.optimizer,
@@ -62,7 +67,8 @@ def never_stepped(trace: Trace) -> list[Finding]:
                 "rate": one.last,
             },
             advice="Call the scheduler's step() after the optimizer's, once per batch or per epoch, as its settings "
-            "assume. Remove the scheduler if the rate shall be constant.",
+            "assume: Lightning does so only with automatic optimization. Remove the scheduler if the rate shall be "
+            "constant.",
         )
         for one in trace.facts.of(ScheduleSeen)
         if not one.calls and one.ended and not one.elsewhere and one.steps >= MIN_STEPS

@@ -164,8 +164,11 @@ class DetachPoints:
         arrived = self._reentries.arrived
         # ``state_dict``, moving averages and logging copy parameters: a copy that never enters a graph cuts no path.
         found = [(key, cut) for key, cut in self._found.items() if not cut.copied or key in arrived]
-        numpy = self._reentries.numpy
-        by_rank = sorted(found, key=lambda c: (c[0] not in arrived or c[0] in numpy, c[1].rank))
+        numpy, by_value = self._reentries.numpy, self._reentries.by_value
+        by_rank = sorted(
+            found,
+            key=lambda c: (c[0] not in arrived or c[0] in numpy, c[0] in arrived and c[0] not in by_value, c[1].rank),
+        )
         calls = ((op, calls_of_method(self._frames, op)) for op in COLLECTIVES)
         collectives = (Cut(op, site, None, (), 0) for op, sites in calls for site, *_ in sites[:1])
         return (*(cut.record(self._names, arrived.get(key), key in numpy) for key, cut in by_rank), *collectives)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,16 +24,25 @@ _NUMPY_ROUND_TRIP = frozenset({torch.Tensor.numpy.__name__, torch.from_numpy.__n
 _MAX_ENTRIES = 20_000
 
 
+class _Cut(NamedTuple):
+    """A detach point that a value comes from, and whether numbers became indices, counts or conditions on the way."""
+
+    key: Any
+    is_index: bool = False
+
+
 class GraphReentry:
     """Map from each tensor without a graph to the detach points that its values come from."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
-        self._of: dict[int, tuple[weakref.ref[Any], frozenset[Any]]] = {}
+        self._of: dict[int, tuple[weakref.ref[Any], frozenset[_Cut]]] = {}
         #: Module call -> detach points of the value that it last read into Python.
-        self._read: dict[Any, frozenset[Any]] = {}
+        self._read: dict[Any, frozenset[_Cut]] = {}
         #: Detach points whose values entered a graph again -> the latest step in which they did.
         self.arrived: dict[Any, int] = {}
+        #: Detach points of which a value entered a graph that was not only compared, counted or rounded to an index.
+        self.by_value: set[Any] = set()
         #: Function that calls both ``numpy`` and ``from_numpy`` -> the detach points in it.
         self._back: dict[CodeType, frozenset[Any]] = {}
         #: Detach points whose values came back to torch through NumPy.
@@ -49,17 +58,19 @@ class GraphReentry:
         code = key[0][0] if key[0] is not None else None
         if code is not None and _NUMPY_ROUND_TRIP.issubset(code.co_names):
             self._back[code] = self._back.get(code, frozenset()) | {key}
+        cuts = frozenset((_Cut(key),))
         if isinstance(out, torch.Tensor):
-            self._mark(out, frozenset((key,)))
+            self._mark(out, cuts)
         else:
             where = stack[-1] if stack else None
-            self._read[where] = frozenset((key,))
+            self._read[where] = cuts
             if len(self._read) > 1000:
                 self._read.clear()
 
     def flow(self, op: Op, stack: list[Any]) -> None:
         """Attribute an op's result to the detach points of all its inputs; record those that enter a graph again."""
-        cuts: frozenset[Any] = frozenset()
+        cuts: frozenset[_Cut] = frozenset()
+        is_float = False
         where = stack[-1] if stack else None
         read = self._read.get(where, cuts) if self._read else cuts
         for value in (*op.args, *op.kwargs.values()):
@@ -67,10 +78,11 @@ class GraphReentry:
                 known = self._of.get(id(t))
                 if known is not None and known[0]() is t:
                     cuts |= known[1]
+                    is_float = is_float or known[0]().is_floating_point()  # type: ignore[union-attr]
                 elif self._back and t.__class__ is torch.Tensor and is_foreign(t):
                     back = self._made_in(op.frame)
                     self.numpy |= back
-                    cuts |= back
+                    cuts |= {_Cut(key) for key in back}
         if read and op.func in _TENSOR_CONSTRUCTORS:
             cuts |= read
         if not cuts:
@@ -81,9 +93,11 @@ class GraphReentry:
                 if isinstance(t, (int, float, bool, list)) or type(t).__module__ == "numpy":
                     self._read[where] = cuts
             elif t.requires_grad and not t.is_leaf:
-                self.arrived |= dict.fromkeys(cuts, self.step)
+                self.arrived |= dict.fromkeys((cut.key for cut in cuts), self.step)
+                self.by_value |= {cut.key for cut in cuts if not cut.is_index}
             else:
-                self._mark(t, cuts)
+                is_index = is_float and not (t.is_floating_point() or t.is_complex())
+                self._mark(t, frozenset(_Cut(cut.key, True) for cut in cuts) if is_index else cuts)
 
     def _made_in(self, frame: Any) -> frozenset[Any]:
         """Return the detach points in the user function of `frame`, if it calls both ``numpy`` and ``from_numpy``."""

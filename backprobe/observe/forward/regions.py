@@ -20,7 +20,7 @@ import torch.utils.checkpoint
 
 from ...records import Cut, RegionDiffers, Site
 from ...source.assignments import container_fill_near
-from ...source.calls import calls_of_method
+from ...source.calls import calls_of_method, checkpointing_lines
 from ...source.frames import CodeLocation, variables
 from ...source.rng_calls import drawn_before
 from ...source.roots import ModuleCallRef
@@ -388,8 +388,11 @@ class Regions:
 
     def records(self) -> tuple[Cut | RegionDiffers, ...]:
         """Return the reentrant checkpoints that cut a gradient path, and the regions whose recomputation differed."""
-        cuts = (
+        lines = checkpointing_lines(self._frames) if self._lost else []
+        enabled = lines[0] if len(lines) == 1 else None
+        observed = (
             ObservedCut("checkpoint", spot, where, leaves, 0, step).record(self._names, None)
             for spot, (where, leaves, step) in self._lost.items()
         )
+        cuts = (replace(cut, enabled=enabled) for cut in observed)
         return (*cuts, *self._found.values())

@@ -12,7 +12,7 @@ import torch.nn as nn
 from torch.utils.data import DataLoader, TensorDataset
 
 EXPECT = {
-    "framework": "lightning", "kind": "gradient-not-used", "line": ("stepped", "CAUSE"),
+    "framework": "lightning", "kind": "none-grad", "line": ("cut", "CAUSE"),
     "what": "the predictions are detached and made fresh leaves before the loss, so no gradient reaches the network and nothing is learned",
     "set": "twentyfirst", "written": "2026-11-27",
 }
