@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import backprobe
+from backprobe.ops import rows
 
 ROOT = Path(backprobe.__file__).parent
 #: The rooms that import torch; all others work where it is not installed.
@@ -165,6 +166,50 @@ def test_every_package_has_a_line_that_states_its_one_job() -> None:
     rooms = {path.parent for path in ROOT.rglob("*.py") if not path.is_relative_to(ROOT / "examples")}
     told = {room: ast.get_docstring(ast.parse((room / "__init__.py").read_text())) for room in rooms}
     assert [str(room) for room, words in told.items() if not words] == []
+
+
+#: Folders that may have lists of operators: names as a script spells them, and checks that call what they name.
+MAY_LIST_OPERATORS = (ROOT / "ops", ROOT / "source", ROOT / "torch_internals" / "facts", ROOT / "examples")
+#: So many names of operators in one place are a list of those with a property, which belongs into the table.
+MANY_OPERATORS = 4
+
+
+def lists_of_operators(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+    """The words of sets, tuples and lists of texts, and of texts of words, that are operators for the most part."""
+    known = {row.name for row in rows()}
+    unpacked = {
+        id(node)
+        for one in ast.walk(tree)
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Tuple)
+        for node in ast.walk(one.value)
+    }  # constants for single operators
+    for node in ast.walk(tree):
+        words: list[str] = []
+        if isinstance(node, (ast.Set, ast.Tuple, ast.List)):
+            words = [one.value for one in node.elts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words = node.value.split()
+        count = len(known.intersection(words))
+        if count >= MANY_OPERATORS and count >= 0.75 * len(words) and id(node) not in unpacked:
+            yield node.lineno, words
+
+
+def test_only_the_table_lists_operators() -> None:
+    """A set of operators with a property is a query: ``names_of(lambda row: row.is_total)``."""
+    found = [
+        (module_of(path), *one)
+        for path in ROOT.rglob("*.py")
+        if not path.name.startswith("test_") and not any(map(path.is_relative_to, MAY_LIST_OPERATORS))
+        for one in lists_of_operators(ast.parse(path.read_text()))
+    ]
+    assert found == []
+
+
+def test_lists_of_operators_are_found() -> None:
+    for text in ('{"add", "sub", "mul", "div"}', 'names("add sub mul div")', 'x in ("add", "sub", "mul", "div", "y")'):
+        assert list(lists_of_operators(ast.parse(text)))
+    for text in ('ADD, SUB, MUL, DIV = map(f, ("add", "sub", "mul", "div"))', '{"add", "sub"}', '"add what to mul"'):
+        assert not list(lists_of_operators(ast.parse(text)))
 
 
 def test_reading_a_run_does_not_import_torch(tmp_path: Path) -> None:

@@ -530,6 +530,115 @@ def _ctc_loss(**options: bool) -> torch.Tensor:
     return F.ctc_loss(log_probs, torch.tensor([[1, 2, 3]]), torch.tensor([2]), torch.tensor([3]), **options)
 
 
+def changes_shape(sample: Sample) -> bool | None:
+    out, given = floats(sample()), floats(sample.arguments)[:1]
+    return torch.equal(out[0].flatten(), given[0].flatten()) if out and given else None
+
+
+def moves_dimensions(sample: Sample) -> bool | None:
+    """The result has the dimensions of the input, with their strides, in any order."""
+    out, given = floats(sample()), floats(sample.arguments)[:1]
+    if not out or not given:
+        return None
+    one, two = (sorted(zip(t.shape, t.stride(), strict=True)) for t in (out[0], given[0]))
+    return one == two and _address(out[0]) == _address(given[0])
+
+
+def joins_inputs(sample: Sample) -> bool | None:
+    """The result has all elements of all inputs; a tuple of results has all elements of the input."""
+    out, given = floats(sample()), floats(sample.arguments)
+    if not out or not given:
+        return None
+    one, two = (torch.cat([t.detach().flatten() for t in values]).sort().values for values in (out, given))
+    return torch.equal(one, two)
+
+
+def gives_parts(sample: Sample) -> bool | None:
+    return isinstance(sample(), (tuple, list)) and joins_inputs(sample)
+
+
+#: Operators that choose elements of ``x`` by two indices.
+CHOICES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "getitem": lambda x, at: x[at],
+    "index": lambda x, at: x[at],
+    "index_select": lambda x, at: x.index_select(0, at),
+    "masked_select": lambda x, at: x.masked_select(torch.zeros(4, dtype=torch.bool).index_fill(0, at, True)),
+    "gather": lambda x, at: x.gather(0, at),
+    "take": lambda x, at: x.take(at),
+}
+
+
+def chooses_by_index(row: OpInfo) -> bool | None:
+    x = leaf(4)
+    return all(torch.equal(CHOICES[row.name](x, torch.tensor(at)), torch.stack([x[i] for i in at])) for at in PAIRS)
+
+
+PAIRS = ((0, 2), (1, 3))
+
+
+def is_extreme(sample: Sample) -> bool | None:
+    out, given = floats(sample()), floats(sample.arguments)
+    if not moves_values(sample):
+        return False
+    every_input = torch.cat([t.detach().flatten() for t in given])
+    return bool(out[0].max() == every_input.max() or out[0].min() == every_input.min())
+
+
+def gives_indices(row: OpInfo) -> bool | None:
+    more = {"topk": (2,), "kthvalue": (2,), "sort": (), "mode": ()}.get(row.name, (0,))
+    x = leaf(5)
+    values, indices = getattr(torch, row.name)(x, *more)
+    return torch.equal(values, x[indices])
+
+
+def is_elementwise(sample: Sample) -> bool | None:
+    """If one element of each input changes, one element of the result does."""
+    out = floats(sample())
+    if len(out) != 1 or not out[0].numel():
+        return None
+    shape, last = out[0].shape, out[0].numel() - 1
+    expanded = tree_map(lambda t: t.expand(shape).clone() if isinstance(t, torch.Tensor) else t, sample.arguments)
+    changed = tree_map(lambda t: t.detach().clone() if isinstance(t, torch.Tensor) else t, expanded)
+    for t in floats(changed):
+        t.view(-1)[last] = 0.7
+    before, after = (floats(sample(given))[0].flatten() for given in (expanded, changed))
+    pairs = (before, out[0].flatten()), (before[:last], after[:last])
+    return all(torch.allclose(one, two, rtol=1e-6, atol=0, equal_nan=True) for one, two in pairs)
+
+
+def is_elementwise_loss(row: OpInfo) -> bool | None:
+    function, given = getattr(F, row.name), (leaf(2, 3), leaf(2, 3, low=0.3).detach())
+    single = is_elementwise(_sample_of(lambda tree: function(*tree, reduction="none"), given))
+    return (
+        single and function(*given, reduction="none").shape == (2, 3) and function(*given, reduction="sum").shape == ()
+    )
+
+
+def _sample_of(function: Callable[[Any], Any], arguments: Any) -> Sample:
+    return Sample("by hand", function, arguments)
+
+
+def is_distance(row: OpInfo) -> bool | None:
+    function, x, y = getattr(F, row.name), leaf(2, 3), leaf(2, 3, low=0.3)
+    return bool(function(x, x) == 0 and function(x, y) > 0 and function(x, y) == function(y, x))
+
+
+def scales_input(row: OpInfo) -> bool | None:
+    x, more = leaf(6), () if row.name == "neg" else (4.0,)
+    factors = getattr(torch, row.name)(x, *more) / x
+    return torch.allclose(factors, factors[:1].expand(6))
+
+
+def is_total(row: OpInfo) -> bool | None:
+    x = leaf(6)
+    return any(torch.allclose(getattr(torch, row.name)(x), total) for total in (x.sum(), x.sum() / 6))
+
+
+def is_comparison(row: OpInfo) -> bool | None:
+    x, y = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([3.0, 2.0, 1.0])
+    return torch.equal(getattr(torch, row.name)(x, y), eval(f"x {row.sign} y", {"x": x, "y": y}))
+
+
 #: What a remedy says: the result for such inputs, and after the change that it asks for.
 REMEDIES: dict[str, tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]] = {
     "ctc_loss": (_ctc_loss, lambda: _ctc_loss(zero_infinity=True)),
@@ -560,6 +669,19 @@ FACTS: dict[str, Check] = {
     "may_be_view": lambda row: some(row, shares_memory),
     "reshapes": lambda row: every(row, reshapes),
     "moves_values": lambda row: every(row, moves_values),
+    "changes_shape": lambda row: every(row, changes_shape),
+    "moves_dimensions": lambda row: every(row, moves_dimensions),
+    "joins_inputs": lambda row: every(row, joins_inputs),
+    "gives_parts": lambda row: every(row, gives_parts),
+    "chooses_by_index": chooses_by_index,
+    "is_extreme": lambda row: every(row, is_extreme),
+    "gives_indices": gives_indices,
+    "is_elementwise": lambda row: every(row, is_elementwise),
+    "is_elementwise_loss": is_elementwise_loss,
+    "is_distance": is_distance,
+    "scales_input": scales_input,
+    "is_total": is_total,
+    "sign": is_comparison,
     "is_fill": is_fill,
     "casts": lambda row: all(
         torch.equal(leaf(9).to(dtype).double(), leaf(9).double().to(dtype).double())

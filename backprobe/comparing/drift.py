@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
+from ..ops import names_of
 from ..records import Judged, Taken, Tape, TapeOp
 from .blame import WRONG, Blame
 from .estimate import Estimate, eps_of
@@ -20,7 +21,7 @@ STEPS = 3.0
 #: A loss begins where a third of it is lost: a square loses twice the error of its input.
 PART = 3.0
 #: Ops that combine terms in proportion to their size.
-_TERMS = frozenset(("add", "sub", "rsub", "cat", "stack"))
+_TERMS = names_of(lambda row: row.is_elementwise_sum or row.joins_inputs)
 #: Minimum number of elements: with fewer, one run may be close to float64 by chance.
 MIN_ELEMENTS = 16
 

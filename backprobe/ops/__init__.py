@@ -9,7 +9,7 @@ True
 from __future__ import annotations
 
 from .info import EDGES, FINITE, GAPS, NORMALISES, OVERFLOWS, POLE, ZERO, ConditionalWrite, OpInfo
-from .names import canonical, info, overwrites, rows, writes_in_place
+from .names import canonical, canonical_names, info, names_of, overwrites, rows, writes_in_place
 
 __all__ = [
     "EDGES",
@@ -22,7 +22,9 @@ __all__ = [
     "ConditionalWrite",
     "OpInfo",
     "canonical",
+    "canonical_names",
     "info",
+    "names_of",
     "overwrites",
     "rows",
     "writes_in_place",

@@ -41,6 +41,8 @@ class ConditionalWrite:
 class OpInfo:
     """The properties of an operator: its result, its derivative, and its effects.
 
+    A fact that a row claims holds. One that it does not claim may hold, too: nothing has needed it yet.
+
     :ivar name: its canonical name.
     :ivar aliases: other names of it; spellings that differ in case and underscores only are not listed.
 
@@ -50,9 +52,23 @@ class OpInfo:
     :ivar may_be_view: it does so for some arguments.
     :ivar reshapes: it has the elements of the input, each once, and its derivative those of the gradient.
     :ivar moves_values: each of its elements is an element of an input.
+    :ivar changes_shape: it is the input in another shape, its elements in their order.
+    :ivar moves_dimensions: its dimensions are those of the input in another order.
+    :ivar joins_inputs: it has all elements of several inputs.
+    :ivar gives_parts: it is a tuple of parts of the input, each element in one of them.
+    :ivar chooses_by_index: it has the elements of the input that indices, or a mask, choose.
+    :ivar is_extreme: its elements are the largest, or the smallest, of those of an input, or of several.
+    :ivar gives_indices: it comes with the indices of its elements.
     :ivar is_fill: a constant, or given values, stand in some places of it.
     :ivar casts: it has the values of the input in another dtype, or on another device.
     :ivar is_exact: its values are computed without rounding; so are those that are moved or filled in.
+
+    :ivar is_elementwise: each of its elements depends on one element of each input; shapes are broadcast.
+    :ivar is_elementwise_loss: so does the loss of each element, before a sum or mean; it compares two inputs.
+    :ivar is_distance: it is zero if the two inputs are equal, and greater otherwise.
+    :ivar scales_input: it is a multiple of the input, if its other argument is a number.
+    :ivar is_total: it is the sum, or the mean, of the elements of the input.
+    :ivar sign: how Python writes it between its inputs, if it compares them.
 
     Values that are not finite:
 
@@ -96,9 +112,22 @@ class OpInfo:
     may_be_view: bool = False
     reshapes: bool = False
     moves_values: bool = False
+    changes_shape: bool = False
+    moves_dimensions: bool = False
+    joins_inputs: bool = False
+    gives_parts: bool = False
+    chooses_by_index: bool = False
+    is_extreme: bool = False
+    gives_indices: bool = False
     is_fill: bool = False
     casts: bool = False
     is_exact: bool = False
+    is_elementwise: bool = False
+    is_elementwise_loss: bool = False
+    is_distance: bool = False
+    scales_input: bool = False
+    is_total: bool = False
+    sign: str = ""
     forward: str = ""
     is_bounded: bool = False
     saturates: bool = False

@@ -79,6 +79,16 @@ def rows(fact: Callable[[OpInfo], bool] = lambda row: True) -> tuple[OpInfo, ...
     return tuple(row for row in ROWS if fact(row))
 
 
+def names_of(fact: Callable[[OpInfo], bool]) -> frozenset[str]:
+    """Return the canonical names of the operators of which `fact` holds."""
+    return frozenset(row.name for row in rows(fact))
+
+
+def canonical_names(words: str) -> frozenset[str]:
+    """Return the canonical names of operators, given in one string with spaces between them."""
+    return frozenset(map(canonical, words.split()))
+
+
 def _key(name: str) -> str:
     """Return the key that all spellings of an operator share."""
     if name.startswith(_AUTOGRAD):

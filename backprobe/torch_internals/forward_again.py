@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
-#: Functions of the single tensor that their nodes save, by their names in the operator table.
-_SAME = (
-    *("log", "log2", "log10", "log1p", "acos", "asin", "acosh", "atanh"),
-    *("lgamma", "digamma", "erfinv", "cosh", "sinh"),
+from ..ops import names_of
+
+#: Functions of the single tensor that their nodes save.
+_OF_SAVED = (
+    *(torch.log, torch.log2, torch.log10, torch.log1p, torch.acos, torch.asin, torch.acosh, torch.atanh),
+    *(torch.lgamma, torch.digamma, torch.erfinv, torch.cosh, torch.sinh),
 )
 #: The largest result, in elements, that is recomputed from the results of other nodes.
 MAX_RECOMPUTED_NUMEL = 1 << 26
@@ -26,7 +28,7 @@ def _variance(node: Any, kept: dict[str, Any]) -> Any:
 
 
 _FORMULAS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
-    **{name: _of_self(getattr(torch, name)) for name in _SAME},
+    **{function.__name__: _of_self(function) for function in _OF_SAVED},
     "div": lambda node, kept: kept["self"] / kept["other"],
     "mul": lambda node, kept: kept["self"] * kept["other"],
     "pow": lambda node, kept: kept["self"] ** kept.get("exponent", node._saved_exponent),
@@ -150,7 +152,7 @@ _FROM_INPUTS: dict[str, Callable[[Any, _Given], Any]] = {
     "t": lambda node, given: given(0).t(),
     "transpose": lambda node, given: given(0).transpose(_dims(node._saved_dim0), _dims(node._saved_dim1)),
     "expand": lambda node, given: given(0).expand(given.shape),
-    **dict.fromkeys(("view", "_unsafe_view", "_reshape_alias", "unsqueeze", "squeeze", "clone", "alias"), _same_values),
+    **dict.fromkeys(names_of(lambda row: row.changes_shape) | {"clone", "alias"}, _same_values),
 }
 
 

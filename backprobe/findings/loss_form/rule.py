@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...basics.text import number
-from ...ops import canonical
+from ...ops import canonical, canonical_names, names_of
 from ...records import BackwardCall, Finding, NodeRun, Site
 from ..relations.expanded_regions import Opened
 from ..relations.sources import input_of, is_log_softmax, name_of, passes_values, source_of, with_new_graphs
@@ -30,11 +30,11 @@ MIN_CALLS, END_SHARE = 6, 0.3
 #: classes below zero. One that begins above this share of it was maximised before: the model is meant to forget.
 MIN_SHARE_OF_UNTRAINED = 0.5
 #: Operations that add up or divide, of which a root is made.
-_SUMS = frozenset(map(canonical, ("sum", "mean")))
+_SUMS = canonical_names("sum mean")
 #: Operations that pick the targets' elements.
-_PICKS = frozenset(map(canonical, ("gather", "index", "getitem", "diagonal", "take", "take_along_dim")))
+_PICKS = names_of(lambda row: row.chooses_by_index) - {"index_select", "masked_select"} | {"diagonal"}
 #: Operations that keep a probability away from zero.
-_GUARDS = frozenset(map(canonical, ("add", "clamp", "clamp_min")))
+_GUARDS = canonical_names("add clamp clamp_min")
 #: Values to which logits between 0 and 1 lead: the largest sigmoid, and the least loss of a negative sample.
 _SIGMOID_OF_ONE, _LOG_TWO = 1 / (1 + math.exp(-1)), math.log(2)
 

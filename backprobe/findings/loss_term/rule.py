@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...basics.text import listed, op_in_text
+from ...ops import info
 from ...records import Finding, LostTerm
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
@@ -27,8 +28,8 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(LostTerm):
         why = _WHY.get(seen.how, f"{op_in_text(seen.how)} left the graph")
-        if seen.how in _COMPARISONS:
-            why = f"a comparison ({_COMPARISONS[seen.how]}) has no derivative"
+        if sign := info(seen.how).sign:
+            why = f"a comparison ({sign}) has no derivative"
         if seen.reborn:
             why += ", and requires_grad on its result does not bring the graph back"
         such_as = "parameters such as " if len(seen.parameters) > MAX_SHOWN else ""
@@ -52,7 +53,6 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
 
 #: The most parameters in a title: others depend on the term, too.
 MAX_SHOWN = 3
-_COMPARISONS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _WHY = {
     "no_grad": "gradient mode was off when it was computed",
     "autograd.grad": "autograd.grad was called without create_graph=True",

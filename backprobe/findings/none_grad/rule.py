@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...basics.text import few, op_in_text, plural
+from ...ops import info
 from ...records import COLLECTIVES, Cut, Finding, FindingSite, GivenToCompiled, Parameter, Site, StraightThroughLoss
 from ..relations.end_of_run import reached_no_more
 from ..relations.module_paths import common_module
@@ -184,12 +185,8 @@ def _names(ps: Sequence[Parameter]) -> tuple[str, ...]:
     return tuple(p.name for p in ps)
 
 
-#: Operations that return values and their indices.
-_INDICES = frozenset({"max", "min", "sort", "topk", "mode", "median", "nanmedian", "kthvalue", "cummax", "cummin"})
-
-
 def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
-    indices = cut.op.startswith("arg") or cut.op in _INDICES
+    indices = cut.op.startswith("arg") or info(cut.op).gives_indices
     integers = "an index or a count has no gradient" if indices else "its result has no gradient"
     if cut.off:
         integers = "gradient mode is off there"

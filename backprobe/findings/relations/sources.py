@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from ...ops import canonical, info
 from ...records import BackwardCall, Node, NodeRun
 
-#: Operations that choose elements of one tensor; views do so too.
-_CHOICES = frozenset(map(canonical, ("getitem", "index", "index_select", "masked_select", "gather", "take")))
 LOG_SOFTMAX, LOGSUMEXP, SUB = map(canonical, ("log_softmax", "logsumexp", "sub"))
 
 
@@ -20,7 +18,7 @@ def name_of(run: NodeRun) -> str:
 def passes_values(run: NodeRun) -> bool:
     """Return whether the result of a node's operation has elements of its only input, and nothing else."""
     row = info(run.name)
-    chooses = row.reshapes or row.casts or row.is_view or row.may_be_view or row.name in _CHOICES
+    chooses = row.reshapes or row.casts or row.is_view or row.may_be_view or row.chooses_by_index
     return chooses and sum(edge is not None for edge in run.node.edges) == 1
 
 

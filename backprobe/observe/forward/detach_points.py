@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...ops import names_of
 from ...records import COLLECTIVES, Cut
 from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation, variables
@@ -27,11 +28,12 @@ _READS = frozenset(
     getattr(torch.Tensor, name)
     for name in ("item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__index__")
 )
+_CREATORS = names_of(lambda row: row.creates)
 #: Calls whose result does not depend on the values, or is not part of the forward.
 VALUE_INDEPENDENT = frozenset(
     {
-        *(getattr(torch, f"{n}_like") for n in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
-        *(getattr(torch.Tensor, f"new_{n}") for n in ("zeros", "ones", "empty", "full", "tensor")),
+        *(getattr(torch, f"{n}_like") for n in _CREATORS if hasattr(torch, f"{n}_like")),
+        *(getattr(torch.Tensor, f"new_{n}") for n in _CREATORS if hasattr(torch.Tensor, f"new_{n}")),
         torch.Tensor.grad.__get__,  # type: ignore[attr-defined]
     }
 )

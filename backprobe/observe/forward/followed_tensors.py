@@ -6,23 +6,26 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
-from ...ops import canonical
+from ...ops import canonical_names, names_of
 from ...torch_internals import private
 
 _Known = TypeVar("_Known")
 _ref = private.tensor_ref
 
 
-def canonical_names(words: str) -> frozenset[str]:
-    """Return the canonical names of operations, given in one string with spaces between them."""
-    return frozenset(map(canonical, words.split()))
-
-
-#: Operations that rearrange, select or join elements.
-RESHAPES = canonical_names("view reshape squeeze unsqueeze flatten ravel getitem select t transpose permute clone to")
-JOINS = canonical_names("stack cat concat hstack vstack")
+#: Operations that give a tensor another shape, move its dimensions, or give it another dtype.
+SHAPES = names_of(lambda row: row.changes_shape) - canonical_names("unflatten atleast_1d")
+TRANSPOSES, CASTS = names_of(lambda row: row.moves_dimensions), names_of(lambda row: row.casts)
+#: Operations that rearrange or select elements; and those that join several tensors.
+RESHAPES = SHAPES | TRANSPOSES | CASTS | canonical_names("getitem select clone")
+JOINS = names_of(lambda row: row.joins_inputs)
+#: Operations that add tensors, those that subtract one, and those that scale one.
+ADDITIONS = names_of(lambda row: row.is_elementwise_sum)
+DIFFERENCES, SCALINGS = canonical_names("sub rsub"), names_of(lambda row: row.scales_input)
+#: Operations that add up or average the elements of a tensor, and that square them.
+TOTALS, SQUARES = names_of(lambda row: row.is_total), canonical_names("pow square abs")
 #: Operations through which a term goes on its way to the root: it is scaled, added to others, summed or averaged.
-LOSS_SUMS = canonical_names("neg mul div add sub rsub sum mean nansum nanmean") | RESHAPES | JOINS
+LOSS_SUMS = SCALINGS | ADDITIONS | TOTALS | RESHAPES | JOINS
 #: Maximum number of tensors that one tracker follows in a step.
 MAX_FOLLOWED = 20_000
 

@@ -22,12 +22,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import distributions
 
-from ...ops import canonical
+from ...ops import canonical, canonical_names, names_of
 from ...records import AttachedAdvantage
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ..backward.active_backward import ActiveBackward
-from ..forward.followed_tensors import JOINS, LOSS_SUMS, RESHAPES, FollowedTensors, canonical_names
+from ..forward.followed_tensors import (
+    ADDITIONS,
+    DIFFERENCES,
+    JOINS,
+    LOSS_SUMS,
+    RESHAPES,
+    SCALINGS,
+    SQUARES,
+    FollowedTensors,
+)
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
@@ -40,16 +49,13 @@ _LOG_PROB_CODE = frozenset({"log_prob", "_sum_rightmost", "sum_rightmost"})
 _SOFTMAX, _LOG_SOFTMAX, _LOG, _EXP, _ADD = map(canonical, ("softmax", "log_softmax", "log", "exp", "add"))
 _PICKS = canonical_names("gather getitem index_select take_along_dim")
 _PRODUCTS = canonical_names("mul dot")
-_SCALINGS = canonical_names("mul div neg")
-_DIFFERENCES = canonical_names("sub rsub")
-_SQUARES = canonical_names("pow square abs")
-_LOSSES = canonical_names("mse_loss smooth_l1_loss huber_loss l1_loss")
+_LOSSES = names_of(lambda row: row.is_distance)
 _CLASS_LOSSES = canonical_names("cross_entropy nll_loss")
 _MOVES = RESHAPES | JOINS
 #: What log-probabilities and advantages go through and stay what they are.
-_OF_LOG_PROBABILITIES = _MOVES | _SCALINGS | _DIFFERENCES | canonical_names("add sum exp clamp")
-_OF_ADVANTAGES = _MOVES | _SCALINGS | _DIFFERENCES | canonical_names("add clamp")
-_OF_TERMS = LOSS_SUMS | canonical_names("min minimum max maximum clamp where")
+_OF_LOG_PROBABILITIES = _MOVES | SCALINGS | ADDITIONS | canonical_names("sum exp clamp")
+_OF_ADVANTAGES = _MOVES | SCALINGS | ADDITIONS | {"clamp"}
+_OF_TERMS = LOSS_SUMS | (names_of(lambda row: row.is_extreme) - {"amax", "amin"}) | {"clamp", "where"}
 #: Maximum number of lines.
 MAX_LINES = 50
 
@@ -180,7 +186,7 @@ class AttachedAdvantagesTracker(Tracker):
                 self._advantages.put(out, _Advantage(values, known[0].spot))
         elif (name == _ADD and len(tensors) == 1 and len(op.args) > 1) or (name == _ADD and self._targets.of(tensors)):
             self._targets.put(out, True)
-        elif name in _DIFFERENCES and len(op.args) > 1:
+        elif name in DIFFERENCES and len(op.args) > 1:
             sides = [t for t in op.args[:2] if isinstance(t, _Tensor) and t.requires_grad]
             is_temporal = len(sides) == 2 and any(self._targets.get(t) for t in sides)
             if (len(sides) == 1 and _is_varied(op.args, sides[0])) or is_temporal:
@@ -209,7 +215,7 @@ class AttachedAdvantagesTracker(Tracker):
             fitted = [t for t in tensors if self._targets.get(t) is None] or tensors
             values = frozenset().union(*map(self._tokens_of, fitted))
         else:
-            is_square = name in _SQUARES or (name in _PRODUCTS and len(op.args) > 1 and op.args[0] is op.args[1])
+            is_square = name in SQUARES or (name in _PRODUCTS and len(op.args) > 1 and op.args[0] is op.args[1])
             known = self._advantages.of(tensors) if is_square else []
             if not known:
                 return False

@@ -22,13 +22,22 @@ from typing import Any
 
 import torch
 
-from ...ops import canonical
+from ...ops import canonical, canonical_names, names_of
 from ...records import CollapsedEmbeddings
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing
 from ..backward.active_backward import ActiveBackward
-from ..forward.followed_tensors import JOINS, LOSS_SUMS, RESHAPES, FollowedTensors, canonical_names, nearest_leaves
+from ..forward.followed_tensors import (
+    ADDITIONS,
+    DIFFERENCES,
+    JOINS,
+    LOSS_SUMS,
+    RESHAPES,
+    SQUARES,
+    FollowedTensors,
+    nearest_leaves,
+)
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
@@ -36,17 +45,16 @@ from ..tracker_context import TrackerContext
 
 _Tensor, _ref = torch.Tensor, private.tensor_ref
 _COSINES = canonical_names("cosine_similarity cosine_embedding_loss")
-_DISTANCES = canonical_names("mse_loss smooth_l1_loss huber_loss l1_loss pairwise_distance")
-_DIFFERENCES = canonical_names("sub rsub")
+_DISTANCES = names_of(lambda row: row.is_distance) | canonical_names("pairwise_distance")
 #: What puts terms of a loss together.
-_JOINING = canonical_names("add sub rsub") | JOINS
+_JOINING = ADDITIONS | JOINS
 _MUL = canonical("mul")
 #: Operations that may give rows the length 1, and that return parts of a tensor.
 _NORMALISATIONS = canonical_names("normalize div")
-_PARTS = canonical_names("chunk split tensor_split unbind")
+_PARTS = names_of(lambda row: row.gives_parts)
 #: What makes a distance of a difference, and a similarity of a product.
 _FINISHES = {
-    "difference": canonical_names("pow square abs norm"),
+    "difference": SQUARES | {"norm"},
     "product": canonical_names("sum mean"),
 }
 #: Operations through which a distance or a similarity goes on its way to the root.
@@ -272,7 +280,7 @@ def _stage_of(name: str) -> str | None:
     """Return the stage that an operation begins a comparison in; ``None`` if it compares nothing."""
     if name in _COSINES or name in _DISTANCES:
         return ""
-    if name in _DIFFERENCES:
+    if name in DIFFERENCES:
         return "difference"
     return "product" if name == _MUL else None
 

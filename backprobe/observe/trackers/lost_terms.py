@@ -34,7 +34,7 @@ from ...torch_internals.async_scalars import Later, capturing
 from ...torch_internals.entry_points import as_list
 from ..backward.active_backward import ActiveBackward
 from ..forward.detach_points import VALUE_INDEPENDENT
-from ..forward.followed_tensors import nearest_leaves
+from ..forward.followed_tensors import ADDITIONS, CASTS, DIFFERENCES, JOINS, SCALINGS, SHAPES, nearest_leaves
 from ..forward.graph_reentry import is_foreign
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
@@ -42,13 +42,8 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 _Tensor, _ref = torch.Tensor, private.tensor_ref
-_SUMS = frozenset(map(canonical, ("add", "sub", "rsub")))
-_DIFFERENCES = frozenset(map(canonical, ("sub", "rsub")))
 #: Operations whose result is a multiple of their one input with a graph, or has its value.
-_SCALINGS = frozenset(
-    map(canonical, ["neg", "mul", "div", "to", "float", "clone", "squeeze", "view", "reshape", "sum", "mean"])
-)
-_JOINS = frozenset(map(canonical, ["stack", "cat", "concat", "hstack"]))
+_SCALINGS = SCALINGS | CASTS | (SHAPES - {"unsqueeze", "flatten"}) | {"clone", "sum", "mean"}
 #: Functions that make a tensor of numbers.
 _CONSTRUCTORS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy, torch.scalar_tensor})
 #: Maximum number of tensors, terms and numbers that are followed in a step; of lines; of parameters of one term; of
@@ -185,7 +180,7 @@ class LostTerms(Tracker):
                 self._note_lost(out, cut)
                 cut = None if cut is None or cut.stepwise else cut
             name = canonical(op_name(op.func))
-            if out.numel() == 1 or name in _JOINS:
+            if out.numel() == 1 or name in JOINS:
                 self._note_term(op, name, tensors, cut)
 
     def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
@@ -326,7 +321,7 @@ class LostTerms(Tracker):
         if (not out.requires_grad and cut is None) or len(self._step.terms) >= MAX_FOLLOWED:
             return
         parts = []
-        for t in tensors if name in _SUMS or name in _SCALINGS or name in _JOINS else ():
+        for t in tensors if name in ADDITIONS or name in _SCALINGS or name in JOINS else ():
             known = self._step.terms.get(id(t))
             lost = self._step.lost.get(id(t))
             if known is not None and known[0]() is t:
@@ -335,7 +330,7 @@ class LostTerms(Tracker):
                 parts.append(_Term("", None, True, None, _value(t)))
             elif lost is not None and lost.ref() is t:
                 parts.append(_Term("", lost.cut.spots[-1], False, _unless_stepwise(lost.cut), _value(t)))
-        numbers = self._numbers_of(op) if name in _SUMS and out.requires_grad else ()
+        numbers = self._numbers_of(op) if name in ADDITIONS and out.requires_grad else ()
         spot = self._frames.spot_of_op(op.frame)
         cut = cut or self._reborn_cut(out)
         graph = out.requires_grad and cut is None
@@ -456,14 +451,14 @@ def _terms_of(
                 stack.append((inner[0], added, True))
             elif term.cut is not None:
                 without.append((term, added))
-        elif term.name in _SUMS or term.name in _JOINS:
-            if term.name in _DIFFERENCES and (scaled or _is_baseline(term)):
+        elif term.name in ADDITIONS or term.name in JOINS:
+            if term.name in DIFFERENCES and (scaled or _is_baseline(term)):
                 with_graph.append(term)
                 continue
             numbers += [(one, term.spot) for one in term.numbers]
             stack += [(part, term.spot, scaled) for part in term.parts]
-        elif term.name in _SCALINGS and len(graphs) == 1 and (graphs[0].value is not None or graphs[0].name in _JOINS):
-            joined = graphs[0].name in _JOINS
+        elif term.name in _SCALINGS and len(graphs) == 1 and (graphs[0].value is not None or graphs[0].name in JOINS):
+            joined = graphs[0].name in JOINS
             stack.append((graphs[0], added, scaled or (added is not None and not joined)))
         else:
             with_graph.append(term)

@@ -23,6 +23,7 @@ from ...basics.torch_texts import (
     SPLIT_NAME,
     SPLIT_VIEW,
 )
+from ...ops import info
 from ...records import NoGradient, RefusedOp, Site
 from ...source.definitions import use_of
 from ...source.frames import variables
@@ -44,8 +45,6 @@ _REASONS = {
     OUT_REFUSED: "out",
     FLAG_REFUSED: "flag",
 }
-#: Names of nodes that return several views begin with one of these.
-_SEVERAL_VIEWS = ("Split", "Unbind", "UnsafeSplit", "Chunk", "TensorSplit")
 #: Maximum number of views of views that are followed to the node that returned several.
 MAX_VIEWS = 8
 
@@ -73,7 +72,7 @@ class RefusedOpsTracker(Tracker):
             return None
         first = node
         for _ in range(MAX_VIEWS):
-            if node is None or node.name().startswith(_SEVERAL_VIEWS):
+            if node is None or info(node.name()).gives_parts:
                 break
             node = node.next_functions[0][0] if node.next_functions else None
         node = node or first

@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...ops import canonical
+from ...ops import canonical, canonical_names, names_of
 from ...records import SilentBroadcast
 from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
 from ..backward.active_backward import ActiveBackward
+from ..forward.followed_tensors import JOINS, SHAPES, TOTALS, TRANSPOSES
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
@@ -37,33 +38,22 @@ from ..tracker_context import TrackerContext
 _Tensor, _ref = torch.Tensor, private.tensor_ref
 
 
-def _names(words: str) -> frozenset[str]:
-    return frozenset(map(canonical, words.split()))
-
-
-#: Functions of single elements, by canonical name.
-_ARITHMETIC = _names(
-    "add sub rsub mul div pow maximum minimum where lerp logaddexp xlogy hypot atan2 square abs neg exp expm1 log "
-    "log1p log2 log10 sqrt rsqrt reciprocal sigmoid logsigmoid tanh relu leaky_relu softplus elu gelu silu clamp "
-    "clamp_min clamp_max sin cos erf sign nan_to_num"
-)
-_ELEMENTWISE = _ARITHMETIC | _names("clone detach contiguous float double half bfloat16 to type type_as cpu cuda")
+#: Functions of single elements, and those that compute something.
+_ELEMENTWISE = names_of(lambda row: row.is_elementwise)
+_ARITHMETIC = _ELEMENTWISE - names_of(lambda row: row.reshapes or row.casts)
 #: Losses of one element of each of their first two inputs.
-_LOSSES = _names("mse_loss l1_loss smooth_l1_loss huber_loss poisson_nll_loss kl_div soft_margin_loss")
-_SUMS = _names("sum mean nansum nanmean")
-_RESHAPES = _names("squeeze unsqueeze view reshape flatten ravel")
-_JOINS = _names("stack cat concat hstack")
+_LOSSES = names_of(lambda row: row.is_elementwise_loss)
 #: Uses of a table of pairs that say nothing about what it is for: logging, mostly.
-_READS = _names(
+_READS = canonical_names(
     "__get__ item tolist numpy size dim numel len var std var_mean std_mean norm vector_norm any all isnan isfinite "
     "isinf gt lt ge le eq ne bool repr format backward retain_grad register_hook requires_grad_ is_floating_point "
     "is_complex _is_all_true data_ptr stride is_contiguous deepcopy reduce_ex"
 )
 #: Reads of a table of pairs if no dimension is given.
-_EXTREMES = _names("max min amax amin median")
-#: Operations that may insert a dimension of size 1; and operations that move dimensions.
-_INSERTIONS = _names("unsqueeze view reshape view_as reshape_as expand expand_as unflatten getitem")
-_TRANSPOSES = _names("t transpose permute swapaxes swapdims movedim")
+_EXTREMES = names_of(lambda row: row.is_extreme) | canonical_names("median")
+#: Operations that may insert a dimension of size 1.
+_INSERTIONS = names_of(lambda row: row.changes_shape) - canonical_names("squeeze flatten atleast_1d")
+_INSERTIONS |= canonical_names("expand getitem")
 _TRANSPOSED = (_Tensor.T.__get__, _Tensor.mT.__get__)  # type: ignore[attr-defined]
 #: Maximum number of tensors that are followed in a step, and of lines.
 MAX_FOLLOWED, MAX_LINES = 20_000, 100
@@ -215,16 +205,16 @@ class SilentBroadcasts(Tracker):
         if tables and not self._is_plain_use(op, name, elementwise, known, tables, tensors):
             for key in origins:
                 self._found[key].refuted = True
-        elif name in _SUMS:
+        elif name in TOTALS:
             self._derive(op.out, origins, False)
-        elif name in _RESHAPES:
+        elif name in SHAPES:
             self._derive(op.out, origins, bool(tables))
         elif elementwise:
             if tables:
                 self._derive(op.out, origins, name not in _LOSSES or op.out.dim() > 0)
             elif isinstance(op.out, _Tensor) and all(op.out.numel() == t.numel() for t in tensors if id(t) in known):
                 self._derive(op.out, origins, False)
-        elif name in _JOINS and not tables:
+        elif name in JOINS and not tables:
             self._derive(op.out, origins, False)
 
     def _is_plain_use(
@@ -238,7 +228,7 @@ class SilentBroadcasts(Tracker):
             return isinstance(op.out, _Tensor) and op.out.dim() == 0
         if name == "getitem":
             return type(op.args[1]) in (int, slice)
-        return name in _SUMS or name in _RESHAPES or name in _READS or op.func in _READ_FUNCTIONS
+        return name in TOTALS or name in SHAPES or name in _READS or op.func in _READ_FUNCTIONS
 
     # Dimensions that are inserted
 
@@ -247,7 +237,7 @@ class SilentBroadcasts(Tracker):
         within: ModuleCallRef | None
         if marked and (
             (name in _ELEMENTWISE and any(out.shape == t.shape for t in marked) and not self._is_matched(out, tensors))
-            or name in _TRANSPOSES
+            or name in TRANSPOSES
             or op.func in _TRANSPOSED
         ):
             within = self._inserted[id(marked[0])].within
