@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from ...ops import canonical_names, names_of
@@ -49,6 +49,13 @@ class FollowedTensors(Generic[_Known]):
     def put(self, tensor: Any, known: _Known) -> None:
         if len(self._known) < MAX_FOLLOWED:
             self._known[id(tensor)] = _ref(tensor), known
+
+    def drop(self, tensor: Any) -> None:
+        self._known.pop(id(tensor), None)
+
+    def items(self) -> Iterator[tuple[Any, _Known]]:
+        """Yield the tensors that are still there, and what is known of each."""
+        return ((tensor, known) for ref, known in self._known.values() if (tensor := ref()) is not None)
 
     def of(self, tensors: Iterable[Any]) -> list[_Known]:
         """Return the facts of those tensors that have any."""

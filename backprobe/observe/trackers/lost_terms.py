@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -34,21 +34,31 @@ from ...torch_internals.async_scalars import Later, capturing
 from ...torch_internals.entry_points import as_list
 from ..backward.active_backward import ActiveBackward
 from ..forward.detach_points import VALUE_INDEPENDENT
-from ..forward.followed_tensors import ADDITIONS, CASTS, DIFFERENCES, JOINS, SCALINGS, SHAPES, nearest_leaves
+from ..forward.followed_tensors import (
+    ADDITIONS,
+    CASTS,
+    DIFFERENCES,
+    JOINS,
+    MAX_FOLLOWED,
+    SCALINGS,
+    SHAPES,
+    FollowedTensors,
+    nearest_leaves,
+)
 from ..forward.graph_reentry import is_foreign
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-_Tensor, _ref = torch.Tensor, private.tensor_ref
+_Tensor = torch.Tensor
 #: Operations whose result is a multiple of their one input with a graph, or has its value.
 _SCALINGS = SCALINGS | CASTS | (SHAPES - {"unsqueeze", "flatten"}) | {"clone", "sum", "mean"}
 #: Functions that make a tensor of numbers.
 _CONSTRUCTORS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy, torch.scalar_tensor})
-#: Maximum number of tensors, terms and numbers that are followed in a step; of lines; of parameters of one term; of
-#: nodes on the way to them; of places where one value is lost; of numbers in a list.
-MAX_FOLLOWED, MAX_LINES, MAX_PARAMETERS, MAX_NODES, MAX_PLACES, MAX_NUMBERS = 20_000, 50, 8, 500, 3, 64
+#: Maximum number of lines; of parameters of one term; of nodes on the way to them; of places where one value is lost;
+#: of numbers in a list.
+MAX_LINES, MAX_PARAMETERS, MAX_NODES, MAX_PLACES, MAX_NUMBERS = 50, 8, 500, 3, 64
 #: Maximum number of elements of a storage whose number is kept until the end of the step.
 MAX_KEPT_BYTES = 1 << 12
 #: Terms whose values differ by less than this part are the same term.
@@ -80,11 +90,6 @@ class _Cut:
         if spot in self.spots or len(self.spots) >= MAX_PLACES:
             return self
         return replace(self, spots=(*self.spots, spot))
-
-
-class _Lost(NamedTuple):
-    ref: weakref.ref[Any]
-    cut: _Cut
 
 
 @dataclass
@@ -119,15 +124,15 @@ class _Found:
 class _Step:
     """Values and terms that are followed in the running step.
 
-    :ivar lost: values that have left the graph, by the id of their tensor; ``reborn``: those of which the script said
-        afterwards that they require a gradient.
+    :ivar lost: where values left the graph; ``reborn``: of those of which the script said afterwards that they require
+        a gradient.
     :ivar read: number read from a tensor -> where; ``sums``: line of a read -> sum and count of its numbers.
     :ivar arrays: addresses of NumPy arrays over tensors; ``codes``: functions that made some.
     """
 
-    lost: dict[int, _Lost] = field(default_factory=dict)
-    reborn: dict[int, _Lost] = field(default_factory=dict)
-    terms: dict[int, tuple[weakref.ref[Any], _Term]] = field(default_factory=dict)
+    lost: FollowedTensors[_Cut] = field(default_factory=FollowedTensors)
+    reborn: FollowedTensors[_Cut] = field(default_factory=FollowedTensors)
+    terms: FollowedTensors[_Term] = field(default_factory=FollowedTensors)
     read: dict[float, _Cut] = field(default_factory=dict)
     sums: dict[CodeLocation | None, tuple[float, int, _Cut | None]] = field(default_factory=dict)
     arrays: dict[int, _Cut] = field(default_factory=dict)
@@ -201,16 +206,14 @@ class LostTerms(Tracker):
 
     def leaf_begins(self, tensor: Any, frame: Any) -> None:
         """Note that a value which has left the graph is to get a gradient of its own."""
-        known = self._step.lost.get(id(tensor))
-        if known is not None and known.ref() is tensor:
-            cut = replace(known.cut, reborn=True).through(self._frames.spot_of_op(frame))
-            self._step.reborn[id(tensor)] = _Lost(known.ref, cut)
+        cut = self._step.lost.get(tensor)
+        if cut is not None:
+            self._step.reborn.put(tensor, replace(cut, reborn=True).through(self._frames.spot_of_op(frame)))
 
     def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
         """Note that the script uses the gradient of such a value."""
-        for leaf, cut in self._step.reborn.values():
-            tensor = leaf()
-            if tensor is not None and tensor.grad is value:
+        for tensor, cut in self._step.reborn.items():
+            if tensor.grad is value:
                 self._used.add(cut.spots)
 
     def backward_returned(self, running: ActiveBackward) -> None:
@@ -229,9 +232,9 @@ class LostTerms(Tracker):
         """Return where the values of `tensors` leave the graph: here, or earlier; ``None`` if they never had one."""
         sources, earlier = [], None
         for t in tensors:
-            known = self._step.lost.get(id(t))
-            if known is not None and known.ref() is t:
-                earlier = known.cut if earlier is None or earlier.stepwise else earlier
+            known = self._step.lost.get(t)
+            if known is not None:
+                earlier = known if earlier is None or earlier.stepwise else earlier
             elif t.requires_grad:
                 sources.append(t)
             elif self._step.codes and (earlier is None or earlier.stepwise) and is_foreign(t):
@@ -253,9 +256,9 @@ class LostTerms(Tracker):
 
     def _note_lost(self, tensor: Any, cut: _Cut | None) -> None:
         if cut is None:
-            self._step.lost.pop(id(tensor), None)
-        elif len(self._step.lost) < MAX_FOLLOWED:
-            self._step.lost[id(tensor)] = _Lost(_ref(tensor), cut)
+            self._step.lost.drop(tensor)
+        else:
+            self._step.lost.put(tensor, cut)
 
     # Values in Python
 
@@ -292,7 +295,7 @@ class LostTerms(Tracker):
             cut = cut.through(self._frames.spot_of_op(op.frame))
             self._note_lost(op.out, cut)
             if op.out.numel() == 1:
-                self._step.terms[id(op.out)] = _ref(op.out), _Term("", cut.spots[-1], False, cut, _value(op.out))
+                self._step.terms.put(op.out, _Term("", cut.spots[-1], False, cut, _value(op.out)))
 
     def _cut_of_numpy(self, frame: Any) -> _Cut | None:
         """Return where the running function of the user's turned a tensor into an array of NumPy."""
@@ -318,35 +321,30 @@ class LostTerms(Tracker):
     def _note_term(self, op: Op, name: str, tensors: Iterable[Any], cut: _Cut | None) -> None:
         """Note a number that requires a gradient or was computed from one that does, and how it was made."""
         out = op.out
-        if (not out.requires_grad and cut is None) or len(self._step.terms) >= MAX_FOLLOWED:
+        if not out.requires_grad and cut is None:
             return
         parts = []
         for t in tensors if name in ADDITIONS or name in _SCALINGS or name in JOINS else ():
-            known = self._step.terms.get(id(t))
-            lost = self._step.lost.get(id(t))
-            if known is not None and known[0]() is t:
-                parts.append(known[1])
+            known, lost = self._step.terms.get(t), self._step.lost.get(t)
+            if known is not None:
+                parts.append(known)
             elif t.requires_grad:
                 parts.append(_Term("", None, True, None, _value(t)))
-            elif lost is not None and lost.ref() is t:
-                parts.append(_Term("", lost.cut.spots[-1], False, _unless_stepwise(lost.cut), _value(t)))
+            elif lost is not None:
+                parts.append(_Term("", lost.spots[-1], False, _unless_stepwise(lost), _value(t)))
         numbers = self._numbers_of(op) if name in ADDITIONS and out.requires_grad else ()
         spot = self._frames.spot_of_op(op.frame)
         cut = cut or self._reborn_cut(out)
         graph = out.requires_grad and cut is None
-        term = _Term(name, spot, graph, cut, _value(out), tuple(parts), numbers)
-        self._step.terms[id(out)] = _ref(out), term
+        self._step.terms.put(out, _Term(name, spot, graph, cut, _value(out), tuple(parts), numbers))
 
     def _reborn_cut(self, tensor: Any) -> _Cut | None:
         """Return where a number left the graph, if its own graph only reaches values that require a gradient again."""
         reborn = self._step.reborn
         if not reborn or not tensor.requires_grad:
             return None
-        leaves = [ref() for ref in nearest_leaves(tensor, MAX_PARAMETERS, MAX_NODES).values()]
-        known = [reborn.get(id(leaf)) for leaf in leaves]
-        if not all(one is not None and one.ref() is leaf for one, leaf in zip(known, leaves, strict=True)):
-            return None
-        return known[0].cut if known and known[0] is not None else None
+        known = [reborn.get(ref()) for ref in nearest_leaves(tensor, MAX_PARAMETERS, MAX_NODES).values()]
+        return known[0] if known and None not in known else None
 
     def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
         """Find the terms without a graph of the roots of a call."""
@@ -354,15 +352,9 @@ class LostTerms(Tracker):
         if running.inside is not None or not (step.lost or step.read or step.codes):
             return
         if running.kind == AUTOGRAD_GRAD:  # the script asks for the gradients of its inputs
-            self._used.update(
-                step.reborn[id(leaf)].cut.spots
-                for leaf in as_list(running.arguments.get("inputs"))
-                if id(leaf) in step.reborn
-            )
-        for root in running.roots:
-            known = step.terms.get(id(root))
-            if known is not None and known[0]() is root:
-                self._check(known[1])
+            self._used.update(cut.spots for cut in step.reborn.of(as_list(running.arguments.get("inputs"))))
+        for term in step.terms.of(running.roots):
+            self._check(term)
 
     def _check(self, root: _Term) -> None:
         with_graph, without, numbers = _terms_of(root)

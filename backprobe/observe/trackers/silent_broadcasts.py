@@ -15,7 +15,6 @@ gives ``(8, 8)``. It is reported if all of this holds:
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -29,13 +28,13 @@ from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef
 from ...torch_internals import private
 from ..backward.active_backward import ActiveBackward
-from ..forward.followed_tensors import JOINS, SHAPES, TOTALS, TRANSPOSES
+from ..forward.followed_tensors import JOINS, SHAPES, TOTALS, TRANSPOSES, FollowedTensors
 from ..forward.oplog import op_name
 from ..forward.torch_call_recorder import Op
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
-_Tensor, _ref = torch.Tensor, private.tensor_ref
+_Tensor = torch.Tensor
 
 
 #: Functions of single elements, and those that compute something.
@@ -55,8 +54,8 @@ _EXTREMES = names_of(lambda row: row.is_extreme) | canonical_names("median")
 _INSERTIONS = names_of(lambda row: row.changes_shape) - canonical_names("squeeze flatten atleast_1d")
 _INSERTIONS |= canonical_names("expand getitem")
 _TRANSPOSED = (_Tensor.T.__get__, _Tensor.mT.__get__)  # type: ignore[attr-defined]
-#: Maximum number of tensors that are followed in a step, and of lines.
-MAX_FOLLOWED, MAX_LINES = 20_000, 100
+#: Maximum number of lines.
+MAX_LINES = 100
 
 #: Code, instruction and function of an operation.
 _Key = tuple[CodeLocation | None, Any]
@@ -68,19 +67,8 @@ class _Derived(NamedTuple):
     :ivar whole: it has all elements of the result, and not sums of them.
     """
 
-    ref: weakref.ref[Any]
     origins: frozenset[_Key]
     whole: bool
-
-
-class _Inserted(NamedTuple):
-    """A tensor in which the script inserted a dimension, or one with its shape computed from it.
-
-    :ivar within: the module call that did so, if one did.
-    """
-
-    ref: weakref.ref[Any]
-    within: ModuleCallRef | None
 
 
 @dataclass
@@ -102,9 +90,10 @@ class SilentBroadcasts(Tracker):
     def __init__(self, context: TrackerContext) -> None:
         self._context, self._modules = context, context.modules
         self._found: dict[_Key, _Broadcast] = {}
-        #: By id of the tensor; only of the running step.
-        self._derived: dict[int, _Derived] = {}
-        self._inserted: dict[int, _Inserted] = {}
+        # Of the running step. The latter are tensors in which the script inserted a dimension, or that have their shape
+        # from one: the module call that did so, if one did.
+        self._derived: FollowedTensors[_Derived] = FollowedTensors()
+        self._inserted: FollowedTensors[tuple[ModuleCallRef | None]] = FollowedTensors()
 
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._derived.clear()
@@ -130,9 +119,8 @@ class SilentBroadcasts(Tracker):
 
     def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
         """Note which broadcasts reach the roots of a call."""
-        for root in running.roots if self._derived else ():
-            known = self._known(root)
-            for key in known.origins if known is not None and not known.whole else ():
+        for known in self._derived.of(running.roots):
+            for key in known.origins if not known.whole else ():
                 found = self._found[key]
                 found.reached, found.failed = True, found.failed or running.spot
 
@@ -169,10 +157,8 @@ class SilentBroadcasts(Tracker):
         if name in _LOSSES and op.out.dim() == 0:
             return False
         longer = one if one.dim() > other.dim() else other
-        inserted = self._inserted.get(id(longer))
-        if inserted is None or inserted.ref() is not longer:
-            return False
-        return inserted.within is None or inserted.within in self._modules.stack
+        inserted = self._inserted.get(longer)
+        return inserted is not None and (inserted[0] is None or inserted[0] in self._modules.stack)
 
     def _is_state(self, tensor: Any) -> bool:
         """Return whether a tensor is a parameter, another leaf that learns, or a buffer of a module."""
@@ -183,20 +169,16 @@ class SilentBroadcasts(Tracker):
 
     # What becomes of their results
 
-    def _known(self, tensor: Any) -> _Derived | None:
-        known = self._derived.get(id(tensor))
-        return known if known is not None and known.ref() is tensor else None
-
     def _derive(self, tensor: Any, origins: frozenset[_Key], whole: bool) -> None:
-        if type(tensor) is _Tensor and len(self._derived) < MAX_FOLLOWED:
-            known = self._known(tensor)
+        if type(tensor) is _Tensor:
+            known = self._derived.get(tensor)
             if known is not None:
                 origins, whole = origins | known.origins, whole and known.whole
-            self._derived[id(tensor)] = _Derived(_ref(tensor), origins, whole)
+            self._derived.put(tensor, _Derived(origins, whole))
 
     def _follow(self, op: Op, name: str, tensors: Sequence[Any]) -> None:
         """Follow results of broadcasts through an operation, or note that it uses them as a table of pairs."""
-        known = {id(t): found for t in tensors if (found := self._known(t)) is not None}
+        known = {id(t): found for t in tensors if (found := self._derived.get(t)) is not None}
         if not known:
             return
         origins = frozenset(key for one in known.values() for key in one.origins)
@@ -233,14 +215,14 @@ class SilentBroadcasts(Tracker):
     # Dimensions that are inserted
 
     def _note_insertion(self, op: Op, name: str, tensors: Sequence[Any]) -> None:
-        out, marked = op.out, [t for t in tensors if self._is_inserted(t)]
+        out, marked = op.out, [t for t in tensors if self._inserted.get(t) is not None]
         within: ModuleCallRef | None
         if marked and (
             (name in _ELEMENTWISE and any(out.shape == t.shape for t in marked) and not self._is_matched(out, tensors))
             or name in TRANSPOSES
             or op.func in _TRANSPOSED
         ):
-            within = self._inserted[id(marked[0])].within
+            (within,) = self._inserted.of(marked)[0]
         elif 1 in out.shape and (
             (name in _INSERTIONS and (name != "getitem" or _has_new_dimension(op.args[1])))
             or op.kwargs.get("keepdim") is True
@@ -250,17 +232,12 @@ class SilentBroadcasts(Tracker):
             within = stack[-1] if stack else None
         else:
             return
-        if len(self._inserted) < MAX_FOLLOWED:
-            self._inserted[id(out)] = _Inserted(_ref(out), within)
+        self._inserted.put(out, (within,))
 
     def _is_matched(self, out: Any, tensors: Sequence[Any]) -> bool:
         """Return whether a tensor into which no dimension was inserted has the shape of `out`: one was inserted to
         match it, and not to make a table of pairs."""
-        return any(t.shape == out.shape and not self._is_inserted(t) for t in tensors)
-
-    def _is_inserted(self, tensor: Any) -> bool:
-        known = self._inserted.get(id(tensor))
-        return known is not None and known.ref() is tensor
+        return any(t.shape == out.shape and self._inserted.get(t) is None for t in tensors)
 
     def records(self) -> tuple[SilentBroadcast, ...]:
         site, place = self._context.frames.site, self._modules.place_of
