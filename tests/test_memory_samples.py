@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from backprobe.torch_internals.memory_samples import MAX_ELEMENTS, MemorySample, has_memory
+from backprobe.torch_internals.memory_samples import MAX_ELEMENTS, MemorySample, WriteSample, has_memory
 
 
 @pytest.mark.parametrize("size", [1, MAX_ELEMENTS - 1, MAX_ELEMENTS, 1000])
@@ -41,3 +41,32 @@ def test_what_cannot_be_read() -> None:
     assert has_memory(torch.zeros(3))
     for tensor in (torch.zeros(3, 2).t(), torch.zeros(0), torch.zeros(3, device="meta"), torch.eye(3).to_sparse()):
         assert not has_memory(tensor)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_writes_are_noticed(transposed: bool) -> None:
+    """A transposed tensor has no memory that could be read as it is: its sample is a copy."""
+    tensor = torch.zeros(30, 20)
+    parameter = nn.Parameter(tensor.t() if transposed else tensor)
+    assert has_memory(parameter) is not transposed
+    sample = WriteSample(parameter)
+    assert not sample.is_changed()
+    parameter.data.add_(1)
+    assert sample.is_changed()
+    sample = WriteSample(parameter)
+    assert not sample.is_changed()
+    with torch.no_grad():
+        parameter[0, 0] = 1.0  # the same value: its version tells
+    assert sample.is_changed()
+    parameter.data = torch.ones(3)
+    assert not WriteSample(parameter).is_changed()
+    del parameter, tensor
+    assert not sample.is_changed()
+
+
+def test_parameters_without_values_change_by_their_version_only() -> None:
+    parameter = nn.Parameter(torch.zeros(3, dtype=torch.int64, device="meta"), requires_grad=False)
+    sample = WriteSample(parameter)
+    assert not sample.is_changed()
+    parameter.add_(1)
+    assert sample.is_changed()

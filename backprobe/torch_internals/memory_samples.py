@@ -1,4 +1,4 @@
-"""Reads elements of tensors from their memory, without an operation of torch."""
+"""Samples of parameters, read from their memory without an operation of torch if possible."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .private import is_dense, is_symbolic, tensor_ref
+from .private import is_dense, is_readable, is_symbolic, tensor_ref
 
 #: Most elements of a sample.
 MAX_ELEMENTS = 16
@@ -53,6 +53,45 @@ class MemorySample:
         if tensor.dtype != parameter.dtype or tensor.numel() != self._numel:
             return None
         return _memory_of(tensor).raw
+
+
+class WriteSample:
+    """A few elements of a parameter, and its version counter: whether something has written to it since."""
+
+    __slots__ = ("_before", "_memory", "_version", "ref")
+
+    def __init__(self, parameter: Any) -> None:
+        self.ref, self._version = tensor_ref(parameter), parameter._version
+        self._memory = MemorySample(parameter) if has_memory(parameter) else None
+        self._before = self._read(parameter)
+
+    def _read(self, parameter: Any) -> Any:
+        return self._memory.read() if self._memory is not None else _copy_of_some(parameter)
+
+    def is_changed(self) -> Any:
+        """Return whether something has written to the parameter, also through ``data``.
+
+        It is a flag on its device if the parameter is on an accelerator and has the same version.
+        """
+        parameter = self.ref()
+        if parameter is None or parameter._version != self._version:
+            return parameter is not None
+        before, now = self._before, self._read(parameter)
+        if before is None or now is None:
+            return False
+        if self._memory is not None:
+            return bool(now != before)
+        return now.shape == before.shape and now.device == before.device and (now != before).any()
+
+
+def _copy_of_some(parameter: Any) -> Any:
+    """Return a copy of a few elements; ``None`` if they cannot be read."""
+    if not is_readable(parameter) or not parameter.numel() or not parameter.is_floating_point():
+        return None
+    row = parameter.detach()
+    while row.dim() > 1:
+        row = row[0]
+    return row.reshape(-1)[:MAX_ELEMENTS].clone()
 
 
 def _memory_of(tensor: Any) -> ctypes.Array[ctypes.c_char]:

@@ -9,7 +9,6 @@ rows of later ones, and after the mode has changed.
 
 from __future__ import annotations
 
-import re
 import sys
 import weakref
 from collections.abc import Iterator
@@ -19,14 +18,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...records import FrozenInTraining, Site
-from ...source.assignments import freezes
-from ...source.calls import calls_of_method
+from ...records import FrozenInTraining
 from ...source.frames import CodeLocation
 from ...source.roots import ModuleCallRef, RootModule
-from ...source.sites import is_before
 from ...torch_internals import private
-from ...torch_internals.async_scalars import capturing, fetch
+from ...torch_internals.async_scalars import capturing
+from ...torch_internals.memory_samples import WriteSample
 from ...torch_internals.references import IdentityMap
 from ...torch_internals.structure import tensors_in
 from ..ledger.observed_steps import OBSERVATION_INTERVAL, ends_row, is_in_row
@@ -34,41 +31,22 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 from .buffers import NORMS, has_learned
 from .evaluation_mode import AFFECTED
+from .frozen_mode_lines import judge
 
-#: The least number of steps in evaluation mode: fewer may be a check of the model before its training.
-MIN_EVALUATION_STEPS = 5
 #: The least number of steps in training mode after them, to the end.
 MIN_TRAINING_STEPS = 20
 #: The least number of pairs of successive looks between which the statistics changed, and their least share of all
 #: pairs: a part may run in every other step.
 MIN_UPDATES, MIN_UPDATED_SHARE = 4, 0.4
-#: The least number of recorded calls without gradients of a part whose dropout is active.
-MIN_CALLS = 4
 #: Number of steps after a change of mode that are followed by a look at tensors, and number of steps from
 #: one comparison of statistics to the next.
 STEPS_AFTER_CHANGE, STEPS_BETWEEN_COMPARISONS = 16, 8
 #: The parameters of a part change this often before it counts as something that follows another model.
 MAX_CHANGES_OF_VALUES = 1
-#: The most parts that are followed, layers of a part whose statistics are compared, and parameters and elements of each
-#: that are sampled.
-MAX_PARTS, MAX_NORMS, MAX_SAMPLED_PARAMETERS, MAX_SAMPLED_ELEMENTS = 8, 16, 3, 16
+#: The most parts that are followed, layers of a part whose statistics are compared, and parameters that are sampled.
+MAX_PARTS, MAX_NORMS, MAX_SAMPLED_PARAMETERS = 8, 16, 3
 #: The most modules of a model that are searched.
 MAX_MODULES = 10_000
-#: Maximum number of lines of one role in a record.
-MAX_LINES = 3
-#: A call that switches to training mode, not back to an earlier mode.
-_TRAIN_CALL = re.compile(r"\.train\((True|mode=True)?\)")
-#: Names of variables that may stand for any model.
-_COMMON_NAMES = frozenset({"", "model", "net", "network", "module", "m", "self"})
-
-
-@dataclass
-class _Sample:
-    """A few elements of a parameter, and its version counter."""
-
-    ref: weakref.ref[Any]
-    version: int
-    values: torch.Tensor | None
 
 
 @dataclass
@@ -81,7 +59,7 @@ class _Statistics:
 
 
 @dataclass
-class _Part:
+class Part:
     """A frozen part of a model: Note [Frozen parts].
 
     :ivar leaf: a layer whose mode stands for that of the part: one with running statistics, if it has any.
@@ -105,7 +83,7 @@ class _Part:
     norms: list[weakref.ref[nn.Module]]
     norm_class: str
     dropouts: int
-    samples: list[_Sample]
+    samples: list[WriteSample]
     evaluation: int = 0
     steps: int = 0
     since: int = -1
@@ -147,9 +125,9 @@ class FrozenModeTracker(Tracker):
 
     def __init__(self, context: TrackerContext) -> None:
         self._context = context
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         #: The parts by their modules, and parts whose parameters follow another model.
-        self._known: IdentityMap[_Part] = IdentityMap()
+        self._known: IdentityMap[Part] = IdentityMap()
         self._following: IdentityMap[bool] = IdentityMap()
         #: Whether outermost modules have layers with modes.
         self._affected: IdentityMap[bool] = IdentityMap()
@@ -262,7 +240,7 @@ class FrozenModeTracker(Tracker):
             root.scan()
             path = root.path_of(module) or ""
         leaf, known = (norms or dropouts)[0], self._context.names.leaves.known
-        part = _Part(
+        part = Part(
             weakref.ref(module),
             root,
             path,
@@ -278,7 +256,7 @@ class FrozenModeTracker(Tracker):
         self._known[module] = part
         self._parts.append(part)
 
-    def _drop(self, part: _Part, follows: bool = False) -> None:
+    def _drop(self, part: Part, follows: bool = False) -> None:
         """Follow a part no more. `follows`: its parameters follow another model."""
         self._parts.remove(part)
         module = part.ref()
@@ -289,7 +267,7 @@ class FrozenModeTracker(Tracker):
 
     # Looks at tensors
 
-    def _look(self, part: _Part, step: int, optimizer: Any) -> None:
+    def _look(self, part: Part, step: int, optimizer: Any) -> None:
         leaf: Any = part.leaf()
         if leaf is None or part.looked == step:
             return
@@ -301,7 +279,7 @@ class FrozenModeTracker(Tracker):
             if part.changes > MAX_CHANGES_OF_VALUES:
                 self._drop(part, follows=True)
                 return
-            part.samples = [_sample(p) for one in part.samples if (p := one.ref()) is not None]
+            part.samples = [WriteSample(p) for one in part.samples if (p := one.ref()) is not None]
             part.restart()
             part.evaluation = 0
             return
@@ -320,7 +298,7 @@ class FrozenModeTracker(Tracker):
         elif ends_row(step) or part.steps % STEPS_BETWEEN_COMPARISONS == 0:
             part.moved = _moved(part.before)
 
-    def _is_trained(self, part: _Part, optimizer: Any) -> bool:
+    def _is_trained(self, part: Part, optimizer: Any) -> bool:
         """Return whether one of the sampled parameters is trained now."""
         parameters = [p for one in part.samples if (p := one.ref()) is not None]
         if not any(p.requires_grad for p in parameters):
@@ -328,74 +306,8 @@ class FrozenModeTracker(Tracker):
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         return any(p.requires_grad and (id(p) in held or p.grad is not None) for p in parameters)
 
-    # Records
-
     def records(self) -> tuple[FrozenInTraining, ...]:
-        parts = [part for part in self._parts if part.lasts and (part.is_updated if part.norms else _is_teacher(part))]
-        parts = [part for part in parts if not self._follows(part)]
-        if not parts:
-            return ()
-        frames = self._context.frames
-        evals = [one.site for one in calls_of_method(frames, "eval")]
-        trains = [one.site for one in calls_of_method(frames, "train") if _TRAIN_CALL.search(one.site.text)]
-        frozen = freezes(frames)
-        switched: list[tuple[_Part, tuple[Site, ...]]] = []
-        for part in parts:
-            name = self._name(part).rpartition(".")[2]
-            own = tuple(one for one in evals if name not in _COMMON_NAMES and _names(one, name, "eval"))
-            meant = [one for one in trains if name and _names(one, name, "train")]
-            if any(not any(is_before(one, other) for other in (*own, *frozen)) for one in meant):
-                continue  # the script puts it into training mode itself, not only before it freezes it
-            if not part.evaluation:
-                stepped = frames.site(part.stepped)
-                own = tuple(one for one in own if stepped is not None and _prepares(one, stepped))
-            if part.evaluation >= MIN_EVALUATION_STEPS or (own and not part.evaluation):
-                switched.append((part, own))
-        if switched:
-            # What switches it back is likeliest a call after another evaluation.
-            after = [one for one in trains if any(is_before(other, one) for other in evals)]
-            first, own = switched[0]
-            return (self._record([part for part, _ in switched], own, (after if first.evaluation else []) or trains),)
-        moving = [part for part in parts if part.norms and part.called is not None and not part.graphs]
-        moving = [part for part in moving if _number(part.learned)]
-        # As a call after a line that freezes, in its function.
-        after = [one for one in trains if any(is_before(other, one) for other in frozen)]
-        return (self._record(moving, (), after or trains),) if moving else ()
-
-    def _record(self, parts: list[_Part], evaluated: tuple[Site, ...], trains: list[Site]) -> FrozenInTraining:
-        part, frames = parts[0], self._context.frames
-        return FrozenInTraining(
-            self._name(part),
-            part.class_name,
-            tuple(self._name(one) for one in parts[1:]),
-            part.since,
-            part.last,
-            part.evaluation,
-            sum(len(one.norms) for one in parts),
-            next((one.norm_class for one in parts if one.norms), ""),
-            max(_number(one.moved) for one in parts),
-            sum(one.dropouts for one in parts),
-            any(one.trained for one in parts),
-            evaluated[:MAX_LINES],
-            tuple(dict.fromkeys(trains))[:MAX_LINES],
-            tuple(freezes(frames))[:MAX_LINES],
-            frames.site(part.called),
-        )
-
-    def _name(self, part: _Part) -> str:
-        return self._context.modules.full_name(part.root, part.path) or part.root.label
-
-    def _follows(self, part: _Part) -> bool:
-        """Return whether the parameters of a part on an accelerator had changed at a look."""
-        if not part.changed:
-            return False
-        with private.measuring():
-            return any(fetch(part.changed))
-
-
-def _is_teacher(part: _Part) -> bool:
-    """Return whether a part ran in training mode and without gradients."""
-    return part.quiet >= MIN_CALLS and not part.loud
+        return judge(self._parts, self._context)
 
 
 def _has_statistics(module: Any) -> bool:
@@ -429,49 +341,26 @@ def _may_train(p: Any, held: set[int]) -> bool:
     return bool(p.requires_grad) and (id(p) in held or p.grad is not None)
 
 
-def _samples(module: nn.Module) -> list[_Sample]:
+def _samples(module: nn.Module) -> list[WriteSample]:
     """Return samples of the first parameter of a module, of one in the middle, and of the last."""
     parameters = list(module.parameters())
     last = len(parameters) - 1
-    return [_sample(parameters[i]) for i in sorted({0, last // 2, last})[:MAX_SAMPLED_PARAMETERS]]
+    return [WriteSample(parameters[i]) for i in sorted({0, last // 2, last})[:MAX_SAMPLED_PARAMETERS]]
 
 
-def _sample(p: Any) -> _Sample:
-    return _Sample(private.tensor_ref(p), p._version, _elements(p))
-
-
-def _elements(p: Any) -> torch.Tensor | None:
-    """Return a copy of a few elements of a parameter."""
-    if not private.is_readable(p) or not p.numel() or not p.is_floating_point():
-        return None
-    row = p.detach()
-    while row.dim() > 1:
-        row = row[0]
-    return row.reshape(-1)[:MAX_SAMPLED_ELEMENTS].clone()
-
-
-def _sample_changed(part: _Part) -> bool:
-    """Return whether a sampled parameter of a part was written to, also through ``data``."""
+def _sample_changed(part: Part) -> bool:
+    """Return whether a sampled parameter of a part was written to; note what is known on an accelerator only."""
     for one in part.samples:
-        p = one.ref()
-        if p is None:
-            continue
-        if p._version != one.version:
+        changed = one.is_changed()
+        if isinstance(changed, torch.Tensor) and not changed.is_cpu:
+            flag = changed.float()
+            part.changed = [torch.maximum(part.changed[0].to(flag.device), flag) if part.changed else flag]
+        elif changed:
             return True
-        now = _elements(p) if one.values is not None else None
-        if now is None or one.values is None or now.shape != one.values.shape or now.device != one.values.device:
-            continue
-        if now.is_cpu:
-            if not torch.equal(now, one.values):
-                return True
-        elif not part.changed:
-            part.changed = [(now != one.values).any().float()]
-        else:
-            part.changed = [torch.maximum(part.changed[0].to(now.device), (now != one.values).any().float())]
     return False
 
 
-def _statistics(part: _Part) -> Iterator[_Statistics]:
+def _statistics(part: Part) -> Iterator[_Statistics]:
     for ref in part.norms[:MAX_NORMS]:
         module: Any = ref()
         if module is None or not module.training or module.running_mean is None or module.running_var is None:
@@ -490,21 +379,3 @@ def _moved(before: list[_Statistics]) -> Any:
             far = (mean - one.mean).square() / one.var.clamp_min(torch.finfo(one.var.dtype).tiny)
             found.append(far.mean().sqrt().float())
     return torch.stack([one.to(found[0].device) for one in found]).amax() if found else 0.0
-
-
-def _number(value: Any) -> float:
-    """Return the value of a number that may be on an accelerator."""
-    if not isinstance(value, torch.Tensor):
-        return float(value)
-    with private.measuring():
-        return fetch([value.float()])[0]
-
-
-def _names(call: Site, name: str, method: str) -> bool:
-    """Return whether a line calls a method of something called `name`."""
-    return re.search(rf"\b{re.escape(name)}\.{method}\(", call.text) is not None
-
-
-def _prepares(call: Site, stepped: Site) -> bool:
-    """Return whether a call of ``eval`` stands where a model is made, or before the step in its function."""
-    return call.function.rpartition(".")[2] in ("__init__", "setup") or is_before(call, stepped)
