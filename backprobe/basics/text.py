@@ -134,3 +134,8 @@ def html_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[in
 
     rows = "".join(f"<tr>{line('td', row)}</tr>" for row in body)
     return f"<table><thead><tr>{line('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def plain(text: str) -> str:
+    """Return `text` with unprintable characters, which could control a terminal, replaced by question marks."""
+    return "".join(c if c.isprintable() else "?" for c in text)

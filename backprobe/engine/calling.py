@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..basics.errors import BackprobeError
+from ..torch_internals.structure import expands_to
 from .backward_graph import NodeInfo
 from .double import Wide, widened
 
@@ -90,7 +91,7 @@ def fitted_to(grad: torch.Tensor, like: Any, who: str, k: int, wide: bool = Fals
     """
     shape = tuple(like.shape)  # a list
     if not grad.is_nested and not like.is_nested_tensor and tuple(grad.shape) != shape:
-        if grad.layout is not torch.strided or not _expandable(shape, grad.shape):
+        if grad.layout is not torch.strided or not expands_to(shape, grad.shape):
             raise RuntimeError(
                 f"{who} an invalid gradient at index {k} - got {list(grad.shape)} but expected shape compatible with "
                 f"{list(shape)}"
@@ -103,8 +104,3 @@ def fitted_to(grad: torch.Tensor, like: Any, who: str, k: int, wide: bool = Fals
     if grad.device != like.device and grad.dim() == 0:
         grad = grad.to(like.device)
     return grad
-
-
-def _expandable(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Return whether `shape` can be expanded to the shape `to`."""
-    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))

@@ -10,6 +10,7 @@ normal number of a dtype may become zero, except in half precision, whose range 
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable
 from math import inf, nan
@@ -85,7 +86,7 @@ class Alone:
             if tuple(exact.shape) != seen.shape or not fine:
                 return None, 0.0
             wrong, size = apart(exact, seen), float(torch.linalg.vector_norm(exact))
-            floor = _least(seen) * _size(seen.shape) ** 0.5
+            floor = _least(seen) * math.prod(seen.shape) ** 0.5
             sums = count**0.5 * (step * size + (floor if seen.dtype != "float16" else 0.0))
             if wrong <= sums and not whole:
                 return (wrong / sums if sums else 0.0), 0.0
@@ -100,7 +101,7 @@ class Alone:
         self, op: TapeOp, k: int, tensors: list[torch.Tensor], seen: Print, exact: torch.Tensor, step: float
     ) -> float:
         """Return the norm of the change of the result if the inputs change by a rounding step."""
-        draws = PERTURBATIONS if _size(seen.shape) < MIN_ELEMENTS else 1
+        draws = PERTURBATIONS if math.prod(seen.shape) < MIN_ELEMENTS else 1
         total = 0.0
         for _ in range(draws):
             other = call(op, op.arguments, [self.moved(one, step) for one in tensors], seen.dtype)[k]
@@ -141,7 +142,7 @@ def _callable(name: str) -> bool:
 def terms(tape: Tape, op: TapeOp, tensors: list[torch.Tensor]) -> float:
     """Return the number of terms that are summed for one element of the result of `op`."""
     func, args, kwargs = called_with(op, op.arguments, tensors, None)
-    sizes = [_size(tape.prints[v].shape) for v in op.outputs if v is not None]
+    sizes = [math.prod(tape.prints[v].shape) for v in op.outputs if v is not None]
     most = max((one.numel() for one in tensors), default=1)
     if torch.Tag.pointwise in func.tags or not tensors:
         return 1.0
@@ -152,13 +153,6 @@ def terms(tape: Tape, op: TapeOp, tensors: list[torch.Tensor]) -> float:
         return min(max(operations / 2 / max(min(sizes), 1), 1.0), max(most, 1))
     whole = [one.numel() for one in tensors if not one.dtype.is_floating_point]
     return float(max([most / max(min(sizes), 1), *whole, *(n for one in tensors for n in one.shape), 1]))
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
 
 
 def _asked(tape: Tape, op: TapeOp) -> float:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..basics.text import plain
 from ..records import ACCUMULATE_SEQ
 from .collapse import Box, Diagram
-from .outline import facts, name, plain
+from .outline import facts, name
 from .words import plain_type
 
 if TYPE_CHECKING:

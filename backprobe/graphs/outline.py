@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..basics.text import counted, size
+from ..basics.text import counted, plain, size
 from .collapse import Box, Diagram
 from .words import count_of
 
@@ -48,8 +48,3 @@ def facts(box: Box) -> str:
     if box.saved:
         parts.append(f"saves {size(box.saved)}")
     return ("each " if box.times > 1 and parts else "") + ", ".join(parts)
-
-
-def plain(text: str) -> str:
-    """Return `text` without characters that move the cursor or colour the terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)

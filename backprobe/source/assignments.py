@@ -10,7 +10,7 @@ from ..records import Site
 from .calls import functions_called
 from .candidates import Candidate, Reason, best, likeliest
 from .frames import Frames
-from .index import Reference, Scope, SourceIndex, container, index_of, indexes, last_name, spans
+from .index import Reference, Scope, SourceIndex, arguments_of, container, index_of, indexes, last_name, spans
 from .writes import CHANGERS, Write
 
 
@@ -273,7 +273,7 @@ def freezes(frames: Frames) -> list[Site]:
     found = []
     for index in indexes(frames.users_files(), "requires_grad"):
         frozen: list[tuple[ast.AST, ast.AST | None]] = [
-            (call, next(iter((*call.args, *(k.value for k in call.keywords))), None))
+            (call, next(iter(arguments_of(call)), None))
             for call in index.of(ast.Call)
             if last_name(call.func) == "requires_grad_"
         ]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..records import Site
 from .candidates import Candidate, Reason, likeliest, ranked
 from .frames import Frames
-from .index import FUNCTIONS, Reference, Scope, SourceIndex, indexes, last_name
+from .index import FUNCTIONS, Reference, Scope, SourceIndex, arguments_of, indexes, last_name
 
 #: Maximum number of expressions that are followed to the classes of a value.
 MAX_VALUES = 40
@@ -50,7 +50,7 @@ def module_casts(frames: Frames, dtypes: Collection[str]) -> list[Site]:
             parent = index.parents.get(call)
             if not isinstance(call.func, ast.Attribute) or not isinstance(parent, (ast.Assign, ast.Expr, ast.Return)):
                 continue
-            given = {last_name(one) for one in (*call.args, *(word.value for word in call.keywords))}
+            given = {last_name(one) for one in arguments_of(call)}
             casts = call.func.attr in dtypes or (call.func.attr in ("to", "type") and not given.isdisjoint(dtypes))
             if casts and isinstance(call.func.value, (ast.Name, ast.Attribute, ast.Call)):
                 found.append(index.site(call))

@@ -11,7 +11,7 @@ from .assignments import freezes
 from .calls import calls_of, functions_called
 from .candidates import Candidate, Reason, ranked
 from .frames import Frames
-from .index import FUNCTIONS, Reference, Scope, SourceIndex, index_of, indexes, last_name, spans
+from .index import FUNCTIONS, Reference, Scope, SourceIndex, arguments_of, index_of, indexes, last_name, spans
 
 #: Methods of libraries that turn ``requires_grad`` of parameters off.
 _FREEZING_METHODS = frozenset(
@@ -61,7 +61,7 @@ def _assigned_values(index: SourceIndex) -> Iterator[tuple[ast.AST, ast.AST | No
     """Yield the places that set ``requires_grad``, each with the value."""
     for call in index.of(ast.Call):
         if last_name(call.func) == "requires_grad_":
-            yield call, next(iter((*call.args, *(k.value for k in call.keywords))), None)
+            yield call, next(iter(arguments_of(call)), None)
     for write in index.writes:
         if isinstance(write.target, ast.Attribute) and write.target.attr == "requires_grad":
             yield write.node, write.value
@@ -178,6 +178,6 @@ def _is_on(call: ast.Call) -> bool:
     """Return whether a call turns gradient mode on, and never off."""
     if last_name(call.func) == "no_grad":
         return False
-    value = next(iter((*call.args, *(k.value for k in call.keywords))), None)
+    value = next(iter(arguments_of(call)), None)
     on = last_name(call.func) == "set_grad_enabled"
     return isinstance(value, ast.Constant) and bool(value.value) is on

@@ -338,6 +338,11 @@ def last_name(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
+def arguments_of(call: ast.Call) -> list[ast.expr]:
+    """Return the arguments of a call, those by name last."""
+    return [*call.args, *(word.value for word in call.keywords)]
+
+
 def container(node: ast.AST | None) -> ast.AST | None:
     """Return ``x`` for ``x[0][1]`` and ``*x``."""
     while isinstance(node, (ast.Subscript, ast.Starred)):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from ..records import Site
-from .index import FUNCTIONS, LOOPS, SourceIndex, container, index_of, indexes, last_name, spans
+from .index import FUNCTIONS, LOOPS, SourceIndex, arguments_of, container, index_of, indexes, last_name, spans
 
 #: Parts of the names of objects whose ``step`` is not that of a scheduler.
 _OTHER_STEPS = ("opt", "sgd", "adam", "scaler", "env", "prof", "engine")
@@ -76,7 +76,7 @@ def _passes_on(index: SourceIndex, call: ast.Call, names: set[str], own: set[str
     callee = last_name(call.func)
     if callee in _HARMLESS or callee in own:
         return False
-    given = [one for value in (*call.args, *(word.value for word in call.keywords)) for one in index.walk(value)]
+    given = [one for value in arguments_of(call) for one in index.walk(value)]
     if index.file == made.file and any(isinstance(one, ast.Call) and spans(one, made.line) for one in given):
         return _makes_scheduler(given, made)
     receiver = {last_name(one) for one in index.walk(call.func)}

@@ -11,6 +11,7 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -25,6 +26,14 @@ def _found(path: str) -> Any:
     except (ImportError, AttributeError):
         return None
     return inspect.unwrap(getattr(found, "__func__", found))
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yield `code`, and the code of the functions defined inside it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from codes_in(inner)
 
 
 def _code(path: str) -> CodeType | None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .code_objects import codes_in
 from .structure import tensors_in
 
 #: Torch functions that report whether a function mode is on.
@@ -57,7 +58,7 @@ def _search(kind: type[nn.Module]) -> bool:
         if function.__code__ in seen:
             continue
         seen.add(function.__code__)
-        names = {name for code in _codes(function.__code__) for name in code.co_names}
+        names = {name for code in codes_in(function.__code__) for name in code.co_names}
         called = {name: function.__globals__.get(name) for name in names}
         if _DISPATCHES not in names and any(
             name in QUERIES or (isinstance(value, (BuiltinFunctionType, FunctionType)) and value in _FUNCTIONS)
@@ -74,14 +75,6 @@ def _methods(owner: type) -> Iterator[FunctionType]:
             while isinstance(one, FunctionType):
                 yield one
                 one = getattr(one, "__wrapped__", None)
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield `code`, and the code of the functions defined inside it."""
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _codes(inner)
 
 
 def _is_torchs(function: FunctionType) -> bool:

@@ -11,9 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
 
 from .local import class_of
+
+
+def has_several_ranks() -> bool:
+    """Return whether the process is one of several ranks: a gradient may be a mean over them."""
+    there = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return bool(there and torch.distributed.get_world_size() > 1)
 
 
 def swapped(root: nn.Module) -> Iterator[tuple[Any, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -123,3 +123,8 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     for part, one in zip(inside, made, strict=True):
         object.__setattr__(new, part.key, one)  # works for frozen ones too
     return new
+
+
+def expands_to(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Return whether `shape` can be expanded to the shape `to`."""
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from .code_objects import codes_in
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 _eval_frame: Any = getattr(torch._C._dynamo, "eval_frame", None)
 _PACKAGE = __name__.partition(".")[0]
@@ -50,7 +52,7 @@ def _keep_out_of(name: str) -> None:
     module = sys.modules[name]
     for function in _functions(module):
         through = function.__name__ in _HANDLERS or getattr(function, "__passes_on__", False)
-        for code in _codes(function.__code__):
+        for code in codes_in(function.__code__):
             leave_alone(code, deep=not through)
 
 
@@ -65,11 +67,3 @@ def _functions(owner: ModuleType | type) -> Iterator[FunctionType]:
                 yield one
             elif isinstance(one, type) and one.__module__ == home and one is not owner:
                 yield from _functions(one)
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield `code`, and the code of the functions defined inside it."""
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _codes(inner)

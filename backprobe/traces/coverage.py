@@ -7,9 +7,9 @@ import platform
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Protocol
 
+from ..basics.process_clock import process_status
 from ..basics.text import few
 from ..basics.torch_texts import COLLECTIVE
 from ..records import Facts, Process, RankSeen, Unseen, Watched
@@ -140,7 +140,7 @@ def is_there(pid: int, machine: str) -> bool | None:
     except OverflowError:  # no process has such a number
         return False
     try:  # one that is over, and whose parent has not asked for it
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return process_status(pid)[0] not in "ZX"
     except (OSError, IndexError):
         return True
 

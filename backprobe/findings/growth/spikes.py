@@ -14,6 +14,7 @@ from statistics import median
 
 from ...basics.text import number
 from ...records import BackwardCall, Finding, NodeRun, Site
+from ..relations.end_of_run import feeders
 from ..rules import sites_of
 
 #: A parameter's gradient over that of the loss and the median of the others; and the least factor of one operation.
@@ -114,11 +115,7 @@ def norm_of(run: NodeRun) -> float | None:
 
 def _multiplier(call: BackwardCall, leaf: NodeRun) -> tuple[NodeRun | None, float]:
     """Return the node above `leaf` that multiplies its gradient most, and the factor."""
-    into: dict[int, list[tuple[int, int]]] = {}
-    for run in call.nodes:
-        for k, edge in enumerate(run.node.edges):
-            if edge is not None:
-                into.setdefault(edge[0], []).append((run.node.index, k))
+    into = feeders(call)
     found: NodeRun | None = None
     best = 0.0
     stack, seen = [leaf.node.index], {leaf.node.index}

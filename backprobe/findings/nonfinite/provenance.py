@@ -21,6 +21,11 @@ _AtNode = Callable[[int], BadOp | None]
 _UNSEEN = frozenset(("", "Function.apply"))
 
 
+def nodes_of(call: BackwardCall, op: BadOp) -> list[NodeRun]:
+    """Return the nodes that an op of the forward made."""
+    return [run for run in call.nodes if op.first <= run.node.seq <= op.seq]
+
+
 def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[BadOp, bool] | None:
     """Return where the chain of bad forward results that ends at node `start` began, and whether its inputs were
     finite.
@@ -79,7 +84,7 @@ def when_made(op: BadOp) -> tuple[int, bool, int]:
 
 def _given_by(call: BackwardCall, op: BadOp, chain: dict[int, BadOp], at_node: _AtNode) -> bool:
     """Return whether `op` took in a bad result of another operation of `chain`."""
-    stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    stack = nodes_of(call, op)
     seen = {run.node.index for run in stack}
     for run in stack:  # grows as we go
         for edge in run.node.edges:
@@ -163,7 +168,7 @@ def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
     bad = next((t for t in op.inputs if t.bad is not None), None)
     if bad is None or bad.bad is None:
         return None
-    stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    stack = nodes_of(call, op)
     for run in stack:  # grows as we go through views
         for edge in run.node.edges:
             child = call.nodes[edge[0]] if edge is not None else None
@@ -207,7 +212,7 @@ def _adds_mask(call: BackwardCall, op: BadOp, later: BadOp) -> bool:
         return False
     if not _fills_a_row(op.output) or (op.origin is not None and not _is_placed(op.origin)):
         return False
-    runs = [run for run in call.nodes if op.first <= run.node.seq <= op.seq]
+    runs = nodes_of(call, op)
     return any(None in run.node.edges for run in runs) and not any(is_half(run) for run in runs)
 
 

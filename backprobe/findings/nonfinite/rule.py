@@ -22,7 +22,7 @@ from .messages import (
     unobserved_finding,
     with_inferred_line,
 )
-from .provenance import is_half, meant, origin_of, others_of, when_made
+from .provenance import is_half, meant, nodes_of, origin_of, others_of, when_made
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -249,7 +249,7 @@ def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], I
     """Return the compiled region that produced the NaN of `op`, directly or through operations that pass NaN on."""
     if not op.output.nan or not (info(op.op).makes_no_nan or op.op.startswith(COMPILED)):
         return None
-    stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    stack = nodes_of(call, op)
     for run in stack:  # grows as we go through views
         found = inside.get((call.index, run.node.index))
         if found is not None:

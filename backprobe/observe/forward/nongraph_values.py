@@ -24,6 +24,7 @@ from ...records import BadValues, TensorStat
 from ...source.frames import Frames
 from ...torch_internals import private
 from ...torch_internals.measure import FLOATS, MAX_BATCHED_ELEMENTS, Norms, bad_values
+from ...torch_internals.structure import expands_to
 from .modules import ModuleWatch
 from .oplog import Entry, op_name
 
@@ -284,7 +285,7 @@ class NonGraphValues:
         :param alone: no other known cause exists, so fall back to the last result of any shape.
         """
         before = [(own, origin) for seq, own, origin in self._recent[::-1] if seq <= first and own is not None]
-        fitting = (origin for own, origin in before if _fits(own, shape))
+        fitting = (origin for own, origin in before if expands_to(own, shape))
         return next(fitting, before[0][1] if before and alone else None)
 
     def cast(self, first: int, tensors: Any) -> NonFiniteResult | None:
@@ -356,8 +357,3 @@ def _values(tensor: Any) -> Any:
 def _written_with(out: Any, args: Any) -> bool:
     """Return whether an op wrote to the parameter `out` with another tensor, which excludes plain initialisation."""
     return len(args) > 1 and out is args[0] and any(isinstance(t, _Tensor) for t in args[1:])
-
-
-def _fits(own: Any, shape: Any) -> bool:
-    """Return whether a tensor of shape `own` can be broadcast to `shape`."""
-    return len(own) <= len(shape) and all(a in (1, b) for a, b in zip(reversed(own), reversed(shape), strict=False))

@@ -6,7 +6,8 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+
+from ...basics.process_clock import process_status
 
 #: For each launcher, the variables of: rank, rank on this machine, number of ranks, number of ranks on this machine.
 _LAUNCHER_VARIABLES = (
@@ -71,7 +72,7 @@ def _parent() -> str:
     """Return a name of the parent process: machine, PID and start time, so that a reused PID gives another name."""
     pid = os.getppid()
     try:
-        since = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        since = process_status(pid)[19]
     except (OSError, IndexError):
         since = ""
     return f"{platform.node()}/{pid}/{since}"

@@ -10,13 +10,15 @@ import os
 import signal
 from pathlib import Path
 
+from ...basics.process_clock import process_status
+
 
 def start_ticks(pid: int) -> int | None:
     """Return when a process started, in kernel ticks since boot; ``None`` if unknown."""
     if pid <= 0:
         return None
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        return int(process_status(pid)[19])
     except (OSError, IndexError, ValueError):
         return None
 

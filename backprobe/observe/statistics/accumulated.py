@@ -28,6 +28,7 @@ import torch
 
 from ...torch_internals import engine_calls, private
 from ...torch_internals.entry_points import as_list, node_of
+from ...torch_internals.optimizers import parameters_of
 from ...torch_internals.references import IdentityMap
 from ...torch_internals.uncompiled import dynamo_passthrough
 from .noise import MicroBatches
@@ -246,7 +247,7 @@ class AccumulatedGradients:
 
 def marks(optimizer: Any) -> list[Mark]:
     """Return the state of every gradient of `optimizer`: any in-place write or replacement changes it."""
-    grads = [p.grad if private.is_plain(p) else None for group in optimizer.param_groups for p in group["params"]]
+    grads = [p.grad if private.is_plain(p) else None for p in parameters_of(optimizer)]
     return [None if grad is None else (private.tensor_ref(grad), grad._version) for grad in grads]
 
 

@@ -21,6 +21,8 @@ from typing import Any
 import torch
 
 from ...torch_internals import private
+from ...torch_internals.optimizers import parameters_of
+from ...torch_internals.sharding import has_several_ranks
 from .numbers import HALF_DTYPES, Found, Numbers, usable
 
 #: Minimum weight of a measurement in the running means.
@@ -44,11 +46,11 @@ class MicroBatches:
 
     def __init__(self, optimizer: Any, turn: int) -> None:
         self._turn = turn
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._parameters = parameters_of(optimizer)
         self._chosen: Chosen | None = None
         #: The noise scale cannot be computed: half precision, gradients that cannot be read, or dissimilar backward
         #: calls.
-        self.invalid = _several_ranks()
+        self.invalid = has_several_ranks()
         #: Number of calls that gave gradients, and number of these whose squared norms are in the sum.
         self.calls = self._added = 0
         self._first: dict[Any, Any] | None = None
@@ -153,12 +155,6 @@ class MicroBatches:
             square = lengths.sum()
             total = square if total is None else total + square.to(total.device)
         return total
-
-
-def _several_ranks() -> bool:
-    """Return whether there are several ranks: then the gradient of one call may be a mean over ranks."""
-    there = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return bool(there and torch.distributed.get_world_size() > 1)
 
 
 def estimates(small: float, big: float, calls: float) -> tuple[float, float]:

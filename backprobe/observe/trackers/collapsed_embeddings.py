@@ -27,6 +27,7 @@ from ...records import CollapsedEmbeddings
 from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing
+from ...torch_internals.optimizers import ids_held_by
 from ..backward.active_backward import ActiveBackward
 from ..forward.followed_tensors import (
     ADDITIONS,
@@ -225,7 +226,7 @@ class CollapsedEmbeddingsTracker(Tracker):
         waiting = [one for one in self._looks if one.reached and not all(one.trained)]
         if not waiting:
             return
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = ids_held_by(optimizer)
         found = []
         for one in waiting:
             for side, leaves in enumerate(one.leaves):

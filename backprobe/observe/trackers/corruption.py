@@ -23,6 +23,7 @@ from ...source.definitions import result_of, written_in_loop
 from ...source.frames import CodeLocation
 from ...torch_internals import code_objects, private
 from ...torch_internals.measure import Norms
+from ...torch_internals.optimizers import ids_held_by, parameters_of
 from ..backward.active_backward import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord
@@ -108,7 +109,7 @@ class CorruptionTracker(Tracker):
     def optimizer_begins(self, optimizer: Any) -> None:
         if not self._finite or self._cause_known:
             return
-        held = [p for group in optimizer.param_groups for p in group["params"] if _is_among(p, self._finite)]
+        held = [p for p in parameters_of(optimizer) if _is_among(p, self._finite)]
         hooked = [p for p in held if getattr(p, "_post_accumulate_grad_hooks", None)]
         if not (self._touched or hooked):
             return
@@ -219,7 +220,7 @@ class CorruptionTracker(Tracker):
             optimizer = ref()
             if optimizer is None:
                 continue
-            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            held = ids_held_by(optimizer)
             if numbers & held:
                 op = f"{type(optimizer).__name__}.step"
                 inside = written_in_loop(type(optimizer).step)

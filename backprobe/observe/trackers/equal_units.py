@@ -12,9 +12,10 @@ from torch import nn
 
 from ...records import EqualUnits, Site
 from ...source.frames import CodeLocation
-from ...source.index import SourceIndex, indexes, last_name
+from ...source.index import SourceIndex, arguments_of, indexes, last_name
 from ...torch_internals import private
 from ...torch_internals.measure import is_float
+from ...torch_internals.optimizers import parameters_of
 from ..forward.leaves import LeafTensor
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -111,7 +112,7 @@ class EqualUnitsTracker(Tracker):
 
     def _candidates(self, optimizer: Any, step: int) -> list[_Candidate]:
         found = []
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        parameters = parameters_of(optimizer)
         for p in parameters[:MAX_PARAMETERS]:
             if not _is_matrix(p) or not p.requires_grad:
                 continue
@@ -176,7 +177,7 @@ def _may_give(index: SourceIndex, call: ast.Call, value: float) -> bool:
     name = last_name(call.func)
     parent = index.parents.get(call)
     is_made = name in MADE_CONSTANT and isinstance(parent, ast.Call) and last_name(parent.func) == "Parameter"
-    given = [*call.args, *(word.value for word in call.keywords)]
+    given = arguments_of(call)
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
     is_of_bias = any("bias" in last_name(node) for one in (receiver, *given[:1]) if one for node in index.walk(one))
     if not (is_made or name in CONSTANT) or is_of_bias:

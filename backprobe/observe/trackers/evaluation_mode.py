@@ -14,6 +14,7 @@ from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
 from ...source.roots import RootModule
 from ...source.sites import is_before
+from ...torch_internals.optimizers import ids_held_by
 from ...torch_internals.references import IdentityMap
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -107,7 +108,7 @@ def _holds(modes: _Modes, optimizer: Any, module: nn.Module) -> bool:
     """Return whether an optimizer held parameters of a model when both were first seen together."""
     known = modes.holds.get(optimizer)
     if known is None:
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = ids_held_by(optimizer)
         known = modes.holds[optimizer] = any(id(p) in held for p in module.parameters())
     return known
 

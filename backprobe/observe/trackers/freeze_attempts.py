@@ -14,6 +14,7 @@ from ...source.assignments import attribute_disabled
 from ...source.definitions import assigned
 from ...source.roots import RootModule
 from ...torch_internals import private
+from ...torch_internals.optimizers import ids_held_by
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -40,7 +41,7 @@ class FreezeAttemptTracker(Tracker):
         if step & (step - 1) or len(self._found) >= MAX_ATTEMPTS:
             return
         with private.measuring():
-            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            held = ids_held_by(optimizer)
             for root in self._context.modules.roots:
                 self._search(root, held)
 

@@ -24,6 +24,7 @@ from ...source.roots import ModuleCallRef, RootModule
 from ...torch_internals import private
 from ...torch_internals.async_scalars import capturing
 from ...torch_internals.memory_samples import WriteSample
+from ...torch_internals.optimizers import ids_held_by
 from ...torch_internals.references import IdentityMap
 from ...torch_internals.structure import tensors_in
 from ..ledger.observed_steps import OBSERVATION_INTERVAL, ends_row, is_in_row
@@ -227,7 +228,7 @@ class FrozenModeTracker(Tracker):
         """Return the ids of the parameters that optimizers hold."""
         known = (one.ref() for one in self._context.steps.optimizers.values())
         optimizers = [optimizer, *(one for one in known if one is not None)]
-        return {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
+        return ids_held_by(*optimizers)
 
     def _add(self, root: RootModule, module: nn.Module) -> None:
         inside = list(module.modules())
@@ -303,7 +304,7 @@ class FrozenModeTracker(Tracker):
         parameters = [p for one in part.samples if (p := one.ref()) is not None]
         if not any(p.requires_grad for p in parameters):
             return False
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = ids_held_by(optimizer)
         return any(p.requires_grad and (id(p) in held or p.grad is not None) for p in parameters)
 
     def records(self) -> tuple[FrozenInTraining, ...]:

@@ -23,6 +23,7 @@ from ...torch_internals.async_scalars import capturing, fetch
 from ...torch_internals.grad_scaler import is_unscaled, scaler_frame
 from ...torch_internals.gradient_clipping import ClipCall
 from ...torch_internals.norms import quick
+from ...torch_internals.optimizers import parameters_of
 from ..ledger.observed_steps import ObservedSteps
 from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker
@@ -228,7 +229,7 @@ class GradientClippingTracker(Tracker):
 
     def _uses(self, optimizer: Any) -> None:
         """Note which calls clipped gradients that `optimizer` is about to use, and which did not."""
-        held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        held = {id(p): p for p in parameters_of(optimizer)}
         grads = [p.grad for p in held.values() if isinstance(p, torch.Tensor) and p.grad is not None]
         if not grads:
             return
@@ -267,7 +268,7 @@ class GradientClippingTracker(Tracker):
         if not self._is_checked():
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
-            held = [p for group in optimizer.param_groups for p in group["params"]]
+            held = parameters_of(optimizer)
             mine = {id(p): p.grad for p in held if isinstance(p, torch.Tensor) and p.grad is not None}
             for call in self._pending:  # of a closure, which may have replaced the gradients afterwards
                 if not (call.reason or call.before) and any(

@@ -17,6 +17,7 @@ from ...source.frames import CodeLocation
 from ...source.sites import is_before
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
+from ...torch_internals.optimizers import parameters_of
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..ledger.account import may_be_nonzero
@@ -187,7 +188,7 @@ class GradientUseTracker(Tracker):
                 self._check_reuse(held)
 
     def _check_gradients(self, held: _OptimizerState, optimizer: Any) -> None:
-        tensors = [p for group in optimizer.param_groups for p in group["params"]]
+        tensors = parameters_of(optimizer)
         if held.backward_spot is not None:
             if _any_may_be_nonzero(p.grad for p in tensors):
                 held.gap = max(held.gap, held.cleared_steps)
@@ -224,7 +225,7 @@ class GradientUseTracker(Tracker):
         held.unchanged_calls, held.backward_spot, held.used = 0, None, []
         if not self._observed.is_observed or held.reusing_steps >= MIN_REUSING_STEPS:
             return
-        tensors = [p for group in optimizer.param_groups for p in group["params"]]
+        tensors = parameters_of(optimizer)
         held.refs = {id(p): private.tensor_ref(p) for p in tensors}
         with private.unseen(), private.unnoticed(), torch.no_grad():
             for p in islice(sorted(filter(_plain, tensors), key=torch.Tensor.numel), TENSORS_PER_OPTIMIZER):

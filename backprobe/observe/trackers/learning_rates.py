@@ -16,6 +16,7 @@ from ...source.assignments import key_given, scheduler_made
 from ...source.definitions import exits_of
 from ...source.frames import variables
 from ...torch_internals import private
+from ...torch_internals.optimizers import parameters_of
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -103,7 +104,7 @@ class LearningRateTracker(Tracker):
     def _smallest_weight(self, optimizer: Any) -> tuple[weakref.ref[Any], torch.Tensor] | None:
         """Return the smallest weight that has a gradient, with a copy of its values."""
         with private.unseen(), private.unnoticed(), torch.no_grad():
-            weights = [p for group in optimizer.param_groups for p in group["params"] if _has_plain_gradient(p)]
+            weights = [p for p in parameters_of(optimizer) if _has_plain_gradient(p)]
             least = min(weights, key=torch.Tensor.numel, default=None)
             return None if least is None else (private.tensor_ref(least), least.detach().clone())
 

@@ -24,6 +24,7 @@ from ...source.definitions import use_of
 from ...source.frames import CodeLocation
 from ...source.grad_switches import blocks_around_value, freezes_always, freezing_lines, grad_mode_lines
 from ...torch_internals import private
+from ...torch_internals.optimizers import parameters_of
 from ..backward.active_backward import ActiveBackward
 from ..backward.layouts import LiveLayout
 from ..backward.pending_call_record import PendingCallRecord
@@ -220,7 +221,7 @@ class LostGraphTracker(Tracker):
     def _held(self) -> list[list[Any]]:
         """Return the parameters that each optimizer holds."""
         optimizers = [one.ref() for one in self._context.steps.optimizers.values()]
-        return [[p for group in one.param_groups for p in group["params"]] for one in optimizers if one is not None]
+        return [parameters_of(one) for one in optimizers if one is not None]
 
     # Records
 

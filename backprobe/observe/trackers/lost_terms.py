@@ -32,6 +32,7 @@ from ...source.index import index_of, spans
 from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing
 from ...torch_internals.entry_points import as_list
+from ...torch_internals.optimizers import ids_held_by
 from ..backward.active_backward import ActiveBackward
 from ..forward.detach_points import VALUE_INDEPENDENT
 from ..forward.followed_tensors import (
@@ -400,7 +401,7 @@ class LostTerms(Tracker):
         """Keep the terms that depend on a parameter of an optimizer that has just stepped."""
         if not self._pending:
             return
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = ids_held_by(optimizer)
         for found in self._pending:
             leaves = (ref() for ref in found.cut.leaves.values())
             found.trained |= any(id(leaf) in held for leaf in leaves if leaf is not None)

@@ -16,6 +16,7 @@ from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.async_scalars import fetch
 from ...torch_internals.measure import is_float, spread
+from ...torch_internals.optimizers import parameters_of
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -111,7 +112,7 @@ class NewOptimizerTracker(Tracker):
 
     def _begin(self, optimizer: Any, has_passed: bool) -> None:
         """Note that an optimizer steps for the first time. `has_passed`: it did so in a fast-path step."""
-        parameters = _parameters(optimizer)
+        parameters = parameters_of(optimizer)
         if not parameters:
             return
         sequence = self._sequence(optimizer, parameters)
@@ -168,7 +169,7 @@ class NewOptimizerTracker(Tracker):
         sequence.kept = None
         if sequence.made == 1 or sequence.is_long or len(sequence.carried) >= COMPARED:
             return
-        parameters = _parameters(optimizer)
+        parameters = parameters_of(optimizer)
         with private.measuring():
             if sequence.steps == 1:
                 sequence.stateful += any(_has_state(optimizer, p) for p in _chosen(parameters))
@@ -214,10 +215,6 @@ class NewOptimizerTracker(Tracker):
         others = {frames.site(seen.spot) for seen in self._context.steps.optimizers.values()}
         lines = {line for line, *_ in calls_of_method(frames, name)} - others
         return lines.pop() if len(lines) == 1 else None
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _has_state(optimizer: Any, parameter: Any) -> bool:

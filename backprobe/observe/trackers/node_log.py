@@ -13,7 +13,7 @@ from typing import Any
 
 from ...basics.files import add_to
 from ...basics.terminal import say
-from ...basics.text import without_controls
+from ...basics.text import plain, without_controls
 from ...records import BackwardCall, GradStat, NodeRun, Site
 from ...records.places import at_line, lasting
 from ...torch_internals.measure import shape_of
@@ -87,7 +87,7 @@ def lines(call: BackwardCall, shape: Shape = lambda i, k: None) -> Iterator[str]
         running = _named(call.nodes[at]) if at is not None else "no node"
         sure = "" if call.raised.certain or at is None else " (most likely)"
         first = call.raised.text.strip().partition("\n")[0]
-        yield f"{where} raised {call.raised.type} in {running}{sure}: {_plain(first)}"
+        yield f"{where} raised {call.raised.type} in {running}{sure}: {plain(first)}"
 
 
 def _node(run: NodeRun, shape: Shape) -> str:
@@ -109,13 +109,13 @@ def _node(run: NodeRun, shape: Shape) -> str:
 def _named(run: NodeRun) -> str:
     node = run.node
     name = node.name.rpartition("::")[2]
-    of = f" of {_plain(node.parameter)}" if node.parameter else ""
-    module = f" in {_plain(node.module)}" + (f":{node.call}" if node.call > 1 else "") if node.module else ""
+    of = f" of {plain(node.parameter)}" if node.parameter else ""
+    module = f" in {plain(node.module)}" + (f":{node.call}" if node.call > 1 else "") if node.module else ""
     return f"#{node.index} {name}{of}{module}{_at(node.site)}"
 
 
 def _at(site: Site | None) -> str:
-    return f" at {_plain(at_line(os.path.basename(lasting(site.file)), site.line))}" if site is not None else ""
+    return f" at {plain(at_line(os.path.basename(lasting(site.file)), site.line))}" if site is not None else ""
 
 
 def _gradient(grad: GradStat | None, shape: tuple[int, ...] | None) -> str:
@@ -139,8 +139,3 @@ def _time(seconds: float) -> str:
         if seconds < 1
         else f"{seconds:.2f} s"
     )
-
-
-def _plain(text: str) -> str:
-    """Return `text` with unprintable characters, which could control a terminal, replaced by question marks."""
-    return "".join(c if c.isprintable() else "?" for c in text)

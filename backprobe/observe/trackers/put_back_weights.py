@@ -34,6 +34,8 @@ from ...source.loops import names_around
 from ...torch_internals import private, state_dicts
 from ...torch_internals.measure import spread
 from ...torch_internals.memory_samples import MemorySample, has_memory
+from ...torch_internals.optimizers import parameters_of
+from ...torch_internals.sharding import has_several_ranks
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -198,7 +200,7 @@ class PutBackWeightsTracker(Tracker):
             self._gone.append(displaced)
         if len(self._followed) + len(self._gone) >= MAX_OPTIMIZERS:
             return
-        weights = [p for group in optimizer.param_groups for p in group["params"]]
+        weights = parameters_of(optimizer)
         trained = [p for p in weights if isinstance(p, torch.Tensor) and p.requires_grad and has_memory(p)]
         matrices = [p for p in trained if p.dim() > 1] or trained
         # The smallest first: few rows of a large embedding move in a step.
@@ -383,7 +385,7 @@ class PutBackWeightsTracker(Tracker):
                 continue
             if not _is_of_average(found[0]):  # the way since the first step may be longer than the average is
                 del found[0]
-            if len(found) >= MIN_REPLACEMENTS and all(map(_is_of_average, found)) and not _is_distributed():
+            if len(found) >= MIN_REPLACEMENTS and all(map(_is_of_average, found)) and not has_several_ranks():
                 yield self._record(one, found, "average", median(each.share or 0.0 for each in found))
 
     def _record(self, one: _Followed, found: list[_Replacement], how: str, share: float) -> WeightsPutBack:
@@ -455,8 +457,3 @@ def _is_near(rate: Any, before: Any) -> bool:
     if not isinstance(rate, float) or not isinstance(before, float):
         return True
     return abs(rate - before) <= SAME_RATE * max(abs(rate), abs(before))
-
-
-def _is_distributed() -> bool:
-    there = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return bool(there and torch.distributed.get_world_size() > 1)

@@ -14,6 +14,7 @@ from ...records import RepeatedModule
 from ...source.repetition import repetitions
 from ...source.roots import RootModule
 from ...torch_internals import private
+from ...torch_internals.optimizers import ids_held_by
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
@@ -38,7 +39,7 @@ class RepeatedModules(Tracker):
         if step & (step - 1) or len(self._found) >= MAX_REPEATED:
             return
         with private.measuring():
-            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            held = ids_held_by(optimizer)
             for root in self._context.modules.roots:
                 self._search(root, held)
 

@@ -24,6 +24,7 @@ from ...source.control_flow import loop_of
 from ...source.frames import CodeLocation
 from ...source.rng_calls import draws_inside
 from ...torch_internals import private, replicas
+from ...torch_internals.optimizers import parameters_of
 from ...torch_internals.references import IdentityMap
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
@@ -228,7 +229,7 @@ class ReplicaWatch(Tracker):
 
     def _listed(self, optimizer: Any) -> tuple[int, list[str], list[Any]]:
         """Return the optimizer's number, and the names and tensors of its parameters and of the models' buffers."""
-        held = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, torch.Tensor)]
+        held = [p for p in parameters_of(optimizer) if isinstance(p, torch.Tensor)]
         known = self._known.get(optimizer)
         if known is not None and known[0] == len(held):
             return known[1], known[2], [ref() for ref in known[3]]

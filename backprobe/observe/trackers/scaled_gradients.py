@@ -27,6 +27,7 @@ from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.async_scalars import capturing, fetch
 from ...torch_internals.grad_scaler import has_step_pre_hooks, scaler_frame
+from ...torch_internals.optimizers import parameters_of
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..schedule.steps import SeenOptimizer
@@ -118,7 +119,7 @@ class ScaledGradientTracker(Tracker):
         if not self._pending:
             return
         seen = self._context.steps.optimizers.get(id(optimizer))
-        held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        held = {id(p): p for p in parameters_of(optimizer)}
         mine = {key: one for key, one in self._pending.items() if key in held and one.parameter() is held[key]}
         if not mine:
             return

@@ -19,6 +19,7 @@ from ...records import PlateauMetric, ScheduleOfOther, ScheduleRestarted, Schedu
 from ...source.frames import CodeLocation, variables
 from ...source.schedules import is_step_call, loop_of_period, may_be_stepped, metric_direction
 from ...torch_internals import private, schedulers
+from ...torch_internals.optimizers import parameters_of
 from ...torch_internals.references import IdentityMap
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -160,7 +161,7 @@ class SchedulerTracker(Tracker):
     def _note_optimizer(self, optimizer: Any) -> _Optimizer | None:
         if len(self._optimizers) >= MAX_OPTIMIZERS:
             return None
-        held = [p for group in optimizer.param_groups for p in group["params"]][:MAX_PARAMETERS]
+        held = parameters_of(optimizer)[:MAX_PARAMETERS]
         refs: dict[int, weakref.ref[Any]] = {id(p): private.tensor_ref(p) for p in held if isinstance(p, torch.Tensor)}
         seen = self._context.steps.optimizers.get(id(optimizer))
         made = seen.spot if seen is not None and seen.ref() is optimizer else None

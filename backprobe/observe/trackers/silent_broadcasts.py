@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -133,7 +134,7 @@ class SilentBroadcasts(Tracker):
                 continue
             shapes = tuple(one.shape), tuple(other.shape)
             result = _broadcast(*shapes)
-            larger = result is not None and _size(result) > max(one.numel(), other.numel())
+            larger = result is not None and prod(result) > max(one.numel(), other.numel())
             if result is None or not larger or (name in _ARITHMETIC and op.out.shape != result):
                 continue
             key = self._context.frames.spot_of_op(op.frame), op.func
@@ -268,23 +269,12 @@ def _has_new_dimension(index: Any) -> bool:
 
 def _broadcast(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
     """Return the shape to which two shapes broadcast; ``None`` if they do not."""
-    dims = max(len(one), len(other))
-    pairs = zip((1,) * (dims - len(one)) + tuple(one), (1,) * (dims - len(other)) + tuple(other), strict=True)
-    result = []
-    for a, b in pairs:
-        if a != b and 1 not in (a, b):
-            return None
-        result.append(a if b == 1 else b)
-    return tuple(result)
+    try:
+        return tuple(torch.broadcast_shapes(one, other))
+    except RuntimeError:
+        return None
 
 
 def _same_elements(one: Sequence[int], other: Sequence[int]) -> bool:
     """Return whether two shapes are equal without the dimensions of size 1."""
     return [n for n in one if n != 1] == [n for n in other if n != 1]
-
-
-def _size(shape: Sequence[int]) -> int:
-    total = 1
-    for n in shape:
-        total *= n
-    return total

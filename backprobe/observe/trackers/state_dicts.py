@@ -16,6 +16,7 @@ from ...source.frames import CodeLocation
 from ...source.state_dicts import keeps_for, other_name_of
 from ...torch_internals import private, state_dicts
 from ...torch_internals.measure import spread
+from ...torch_internals.optimizers import ids_held_by
 from ...torch_internals.references import IdentityMap
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -187,7 +188,7 @@ class StateDictTracker(Tracker):
         key = len(optimizer.param_groups), len(self._models)
         known = self._held.get(optimizer)
         if known is None or known[:2] != key:
-            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            held = ids_held_by(optimizer)
             weights = (one for model in self._models.values() for one in model.weights)
             known = *key, tuple(one for one in weights if id(one.ref()) in held)
             self._held[optimizer] = known
