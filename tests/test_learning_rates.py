@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.records import ZeroRate
+from backprobe.records import LoadedRate, ZeroRate
 
 
 def trained(
@@ -79,3 +79,39 @@ def test_a_part_whose_rate_becomes_zero() -> None:
 )
 def test_schedules_as_intended_are_silent(schedule: Any, rates: tuple[float, ...]) -> None:
     assert trained(schedule, rates) == []
+
+
+def second_stage(change: Callable[[torch.optim.Optimizer], Any]) -> list[LoadedRate]:
+    """Return the records of a run that loads the state of a cosine schedule that has ended."""
+    model = nn.Linear(4, 1)
+    first = torch.optim.Adam(model.parameters(), lr=1e-2)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(first, T_max=5, eta_min=1e-6)
+    for _ in range(5):
+        first.step()
+        cosine.step()
+    collector = Collector()
+    session = Session(collector, Settings(budget=None))
+    session.start()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer.load_state_dict(first.state_dict())
+    made = change(optimizer)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        if made is not None:
+            made.step()
+    session.stop()
+    assert session.error is None, repr(session.error)
+    return list(collector.trace(session).facts.of(LoadedRate))
+
+
+def test_a_loaded_rate_that_stays() -> None:
+    (found,) = second_stage(lambda optimizer: None)
+    assert (found.given, found.begin, found.step, found.steps) == (5e-3, 1e-2, 0, 60)
+    assert found.rate == pytest.approx(1e-6) and found.made is not None
+    assert found.loaded is not None and "optimizer.load_state_dict" in found.loaded.text
+
+
+def test_a_rate_that_a_scheduler_changes_is_not_left_over() -> None:
+    assert second_stage(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)) == []

@@ -60,7 +60,7 @@ from .places import Site
 from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaState
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
-from .schedules import PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
+from .schedules import LoadedRate, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
 from .statistics import Measured
 from .steps import BriefSteps, OptimizerSeen, ParameterStat, Step
 from .updates import (
@@ -131,6 +131,7 @@ __all__ = [
     "LedgerOptimizer",
     "LedgerRow",
     "LeftInEvaluation",
+    "LoadedRate",
     "LostTerm",
     "Measured",
     "ModuleCall",

@@ -100,6 +100,27 @@ class PlateauMetric:
 
 @record
 @dataclass(frozen=True, slots=True)
+class LoadedRate:
+    """An optimizer whose rate an earlier schedule lowered, came with a loaded state, and stays as it is.
+
+    :ivar given: the rate with which the script made the optimizer; ``rate``: that of all its ``steps``; ``begin``: that
+        with which the earlier schedule began.
+    :ivar step: the first of its steps.
+    :ivar loaded: the only line of the script that may have loaded the state.
+    """
+
+    optimizer: str
+    given: float
+    rate: float
+    begin: float
+    step: int
+    steps: int
+    loaded: Site | None
+    made: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class ScheduleRestarted:
     """A scheduler that begins at 0 although its optimizer has the loaded state of an earlier run.
 

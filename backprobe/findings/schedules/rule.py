@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...basics.text import counted, number
-from ...records import Finding, LedgerOptimizer, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen
+from ...records import (
+    Finding,
+    LedgerOptimizer,
+    LoadedRate,
+    PlateauMetric,
+    ScheduleOfOther,
+    ScheduleRestarted,
+    ScheduleSeen,
+)
 from ..relations.losses import loss_ends
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
@@ -34,6 +42,9 @@ NEAR_LOSS = 2.0
 JUMP = 2.0
 #: A loaded rate above this share of the first one has hardly been under a schedule.
 MAX_LOADED_SHARE = 0.9
+#: A rate that an earlier schedule left is far below both the rate that the script gave and the one that the schedule
+#: began with, as a cosine that has ended; and the least number of steps with it.
+MAX_LEFTOVER_SHARE, MIN_LEFTOVER_STEPS = 0.01, 50
 
 
 @rule(
@@ -287,11 +298,44 @@ def _wrong_direction(seen: PlateauMetric) -> Finding:
     )
 )
 def not_resumed(trace: Trace) -> list[Finding]:
-    return [
+    restarted = [
         _not_resumed(one)
         for one in trace.facts.of(ScheduleRestarted)
         if one.loaded < MAX_LOADED_SHARE * one.begin and (one.done > 0 or one.highest >= JUMP * one.loaded)
     ]
+    scheduled = {one.optimizer_made for one in trace.facts.of(ScheduleSeen)}
+    return [
+        *restarted,
+        *(
+            _loaded(one)
+            for one in trace.facts.of(LoadedRate)
+            if one.rate <= MAX_LEFTOVER_SHARE * min(one.given, one.begin)
+            and one.steps >= MIN_LEFTOVER_STEPS
+            and one.made not in scheduled
+        ),
+    ]
+
+
+def _loaded(seen: LoadedRate) -> Finding:
+    sites = sites_of(("cause", seen.loaded), ("optimizer", seen.made))
+    return Finding(
+        kind="schedule-not-resumed",
+        severity="warning",
+        title=f"{seen.optimizer} was made with a learning rate of {number(seen.given)}, and loading the state of an "
+        f"earlier run set it to {number(seen.rate)}, where the schedule of that run had ended: it stays there, for at "
+        f"least {counted(seen.steps, 'step')}",
+        confidence="likely",
+        step=seen.step,
+        sites=sites,
+        evidence={
+            "optimizer": seen.optimizer,
+            "given_rate": seen.given,
+            "loaded_rate": seen.rate,
+            "first_rate": seen.begin,
+        },
+        advice="To begin a new stage of training, set lr of each group in optimizer.param_groups after "
+        "load_state_dict(), or do not load the optimizer's state. To continue the earlier one, load its scheduler too.",
+    )
 
 
 def _not_resumed(seen: ScheduleRestarted) -> Finding:

@@ -9,7 +9,7 @@ from handmade import at, kinds, only, traced
 from learning import STEP, sites_of_only
 
 from backprobe import Trace
-from backprobe.records import Facts, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Step
+from backprobe.records import Facts, LoadedRate, PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Step
 from backprobe.traces import Steps, TracedStep
 
 MADE_SITE = at(8)
@@ -31,6 +31,8 @@ OF_OTHER_OPTIMIZER = ScheduleOfOther(
     "StepLR", "Adam", 90, 0, "AdamW", 89, 0.01, MADE_SITE, STEPPED_SITE, OPTIMIZER_SITE
 )
 ACCURACY_TO_MINIMIZE = PlateauMetric("min", 20, 0.1, 0.8, 0.1, 0.8, 0, 4, 0.1, 1e-4, "max", MADE_SITE, STEPPED_SITE)
+LOADED_SITE = at(40)
+LEFTOVER_RATE = LoadedRate("Adam", 0.02, 1e-6, 0.05, 150, 200, LOADED_SITE, OPTIMIZER_SITE)
 RESTARTED_SCHEDULE = ScheduleRestarted("LambdaLR", "Adam", 400, 1e-4, 1e-2, 1e-2, 3, MADE_SITE, STEPPED_SITE)
 
 
@@ -110,10 +112,21 @@ def test_a_schedule_that_counts_batches_and_is_stepped_per_epoch() -> None:
         replace(TURNING_COSINE, period=0),
         replace(RESTARTED_SCHEDULE, loaded=9.5e-3),
         replace(RESTARTED_SCHEDULE, highest=1.5e-4, done=0),
+        replace(LEFTOVER_RATE, rate=1e-3),
+        replace(LEFTOVER_RATE, steps=49),
+        replace(LEFTOVER_RATE, begin=1e-5),
     ],
 )
 def test_what_is_no_finding(seen: object) -> None:
     assert kinds(traced(STEP, seen=[seen])) == []
+
+
+def test_the_rate_that_an_ended_schedule_left() -> None:
+    found = only(traced(STEP, seen=[LEFTOVER_RATE]))
+    assert (found.kind, found.severity, found.confidence) == ("schedule-not-resumed", "warning", "likely")
+    assert [(site.role, site.site) for site in found.sites] == [("cause", LOADED_SITE), ("optimizer", OPTIMIZER_SITE)]
+    assert "made with a learning rate of 0.02" in found.title and "set it to 1e-06" in found.title
+    assert "schedule-not-resumed" not in kinds(traced(STEP, seen=[LEFTOVER_RATE, replace(NEVER_STEPPED, calls=7)]))
 
 
 def test_an_optimizer_that_takes_over() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
@@ -11,8 +12,9 @@ from typing import Any
 
 import torch
 
-from ...records import Site, ZeroRate
+from ...records import LoadedRate, Site, ZeroRate
 from ...source.assignments import key_given, scheduler_made
+from ...source.calls import calls_of_method
 from ...source.definitions import exits_of
 from ...source.frames import variables
 from ...torch_internals import private
@@ -50,6 +52,8 @@ class _State:
     :ivar first, last: the first and the last step in which it was checked.
     :ivar checks: the number of checks in a row in which all rates were zero.
     :ivar kept: a weight and its values when all rates were found to be zero.
+    :ivar given, begin: the rate that the optimizer was made with, and that with which its schedule began, if it has one
+        group; ``lowest``: the lowest of its rates.
     :ivar scheduler: the class of its scheduler; ``codes``: the user's functions that give the factors of the rates.
     """
 
@@ -62,6 +66,9 @@ class _State:
     kept: tuple[weakref.ref[Any], torch.Tensor] | None = None
     scheduler: str = ""
     codes: tuple[CodeType, ...] = ()
+    given: float = 0.0
+    begin: float = 0.0
+    lowest: float = math.inf
 
 
 class LearningRateTracker(Tracker):
@@ -83,9 +90,11 @@ class LearningRateTracker(Tracker):
             if len(self._states) >= MAX_OPTIMIZERS:
                 return
             state = _State(type(optimizer).__name__, weakref.ref(optimizer), step)
+            state.given, state.begin = _beginnings(optimizer)
             self._states[id(optimizer)] = state
         rates = _rates(optimizer)
         state.last = step
+        state.lowest = min(state.lowest, *rates, math.inf)
         for group, rate in zip(_grown(state.groups, len(rates)), rates, strict=False):
             group.highest, group.rate = max(group.highest, rate), rate
             if rate > NEARLY_ZERO * group.highest:
@@ -123,9 +132,23 @@ class LearningRateTracker(Tracker):
                         return
             frame = frame.f_back
 
-    def records(self) -> tuple[ZeroRate, ...]:
+    def records(self) -> tuple[ZeroRate | LoadedRate, ...]:
         with private.unseen(), private.unnoticed(), torch.no_grad():
-            return tuple(self._found())
+            return (*self._found(), *self._loaded())
+
+    def _loaded(self) -> Iterator[LoadedRate]:
+        """Yield a record of each optimizer with a constant rate that neither the script nor a scheduler gave it."""
+        frames = self._context.frames
+        for by, state in self._states.items():
+            seen = self._context.steps.optimizers.get(by)
+            highest = max((one.highest for one in state.groups), default=0.0)
+            if not state.begin or state.lowest != highest or seen is None or seen.name != state.name:
+                continue
+            lines = [one.site for one in calls_of_method(frames, "load_state_dict") if "opt" in one.site.text.lower()]
+            loaded = lines[0] if len(lines) == 1 else None
+            rates = state.given, highest, state.begin
+            steps = state.last - state.first + 1
+            yield LoadedRate(state.name, *rates, state.first, steps, loaded, frames.site(seen.spot))
 
     def _found(self) -> Iterator[ZeroRate]:
         frames = self._context.frames
@@ -146,6 +169,17 @@ class LearningRateTracker(Tracker):
             details = zero[0].rate, highest, _is_unchanged(state), state.scheduler
             given: Site | None = exits[0] if exits else None
             yield ZeroRate(state.name, *counts, *details, given, len(exits), scheduled, made)
+
+
+def _beginnings(optimizer: Any) -> tuple[float, float]:
+    """Return the rate that an optimizer of one group was made with, and that with which its schedule began; 0 if it has
+    none.
+    """
+    groups = optimizer.param_groups
+    given, begin = optimizer.defaults.get("lr"), groups[0].get("initial_lr") if len(groups) == 1 else None
+    if isinstance(given, (int, float)) and isinstance(begin, (int, float)):
+        return float(given), float(begin)
+    return 0.0, 0.0
 
 
 def _rates(optimizer: Any) -> list[float]:
