@@ -230,3 +230,39 @@ def test_a_state_is_not_kept_alive() -> None:
     gc.collect()
     assert [ref() for ref in refs] == [None, None]
     training.found()
+
+
+def _moved(before: Any, after: Any, share: float) -> Any:
+    return {name: before[name] + share * (after[name] - before[name]) for name in before}
+
+
+def test_a_state_that_is_computed_from_the_model_itself() -> None:
+    """Reptile with a snapshot that is no copy: the difference from it is zero."""
+    training = Training()
+    for _ in range(5):
+        before = training.model.state_dict()
+        training.step(4)
+        training.model.load_state_dict(_moved(before, training.model.state_dict(), 0.25))
+    (found,) = training.found()
+    assert (found.computed, found.loads, found.steps) == (True, 5, 4)
+    assert [one.text for one in found.taken] == ["before = training.model.state_dict()"]
+
+
+@pytest.mark.parametrize("kept", [copy.deepcopy, lambda state: {k: v.clone() for k, v in state.items()}])
+def test_a_state_that_is_computed_from_a_copy(kept: Callable[[Any], Any]) -> None:
+    training = Training()
+    for _ in range(5):
+        before = kept(training.model.state_dict())
+        training.step(4)
+        training.model.load_state_dict(_moved(before, training.model.state_dict(), 0.25))
+    assert not training.found()
+
+
+def test_equal_values_that_are_loaded_without_steps_between() -> None:
+    training = Training()
+    training.step(4)
+    for _ in range(5):
+        state = training.model.state_dict()
+        training.model.load_state_dict({k: v.clone() for k, v in state.items()})
+        training.step(4)
+    assert not training.found()

@@ -195,6 +195,7 @@ class StateNotCopied:
     :ivar exact: the call that took this state was observed.
     :ivar loaded: the line that loads it.
     :ivar own: the line takes the state of a module and loads it into the same one, ``loads`` times.
+    :ivar computed: new tensors were loaded, and had the values that the parameters had each time.
     """
 
     model: str
@@ -208,6 +209,7 @@ class StateNotCopied:
     exact: bool
     loaded: Site | None
     own: bool = False
+    computed: bool = False
 
 
 @record

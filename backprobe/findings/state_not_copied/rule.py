@@ -11,6 +11,8 @@ from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
 if TYPE_CHECKING:
     from ...traces import Trace
 
+_COPY = "Keep a copy: copy.deepcopy(model.state_dict()), or {k: v.clone() for k, v in model.state_dict().items()}."
+
 
 @rule(
     Kind(
@@ -40,18 +42,22 @@ def _finding(seen: StateNotCopied) -> Finding:
             f"taken from, and follow its training ({steps} since the first load)"
         )
         advice = "Make the target with copy.deepcopy(model), and load without assign=True."
+    elif seen.computed:
+        title = (
+            f"{seen.model} is loaded {seen.loads} times with a state dict that was computed from a kept one, and "
+            f"nothing changes: the kept one holds the tensors of {seen.model} themselves, which {steps} changed"
+        )
+        advice = _COPY
     else:
         since = f"after {steps} of an optimizer" if seen.steps else "after another state had been loaded"
         state = f"the state dict that was taken in step {seen.taken_at}" if seen.exact else "a state dict that was kept"
         title = f"loading {state} changes nothing, {since}: it holds the tensors of {seen.model} themselves, not copies"
-        advice = (
-            "Keep a copy: copy.deepcopy(model.state_dict()), or {k: v.clone() for k, v in model.state_dict().items()}."
-        )
+        advice = _COPY
     return Finding(
         kind="state-not-copied",
         severity="warning",
         title=title,
-        confidence="certain" if seen.exact and not seen.shared else "likely",
+        confidence="certain" if seen.exact and not (seen.shared or seen.computed) else "likely",
         step=seen.step,
         sites=sites_of(
             *(("cause", site) for site in seen.taken[:3]), ("loaded", seen.loaded if not seen.own else None)

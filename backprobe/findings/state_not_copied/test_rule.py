@@ -13,6 +13,7 @@ from backprobe.records import StateNotCopied
 KEPT_STATE = StateNotCopied("Net", 60, 2, 22, 38, False, False, (at(15),), True, at(16))
 SHARED_STATE = StateNotCopied("Net", 60, 9, 0, 50, False, True, (at(8),), False, at(20))
 OWN_STATE = StateNotCopied("Target", 25, 7, 25, 150, False, False, (at(20),), True, at(20), own=True)
+COMPUTED_STATE = StateNotCopied("Net", 7, 40, 0, 8, False, False, (at(78),), True, at(81), computed=True)
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {"state-not-copied": (traced(STEP, seen=[KEPT_STATE]), [("cause", 15), ("loaded", 16)])}
 
@@ -52,3 +53,9 @@ def test_a_module_that_is_loaded_with_its_own_state() -> None:
         "Target is loaded with its own state, taken in the same line, 7 times: nothing changes, and what other models "
         "have learned in 150 steps does not get there"
     )
+
+
+def test_a_state_that_is_computed_from_the_kept_one() -> None:
+    found = only(traced(STEP, seen=[COMPUTED_STATE]))
+    assert (found.confidence, [site.role for site in found.sites]) == ("likely", ["cause", "loaded"])
+    assert "loaded 40 times with a state dict that was computed from a kept one" in found.title

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import nn
 
 from ...records import Site, StateNotCopied
@@ -24,8 +25,10 @@ from ..tracker_context import TrackerContext
 #: The most modules that are followed, parameters of one that are sampled, states of one that are remembered, and lines
 #: that load in vain.
 MAX_MODULES, MAX_SAMPLED, MAX_STATES, MAX_LOADS = 16, 4, 32, 50
-#: Steps in which a line loads a module's own state, from which on it is reported.
-MIN_OWN_LOADS = 3
+#: How often a line loads a module's own state, or values that it has already, until it is reported.
+MIN_OWN_LOADS = MIN_EQUAL_LOADS = 3
+#: Elements of a parameter that are compared with those that are loaded.
+MAX_COMPARED_ELEMENTS = 64
 
 
 @dataclass
@@ -113,6 +116,23 @@ class _VainLoad:
 
 
 @dataclass
+class _EqualLoad:
+    """A line that loads values that the parameters have already, while the script keeps an earlier state of them.
+
+    :ivar first: the step in which it did so first; ``taken_at`` and ``spot``: when and where the kept state was taken,
+        ``steps`` steps before. ``count``: how often the line did so; ``changed``: it loaded other values, too.
+    """
+
+    model: str
+    first: int
+    taken_at: int
+    steps: int
+    spot: CodeLocation
+    count: int = 0
+    changed: bool = False
+
+
+@dataclass
 class _SharedLoad:
     """A line that loads into a module what another one gave, which has the same memory.
 
@@ -151,6 +171,7 @@ class StateDictTracker(Tracker):
         self._vain: dict[tuple[CodeLocation, int], _VainLoad] = {}
         self._shared: dict[tuple[CodeLocation, int], _SharedLoad] = {}
         self._own: dict[tuple[CodeLocation, int], _OwnLoad] = {}
+        self._equal: dict[tuple[CodeLocation, int], _EqualLoad] = {}
         #: The last line that made the tensors of a state dict the parameters of a module.
         self._assigned: IdentityMap[CodeLocation] = IdentityMap()
         #: By optimizer: the number of its groups, of followed modules, and the weights that it holds.
@@ -240,6 +261,8 @@ class StateDictTracker(Tracker):
                 is_own = _is_own(own, state)
                 if is_own and spot is not None:
                     self._note_vain_load(module, state, spot)
+                elif spot is not None:
+                    self._note_equal_load(module, own, state, spot)
                 if assign and spot is not None:
                     self._assigned[module] = spot
                 elif not assign:
@@ -286,6 +309,25 @@ class StateDictTracker(Tracker):
                 when = self._last_step, found[0].step, steps, loaded_over
                 self._vain[spot, id(module)] = _VainLoad(type(module).__name__, *when, spots, exact is not None)
 
+    def _note_equal_load(
+        self, module: nn.Module, own: list[tuple[str, Any]], given: dict[str, Any], spot: CodeLocation
+    ) -> None:
+        """Note whether new tensors change nothing, though the script keeps a state that was taken before some steps."""
+        known, model = self._equal.get((spot, id(module))), self._models.get(id(module))
+        if model is None or model.ref() is not module or (known is not None and known.changed):
+            return
+        kept = next((one for one in reversed(model.states) if one.ref() is not None and one.changes()[0]), None)
+        if kept is None and known is None:
+            return
+        if known is None and len(self._equal) < MAX_LOADS and kept is not None:
+            known = self._equal[spot, id(module)] = _EqualLoad(
+                type(module).__name__, self._last_step, kept.step, kept.changes()[0], kept.spot
+            )
+        if known is not None and _has_values(own, given):
+            known.count += kept is not None
+        elif known is not None:
+            known.changed = True
+
     def _note_own_load(self, module: nn.Module, state: _State, spot: CodeLocation) -> None:
         """Note that a line loads what it has just taken from the same module, which is not trained: a slip."""
         taken, loaded = self._frames.site(state.spot), self._frames.site(spot)
@@ -331,6 +373,11 @@ class StateDictTracker(Tracker):
         for (spot, _), vain in self._vain.items():
             numbers = vain.step, vain.count, vain.taken_at, vain.steps, vain.loaded_over
             yield StateNotCopied(vain.model, *numbers, False, self._sites(vain.spots), vain.exact, site(spot))
+        for (spot, _), equal in self._equal.items():
+            if equal.count >= MIN_EQUAL_LOADS and not equal.changed:
+                when = equal.first, equal.count, equal.taken_at, equal.steps, False, False
+                taken = self._sites((equal.spot,))
+                yield StateNotCopied(equal.model, *when, taken, True, site(spot), computed=True)
         for (spot, _), own in self._own.items():
             line = site(spot)
             if own.count >= MIN_OWN_LOADS and line is not None:
@@ -381,6 +428,20 @@ def _is_own(own: Iterable[tuple[str, Any]], state: dict[str, Any]) -> bool:
     """
     trained = [(name, p) for name, p in own if p.requires_grad] or list(own)
     return bool(trained) and all(_is_same(p, state.get(name)) for name, p in trained)
+
+
+def _has_values(own: list[tuple[str, Any]], state: dict[str, Any]) -> bool:
+    """Return whether a state has the values of the sampled parameters. Those on an accelerator are not read."""
+    pairs = [(p, state.get(name)) for name, p in own if p.requires_grad and p.is_cpu and _has_memory(p)]
+    compared: list[tuple[Any, Any]] = spread(pairs, MAX_SAMPLED)
+    return bool(compared) and all(
+        private.is_plain(given) and given.shape == p.shape and torch.equal(_some(p), _some(given).to(p.dtype))
+        for p, given in compared
+    )
+
+
+def _some(tensor: Any) -> Any:
+    return tensor.detach().reshape(-1)[:MAX_COMPARED_ELEMENTS]
 
 
 def _is_same(parameter: Any, given: Any) -> bool:
