@@ -48,7 +48,24 @@ def explain(trace: Trace, known: Registry | None = None) -> tuple[list[Finding],
     unique = sorted(
         map(merged, same.values()), key=lambda f: (SEVERITIES.index(f.severity), known.order.get(f.kind, last))
     )
-    return causes_first(in_time(unique), known), list(asked.failed.values())
+    return causes_first(symptoms_after_reasons(in_time(unique), known), known), list(asked.failed.values())
+
+
+def symptoms_after_reasons(found: Sequence[Finding], known: Registry) -> list[Finding]:
+    """Return `found` with each symptom that begins late after the reasons of its severity that began before it."""
+    ordered = [*found]
+    for late in [one for one in found if one.kind in known.symptoms and one.step]:
+        at = ordered.index(late)
+        last = max((i for i, one in enumerate(ordered) if i > at and _comes_before(one, late, known)), default=at)
+        ordered.insert(last, ordered.pop(at))
+    return ordered
+
+
+def _comes_before(reason: Finding, late: Finding, known: Registry) -> bool:
+    if reason.kind not in known.reasons or reason.confidence == "possible":
+        return False
+    same = (reason.severity, reason.rank) == (late.severity, late.rank)
+    return same and late.step is not None and (reason.step or 0) < late.step
 
 
 def causes_first(found: Sequence[Finding], known: Registry) -> list[Finding]:

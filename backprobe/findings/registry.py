@@ -16,7 +16,7 @@ from typing import Any
 
 from ..plugins import failure, load
 from ..records import Unseen
-from .rules import GRADIENTS_INVALID, Kind, Rule, Topic
+from .rules import GRADIENTS_INVALID, Kind, Question, Rule, Topic
 
 #: The entry point group of plugins with rules.
 GROUP = "backprobe.findings"
@@ -46,6 +46,18 @@ class Registry:
     def diverging(self) -> frozenset[str]:
         """The kinds with which training can diverge."""
         return frozenset(kind.name for rule in self.rules for kind in rule.kinds if kind.diverges)
+
+    @property
+    def symptoms(self) -> frozenset[str]:
+        """The kinds that say what happens and not why."""
+        return frozenset(kind.name for rule in self.rules for kind in rule.kinds if kind.is_symptom)
+
+    @property
+    def reasons(self) -> frozenset[str]:
+        """The kinds that say why a model does not learn, or learns badly."""
+        answers = {Question.NOT_LEARNING, Question.LEARNS_BADLY}
+        kinds = (kind for rule in self.rules for kind in rule.kinds)
+        return frozenset(kind.name for kind in kinds if answers.intersection(kind.questions) and not kind.is_symptom)
 
     @property
     def topics(self) -> list[Topic]:

@@ -69,6 +69,8 @@ class Kind:
     :ivar points_to: for that table, in a few words: the line or fact that the finding names.
     :ivar diverges: whether training with it can diverge: where values become non-finite in its first step or later, and
         not because an operation is undefined for its input, a certain finding of it comes before them.
+    :ivar is_symptom: it says what happens and not why: if it begins late, findings of earlier steps that say why a
+        model does not learn, or learns badly, come before it.
     :raises ValueError: ``severity`` is unknown, or not exactly one of ``rank`` and ``after`` is given.
     """
 
@@ -80,6 +82,7 @@ class Kind:
     questions: tuple[Question, ...] = ()
     points_to: str = ""
     diverges: bool = False
+    is_symptom: bool = False
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:

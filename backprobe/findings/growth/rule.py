@@ -65,6 +65,7 @@ class _Layer:
         "the gradient grows by a factor at each layer, or at each step of time",
         rank=LEARNING + 20,
         questions=(Question.FADES_OR_GROWS,),
+        is_symptom=True,
     ),
     Kind(
         "vanishing-gradient",

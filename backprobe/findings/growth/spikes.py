@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from ...basics.text import number
+from ...ops import NORMALISES, POLE, info
 from ...records import BackwardCall, Finding, NodeRun, Site
 from ..relations.end_of_run import feeders
 from ..rules import sites_of
@@ -97,9 +98,23 @@ def _finding(
             "norm": most,
             "norm_of_loss": max(begins),
         },
-        advice="A row or element has almost no length, spread or size, and the operation divides by it. Give it a "
-        "bound that counts (an eps of 1e-6 or more, under the root where there is one), or leave such rows out. "
-        "Clipping the norm of all gradients scales the others to nothing.",
+        advice=_advice(op),
+    )
+
+
+def _advice(op: str) -> str:
+    row = info(op)
+    if row is not None and row.forward not in (NORMALISES, POLE) and not row.singular_at:
+        return (
+            f"{op} divides by nothing: the values that it multiplies with have become large. Look for the reason in "
+            "earlier steps: a term of the loss that only part of the model gets gradients from, a value that nothing "
+            "bounds, or a learning rate that is too high. Clipping the norm of all gradients scales the others to "
+            "nothing."
+        )
+    return (
+        "A row or element has almost no length, spread or size, and the operation divides by it. Give it a bound that "
+        "counts (an eps of 1e-6 or more, under the root where there is one), or leave such rows out. Clipping the norm "
+        "of all gradients scales the others to nothing."
     )
 
 

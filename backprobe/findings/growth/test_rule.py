@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from handmade import at, bad_root, call, kinds, leaf, only, parameter, roles, run, traced
-from learning import DEAD, OFF, flat, reached, sites_of_only
+from learning import DEAD, OFF, STEP, flat, lost, reached, sites_of_only
 
 from backprobe import Trace
 from backprobe.records import BackwardCall, RankSeen, RankWait
@@ -164,6 +164,27 @@ def test_one_operation_that_makes_a_gradient_explode() -> None:
     assert (found.kind, found.module, found.parameters) == ("exploding-gradient", "unit", ("table.weight",))
     assert roles(found)[0] == ("cause", 11)
     assert not kinds(traced(spiked(1e4), parameters=parameters))
+
+
+def test_what_to_do_depends_on_whether_the_operation_divides() -> None:
+    parameters = reached("table.weight", "proj.weight", "proj.bias")
+    assert "the operation divides by it" in only(traced(spiked(1e12), parameters=parameters)).advice
+    product = call(
+        run("AddBackward0", 1, 3, 4, op="add", line=12),
+        run("ConvolutionBackward0", 2, op="conv2d", line=11, module="unit", gave=(1e12,)),
+        leaf("table.weight", came=1e12),
+        leaf("proj.weight"),
+        leaf("proj.bias"),
+    )
+    assert only(traced(product, parameters=parameters)).advice.startswith("conv2d divides by nothing")
+
+
+def test_an_explosion_that_begins_late_comes_after_a_reason_from_the_start() -> None:
+    parameters = [*reached("table.weight", "proj.weight", "proj.bias"), *lost("b.weight", defined=at(4))]
+    late = dataclasses.replace(spiked(1e12), index=9, step=9)
+    assert kinds(traced(STEP, late, parameters=parameters)) == ["none-grad", "exploding-gradient"]
+    first = dataclasses.replace(spiked(1e12), index=0, step=0)
+    assert kinds(traced(first, parameters=parameters)) == ["exploding-gradient", "none-grad"]
 
 
 def steady(step: int, factor: float) -> BackwardCall:
