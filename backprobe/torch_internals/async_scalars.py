@@ -83,7 +83,7 @@ def _joined(numbers: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat([number.reshape(-1) for number in numbers])
 
 
-def fetch(numbers: Sequence[torch.Tensor], streams: Iterable[Any] = ()) -> list[float]:
+def fetch(numbers: Sequence[torch.Tensor], streams: Iterable[object] = ()) -> list[float]:
     """Return the values of tensors of no dimension, with one wait for each device. `streams`: see ``Copy``."""
     return [value for (value,) in Copy(numbers, streams).read()] if numbers else []
 
@@ -116,7 +116,7 @@ class Later:
         # Wait for a copy that is still under way once as many numbers again are pending: this bounds the memory.
         return self._coming is None or len(self._waiting) >= 2 * MAX_PENDING_NUMBERS or self._coming[0].is_there
 
-    def fetch(self, numbers: Sequence[torch.Tensor], streams: Iterable[Any] = ()) -> list[float]:
+    def fetch(self, numbers: Sequence[torch.Tensor], streams: Iterable[object] = ()) -> list[float]:
         """Return the values of tensors of no dimension now.
 
         Pending numbers come in the same copy; their callbacks run first.

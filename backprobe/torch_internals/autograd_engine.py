@@ -74,7 +74,7 @@ def current_node() -> Any:
     return torch._C._current_autograd_node()
 
 
-def runs_node(node: Any) -> bool | None:
+def runs_node(node: object) -> bool | None:
     """Return whether the backward running on this thread runs `node`, or captures its gradient.
 
     ``None``: torch cannot tell.
@@ -85,7 +85,7 @@ def runs_node(node: Any) -> bool | None:
         return None
 
 
-def root_gradients(roots: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
+def root_gradients(roots: Sequence[object], grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
     """Return the gradients that a backward starts from: 1 for each scalar root without a given one.
 
     :raises RuntimeError: as torch does for gradients that do not fit their roots.

@@ -26,7 +26,7 @@ _watching: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @functools.wraps(own)
-def shown(*args: Any, **kwargs: Any) -> Any:
+def shown(*args: object, **kwargs: object) -> Any:
     for i in range(torch._C._len_torch_function_stack()):
         if torch._C._get_function_stack_at(i) in _watching:
             return handle_torch_function(shown, (), *args, **kwargs)
@@ -37,7 +37,7 @@ def shown(*args: Any, **kwargs: Any) -> Any:
 seen = own if SHOWS else shown
 
 
-def show(mode: Any) -> None:
+def show(mode: object) -> None:
     """Make `mode`, which is active, intercept calls from now on."""
     if not SHOWS:
         _watching.add(mode)
@@ -45,7 +45,7 @@ def show(mode: Any) -> None:
             torch.autograd.backward = shown
 
 
-def unshow(mode: Any) -> None:
+def unshow(mode: object) -> None:
     """Stop `mode` from intercepting calls."""
     _watching.discard(mode)
     if not _watching and torch.autograd.backward is shown:

@@ -5,7 +5,7 @@ Global module hooks do not receive them, but the torch function that calls the h
 
 from __future__ import annotations
 
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from . import code_objects
@@ -18,7 +18,7 @@ CALLS = frozenset(
 )
 
 
-def keywords(frame: Any) -> dict[str, Any] | None:
+def keywords(frame: FrameType) -> dict[str, Any] | None:
     """Return the keyword arguments of a module call, given the `frame` that calls a global module hook.
 
     ``None`` if unknown.

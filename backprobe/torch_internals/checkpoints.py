@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import Any
 
 import torch.utils.checkpoint
@@ -28,7 +29,7 @@ def checkpoint_mark() -> tuple[Any, Any] | None:
     return (held["frame"].cell_contents, None) if "frame" in held else None
 
 
-def checkpoint_frame(hook: Any) -> Any:
+def checkpoint_frame(hook: object) -> Any:
     """Return the frame object of a non-reentrant checkpoint from its unpack hook; ``None`` for other hooks."""
     held = _closure(hook)
     return held["frame"].cell_contents if "frame" in held else None
@@ -42,7 +43,7 @@ def _closure(hook: Any) -> dict[str, Any]:
     return dict(zip(code.co_freevars, hook.__closure__, strict=True))
 
 
-def checkpoint_inputs(frame: Any) -> list[Any]:
+def checkpoint_inputs(frame: FrameType) -> list[Any]:
     """Return the slots of the tensors that a non-reentrant checkpoint region took, from its frame object."""
     given = getattr(frame, "saved_args", None)
     if given is not None:

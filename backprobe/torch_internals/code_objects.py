@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 
@@ -111,7 +111,7 @@ PIPELINE_FILE = os.path.join(TORCH, "distributed", "pipelining", "stage.py")
 PIPELINE_REHEARSALS = frozenset({"_backward_metadata_inference", "_forward_metadata_inference", "_shape_inference"})
 
 
-def in_rehearsal(frame: Any) -> bool:
+def in_rehearsal(frame: FrameType | None) -> bool:
     """Return whether `frame` runs for a pipeline that infers its shapes, so that computed values are meaningless."""
     if "torch.distributed.pipelining.stage" not in sys.modules:
         return False
@@ -133,7 +133,7 @@ KEEPS_FINITE = frozenset(
 FUNCTION_FILE = _file("torch.autograd.function")
 
 
-def is_once(function: Any) -> bool:
+def is_once(function: object) -> bool:
     """Return whether the backward of a custom function is marked ``once_differentiable``."""
     backward = getattr(function, "backward", None)
     code = getattr(backward, "__code__", None)
@@ -167,7 +167,7 @@ def is_decorator(code: CodeType) -> bool:
     return mine and not code.co_flags & inspect.CO_GENERATOR
 
 
-def checkpoint_arguments(local: dict[str, Any]) -> tuple[Any, Any, Any, bool, bool] | None:
+def checkpoint_arguments(local: dict[str, object]) -> tuple[Any, Any, Any, bool, bool] | None:
     """Return (function, args, kwargs, reentrant, preserves random state) from the variables `local` of ``checkpoint``.
 
     ``None`` if the variables have other names.

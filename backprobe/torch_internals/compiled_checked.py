@@ -105,13 +105,13 @@ class _Tensors(Bounded):
         super().__init__(limit)
         self.nodes: set[Any] = set()
 
-    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+    def note(self, node: object, given: list[object], before: list[object], out: object) -> None:
         super().note(node, given, before, out)
         if isinstance(out, torch.Tensor):
             self.nodes.add(node)
 
 
-def _before(region: CompiledGraph, end: Any, gives: Sequence[Any]) -> Graph:
+def _before(region: CompiledGraph, end: object, gives: Sequence[object]) -> Graph:
     """Return a region's graph up to the node `end`, with the results of `gives` as outputs.
 
     Placeholders precede all other nodes, so it takes the same inputs as the region.
@@ -126,7 +126,7 @@ def _before(region: CompiledGraph, end: Any, gives: Sequence[Any]) -> Graph:
     return graph
 
 
-def _alone(region: CompiledGraph, node: Any, args: Sequence[Any], backward: bool) -> tuple[bool, str]:
+def _alone(region: CompiledGraph, node: Any, args: Sequence[object], backward: bool) -> tuple[bool, str]:
     """Return whether `node` is wrong when compiled alone, and a script that shows it on random numbers (or "")."""
     needs = node.all_input_nodes
     values = dict(zip(needs, _operations_of(region.module, _before(region, node, needs))(*_copies(args)), strict=True))
@@ -157,7 +157,7 @@ def _drawn(value: Any, random: torch.Generator) -> Any:
     return torch.randn(value.shape, generator=random).to(value.dtype).requires_grad_(value.requires_grad)
 
 
-def _backend(compiler: Any) -> str:
+def _backend(compiler: object) -> str:
     """Return the backend as source text for ``torch.compile``."""
     name = getattr(compiler, "_compiler_name", None)
     known = sys.modules["torch._dynamo"].list_backends(exclude_tags=())
@@ -183,7 +183,7 @@ def _script(module: GraphModule, drawn: Sequence[Any], backward: bool, backend: 
     return "\n".join(lines) + "\n"
 
 
-def _operations_of(module: Any, graph: Any) -> Callable[..., Any]:
+def _operations_of(module: torch.nn.Module, graph: object) -> Callable[..., Any]:
     """Return a function that runs the nodes of a graph one by one."""
     steps = Interpreter(module, graph=graph)
     steps.extra_traceback = False
@@ -215,7 +215,7 @@ class _Part:
         once, twice = (self._run(operations, self._args)[0] for _ in range(2))
         return not all(torch.equal(a, b) for a, b in zip(once, twice, strict=True))
 
-    def differs(self, made: Callable[..., Any], backward: bool | None = None) -> tuple[bool, float, float] | None:
+    def differs(self, made: Callable[..., object], backward: bool | None = None) -> tuple[bool, float, float] | None:
         """Return how the results of `made` differ from those of the graph's ops; ``None`` if they do not.
 
         The value is (whether it is in the backward, the distance of `made` from float64, that of the ops).
@@ -237,7 +237,7 @@ class _Part:
         return None
 
     def _run(
-        self, function: Callable[..., Any], args: Sequence[Any], wide: bool = False
+        self, function: Callable[..., object], args: Sequence[object], wide: bool = False
     ) -> tuple[list[Any], list[Any]]:
         """Return the results of `function`, and the gradients of its inputs for random incoming gradients.
 
@@ -257,7 +257,7 @@ class _Part:
         return [out.detach() for out in outs], list(grads)
 
 
-def _copies(args: Sequence[Any], wide: bool = False) -> list[Any]:
+def _copies(args: Sequence[object], wide: bool = False) -> list[Any]:
     """Return copies of `args`; equal tensors share one copy. `wide`: floating-point ones in float64."""
     known: dict[int, Any] = {}
     for a in args:

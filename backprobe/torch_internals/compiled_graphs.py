@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from itertools import count
+from types import FrameType
 from typing import Any
 
 import torch
@@ -167,7 +168,7 @@ class CompiledGraphs:
             if scope.get(name) is ours:
                 scope[name] = made
 
-    def _put(self, owner: Any, name: str, ours: Any) -> None:
+    def _put(self, owner: object, name: str, ours: object) -> None:
         was = getattr(owner, name)
         setattr(owner, name, ours)
 
@@ -182,7 +183,7 @@ class CompiledGraphs:
         compiles = torch.compile
 
         @wraps(compiles)
-        def compile_and_meet(*args: Any, **kwargs: Any) -> Any:
+        def compile_and_meet(*args: object, **kwargs: object) -> Any:
             made = compiles(*args, **kwargs)
             if self.on and _MODULE in sys.modules:
                 self._meet()
@@ -199,7 +200,7 @@ class CompiledGraphs:
         compiles, installs = kind.call_user_compiler, kind.install_global_unsafe
 
         @wraps(compiles)
-        def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        def call_user_compiler(graph: object, module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
             try:
                 self._note(module, getattr(graph, "compiler_fn", None))
             except Exception as error:
@@ -226,7 +227,7 @@ class CompiledGraphs:
         self._put(kind, "call_user_compiler", call_user_compiler)
         self._put(kind, "install_global_unsafe", install_global_unsafe)
 
-    def _note(self, module: Any, compiler: Any) -> None:
+    def _note(self, module: torch.nn.Module, compiler: object) -> None:
         name = module.meta.get("backend_id")
         if name is None or name in self._graphs:
             return
@@ -235,7 +236,7 @@ class CompiledGraphs:
         again = not (_has_subclasses(module.graph) or communicates(module, graph))
         self._graphs[name] = CompiledGraph(name, module, graph, draws(module, graph), sources, again, compiler)
 
-    def _not_compiled(self, graph: Any, module: Any) -> None:
+    def _not_compiled(self, graph: Any, module: torch.nn.Module) -> None:
         try:
             region = self._graphs.pop(module.meta.get("backend_id"), None)
             if region is None or not region.can_run_again:
@@ -278,7 +279,7 @@ class CompiledGraphs:
         self._ours[id(scope), region.name] = scope, made, region_called
         scope[region.name] = region_called
 
-    def _tell(self, error: RuntimeError, frame: Any, args: tuple[Any, ...]) -> None:
+    def _tell(self, error: RuntimeError, frame: FrameType, args: tuple[object, ...]) -> None:
         try:
             self._raised(str(error), frame, args)
         except Exception as mine:
@@ -304,7 +305,7 @@ class CompiledGraphs:
             )
         return RegionCall(region, with_grad, versions, autocast_now(), random, made=made)
 
-    def _over(self, call: RegionCall, out: Any) -> None:
+    def _over(self, call: RegionCall, out: object) -> None:
         with unseen():
             made = [_made_by(one) for one in (out if isinstance(out, (tuple, list)) else (out,))]
         call.outputs = [(id(one[0]), *one[1:]) if one is not None else None for one in made]
@@ -314,18 +315,18 @@ class CompiledGraphs:
             call.alive = weakref.ref(mark, partial(self._graph_gone, call.number))
             self._called(call)
 
-    def _graph_gone(self, number: int, _: Any) -> None:
+    def _graph_gone(self, number: int, _: object) -> None:
         self._gone(number)
 
 
-def _remember(scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
+def _remember(scope: dict[str, object], region: CompiledGraph, made: object) -> None:
     """Keep a graph for later sessions, if they can find the module that calls the compiled function."""
     home = scope.get("__name__")
     if isinstance(home, str) and getattr(sys.modules.get(home), "__dict__", None) is scope:
         _earlier[made] = home, replace(region, made=None)
 
 
-def module_in(region: CompiledGraph, args: Sequence[Any], node: Any, name_of: Callable[[Any], str]) -> str | None:
+def module_in(region: CompiledGraph, args: Sequence[object], node: Any, name_of: Callable[[object], str]) -> str | None:
     """Return the path of the module that a node of the region's graph belongs to.
 
     Within the region, the path uses the compiled function's names; parameters among the inputs map them to names in the
@@ -363,7 +364,7 @@ def _source(node: Any) -> str:
     return re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", name() if callable(name) else name)
 
 
-def draws(module: Any, graph: Any) -> bool:
+def draws(module: torch.nn.Module, graph: Any) -> bool:
     """Return whether the graph draws random numbers."""
     for node in graph.nodes:
         if node.op in ("call_function", "call_method") and _DRAWS.search(_named(node.target)):
@@ -374,7 +375,7 @@ def draws(module: Any, graph: Any) -> bool:
     return False
 
 
-def communicates(module: Any, graph: Any) -> bool:
+def communicates(module: torch.nn.Module, graph: Any) -> bool:
     """Return whether the graph communicates with other ranks."""
     for node in graph.nodes:
         if node.op == "call_function" and "c10d" in _namespace(node.target):
@@ -385,7 +386,7 @@ def communicates(module: Any, graph: Any) -> bool:
     return False
 
 
-def _namespace(target: Any) -> str:
+def _namespace(target: object) -> str:
     """Return an operator's namespace (``_c10d_functional``) or a function's module
     (``torch.distributed.distributed_c10d``).
     """
@@ -403,11 +404,11 @@ def _has_subclasses(graph: Any) -> bool:
     return any(isinstance(t, torch.Tensor) and has_dispatch(t) and not isinstance(t, FakeTensor) for t in examples)
 
 
-def _named(target: Any) -> str:
+def _named(target: object) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 
-def random_state(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def random_state(args: tuple[object, ...]) -> tuple[Any, ...]:
     """Return the states of torch's random generators: the CPU's, and those of the devices of `args`."""
     devices = sorted({a.get_device() for a in args if isinstance(a, torch.Tensor) and a.is_cuda})
     return torch.get_rng_state(), tuple((device, torch.cuda.get_rng_state(device)) for device in devices)

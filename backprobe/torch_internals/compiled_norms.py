@@ -21,7 +21,7 @@ MAX_MEMORY_SHARE = 0.4
 _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+) kB", re.MULTILINE)
 
 
-def _bytes(tensor: Any) -> int:
+def _bytes(tensor: torch.Tensor) -> int:
     """Return the bytes that a tensor owns: 0 for a view.
 
     A tensor of a ``torch.func`` transform is estimated, because its storage cannot be read.
@@ -77,22 +77,22 @@ class Bounded(Notes):
         super().__init__(False)
         self._left = limit
 
-    def take(self, tensors: Sequence[Any]) -> None:
+    def take(self, tensors: Sequence[torch.Tensor]) -> None:
         self._left -= sum(map(_bytes, tensors))
         if self._left < 0:
             raise TooLarge
 
-    def begin(self, tensors: Sequence[Any]) -> bool:
+    def begin(self, tensors: Sequence[torch.Tensor]) -> bool:
         self.take(tensors)
         return super().begin(tensors)
 
-    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+    def note(self, node: object, given: list[object], before: list[object], out: object) -> None:
         super().note(node, given, before, out)
         outs = out if isinstance(out, (tuple, list)) else (out,)
         self.take([t for t in outs if type(t) is torch.Tensor])
 
 
-def norms_inside(call: RegionCall, gradients: Sequence[Any], most: int) -> Inner | None:
+def norms_inside(call: RegionCall, gradients: Sequence[torch.Tensor | None], most: int) -> Inner | None:
     """Return the nodes and gradient norms inside the backward of a region call.
 
     ``None`` if no gradient came in, or a non-finite one.
@@ -114,7 +114,7 @@ def norms_inside(call: RegionCall, gradients: Sequence[Any], most: int) -> Inner
     return found
 
 
-def free_memory(args: Sequence[Any]) -> float:
+def free_memory(args: Sequence[object]) -> float:
     """Return the free bytes on the device of `args`; infinity if unknown."""
     device = next((a.device for a in args if isinstance(a, torch.Tensor) and a.is_cuda), None)
     if device is not None:
@@ -127,7 +127,7 @@ def free_memory(args: Sequence[Any]) -> float:
     return 1024.0 * int(found[1]) if found is not None else float("inf")
 
 
-def _look(call: RegionCall, gradients: Sequence[Any], most: int, limit: float) -> Inner | None:
+def _look(call: RegionCall, gradients: Sequence[torch.Tensor | None], most: int, limit: float) -> Inner | None:
     notes = Bounded(limit)
     out, given = again(call, notes)
     pairs = pairs_of(out, gradients)
@@ -145,7 +145,7 @@ def _look(call: RegionCall, gradients: Sequence[Any], most: int, limit: float) -
         return [norms.take(g) if isinstance(g, torch.Tensor) else None for g in grads]
 
     def after(node: Any, made: Any) -> Callable[[Any, Any], None]:
-        def hook(grad_inputs: Any, grad_outputs: Any) -> None:
+        def hook(grad_inputs: object, grad_outputs: object) -> None:
             slots.append((number[id(node)], slots_of(grad_outputs), slots_of(grad_inputs)))
 
         return hook
@@ -164,7 +164,7 @@ def _look(call: RegionCall, gradients: Sequence[Any], most: int, limit: float) -
     return Inner(inner, outputs, {k: norm for k, slot in leaves.items() if (norm := value(slot)) is not None})
 
 
-def _structure(graph: LiveGraph, given: Sequence[Any], notes: Notes) -> list[NodeInside]:
+def _structure(graph: LiveGraph, given: Sequence[object], notes: Notes) -> list[NodeInside]:
     """Return the nodes by number; edges that end in a leaf point to the region's inputs."""
     position = {id(leaf): k for k, leaf in enumerate(given)}
     ends = {i: position.get(id(variable)) for i, variable in graph.leaves}

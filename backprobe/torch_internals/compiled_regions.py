@@ -43,12 +43,12 @@ def backward_as_it_is() -> Iterator[None]:
         yield
 
 
-def is_compiled(node: Any) -> bool:
+def is_compiled(node: object) -> bool:
     """Return whether `node` is a whole compiled region."""
     return hasattr(getattr(node, "_forward_cls", None), "compiled_bw")
 
 
-def backward_module(node: Any) -> Any:
+def backward_module(node: object) -> Any:
     """Return the FX graph of a compiled region's backward if torch still has it, else ``None``."""
     info = getattr(getattr(node, "_forward_cls", None), "_lazy_backward_info", None)
     return getattr(info, "bw_module", None)
@@ -65,6 +65,6 @@ def generated_from(module: Any, line: int) -> str:
     return (nodes[at].meta.get("stack_trace") or "") if at is not None and at < len(nodes) else ""
 
 
-def is_compiled_module(module: Any) -> bool:
+def is_compiled_module(module: object) -> bool:
     """Return whether calls of `module` run compiled code: ``torch.compile(module)``, or ``module.compile()``."""
     return type(module).__name__ == OPTIMIZED or getattr(module, "_compiled_call_impl", None) is not None

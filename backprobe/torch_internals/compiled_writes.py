@@ -40,7 +40,7 @@ class _Versions(Notes):
         self._writes: list[tuple[Any, int, int]] = []
         self._alive: list[Any] = []  # an address identifies a storage only while it lives
 
-    def states(self, tensors: Sequence[Any]) -> list[Any]:
+    def states(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         return [t._version for t in tensors]
 
     def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
@@ -51,13 +51,13 @@ class _Versions(Notes):
                 self._writes.append((node, t.untyped_storage()._cdata, t._version))
                 super().note(node, [], [], t)  # the nodes that the write created
 
-    def past(self, tensor: Any, version: int) -> Any:
+    def past(self, tensor: torch.Tensor, version: int) -> Any:
         """Return the node that took the storage of `tensor` past `version`."""
         storage = tensor.untyped_storage()._cdata
         return next((node for node, where, after in self._writes if where == storage and after > version), None)
 
 
-def refused_write(region: CompiledGraph, args: Sequence[Any]) -> RefusedWrite | None:
+def refused_write(region: CompiledGraph, args: Sequence[object]) -> RefusedWrite | None:
     """Return the first write that makes the backward of `region` on `args` fail; ``None`` if there is none."""
     call = RegionCall(region, tuple(args), (None,) * len(args), autocast_now(), None)
     found: RefusedWrite | None = apart(lambda: _look(call), call)
@@ -69,7 +69,7 @@ def _look(call: RegionCall) -> RefusedWrite | None:
 
     notes, running = _Versions(), []
 
-    def before(node: Any) -> Callable[[Any], None]:
+    def before(node: object) -> Callable[[Any], None]:
         return lambda _: running.append(node)
 
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, torch.enable_grad():

@@ -13,7 +13,7 @@ import functools
 import weakref
 from collections.abc import Callable, Iterator
 from inspect import CO_VARARGS
-from types import CodeType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -55,10 +55,10 @@ class CustomCalls:
         self._variables = variables
         #: By id of a code object: the object (kept alive), and functions without a ``ctx`` that use it; ``None``: not a
         #: ``forward``.
-        self._known: dict[int, tuple[CodeType, list[weakref.ref[Any]] | None]] = {}
+        self._known: dict[int, tuple[CodeType, list[weakref.ref[FunctionType]] | None]] = {}
         self._count = 0
 
-    def innermost(self, frame: Any) -> Any:
+    def innermost(self, frame: FrameType | None) -> Any:
         """Return the innermost such frame at or above `frame`; ``None`` if no custom function runs."""
         apply = code_objects.FUNCTION_APPLY
         if apply is not None:
@@ -71,7 +71,7 @@ class CustomCalls:
             found = self._next(frame)
         return found
 
-    def outermost(self, frame: Any) -> Any:
+    def outermost(self, frame: FrameType | None) -> Any:
         found = frame = self.innermost(frame)
         while frame is not None and (frame := self.innermost(frame.f_back)) is not None:
             found = frame
@@ -85,7 +85,7 @@ class CustomCalls:
         found = positional(frame.f_code, local)
         return found[_context_in(found) + 1 :]
 
-    def _next(self, frame: Any) -> Any:
+    def _next(self, frame: FrameType | None) -> Any:
         known, forwards = self._known, None
         while frame is not None:
             code = frame.f_code
@@ -103,7 +103,7 @@ class CustomCalls:
 
     def _forwards(self) -> dict[int, list[weakref.ref[Any]]]:
         self._count = len(_Function.__subclasses__())
-        found: dict[int, list[weakref.ref[Any]]] = {}
+        found: dict[int, list[weakref.ref[FunctionType]]] = {}
         for one in _classes():
             code = _code_of(one.forward)
             if code is not None:
@@ -112,7 +112,7 @@ class CustomCalls:
                     without.append(weakref.ref(one.forward))
         return found
 
-    def _is_called(self, frame: Any, without: list[weakref.ref[Any]]) -> bool:
+    def _is_called(self, frame: FrameType, without: list[weakref.ref[FunctionType]]) -> bool:
         """Return whether `frame` runs the forward of a custom function: Note [Frames of custom functions]."""
         code, local = frame.f_code, self._variables(frame)
         values = positional(code, local)
@@ -126,7 +126,7 @@ class CustomCalls:
         return False
 
 
-def _context_in(values: list[Any]) -> int:
+def _context_in(values: list[object]) -> int:
     """Return the index of the ``ctx`` in `values`; -1 if there is none.
 
     Bound arguments of a method or a partial function may precede it.
@@ -134,7 +134,7 @@ def _context_in(values: list[Any]) -> int:
     return next((at for at, value in enumerate(values) if isinstance(value, _Context)), -1)
 
 
-def _code_of(forward: Any) -> CodeType | None:
+def _code_of(forward: object) -> CodeType | None:
     """Return the code object that runs when `forward` is called; ``None`` if it is not Python."""
     while isinstance(forward, functools.partial):
         forward = forward.func

@@ -157,7 +157,7 @@ def _found_none(frame: FrameType) -> bool:
     return (names["prior"] if "prior" in names else getattr(wrapper, "prior", None)) is None
 
 
-def _put(owner: ModuleType, name: str, ours: Any) -> None:
+def _put(owner: ModuleType, name: str, ours: object) -> None:
     was = getattr(owner, name)
     setattr(owner, name, ours)
 

@@ -35,7 +35,7 @@ if own is not None:
     leave_alone(heard.__code__)  # type: ignore[attr-defined]  # counts as torch's: Note [Our frames are not compiled]
 
 
-def listen(listener: Callable[..., Any], inside: bool = False) -> bool:
+def listen(listener: Callable[..., object], inside: bool = False) -> bool:
     """Pass every call to `listener` from now on; return ``False`` if that is impossible with this torch.
 
     :param inside: call it after the present listeners, so that no frame of it is between them and their caller.
@@ -48,7 +48,7 @@ def listen(listener: Callable[..., Any], inside: bool = False) -> bool:
     return True
 
 
-def unlisten(listener: Callable[..., Any]) -> None:
+def unlisten(listener: Callable[..., object]) -> None:
     """Stop passing calls to `listener`."""
     if listener in _listening:
         _listening.remove(listener)
@@ -56,7 +56,7 @@ def unlisten(listener: Callable[..., Any]) -> None:
         torch.autograd._engine_run_backward = own
 
 
-def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+def arguments_of(args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[bool, dict[str, Any]]:
     """Return whether a call adds to ``.grad``, and the known arguments of the user's call.
 
     ``backward`` adds to ``.grad``, ``grad`` does not.

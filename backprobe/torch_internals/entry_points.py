@@ -39,7 +39,7 @@ class EntryPoint:
         except TypeError:
             return None
 
-    def begins_at(self, args: Any, kwargs: Any) -> list[Any]:
+    def begins_at(self, args: object, kwargs: object) -> list[Any]:
         """Return the tensors and gradient edges that a call starts from.
 
         Empty for a wrong call, which torch reports itself.
@@ -64,7 +64,7 @@ BY_KIND = {entry.kind: entry for entry in entry_points()}
 BY_FUNCTION = {entry.function: entry for entry in BY_KIND.values()}
 
 
-def needed_nodes(kind: str, arguments: dict[str, Any], graph: LiveGraph) -> frozenset[int] | None:
+def needed_nodes(kind: str, arguments: dict[str, object], graph: LiveGraph) -> frozenset[int] | None:
     """Return the nodes that run for the ``inputs`` of the call.
 
     ``None`` if it has no ``inputs``, so that all nodes run.
@@ -94,7 +94,7 @@ def node_of(root: Any) -> Any:
     return None
 
 
-def number_of_root(tensor: Any) -> torch.Tensor | None:
+def number_of_root(tensor: object) -> torch.Tensor | None:
     """Return the scalar that ``root_record`` needs of a root on an accelerator, without reading it.
 
     It is a tensor of no dimension: the root's value, or, for a root with several elements, a number that is finite only
@@ -111,7 +111,7 @@ def number_of_root(tensor: Any) -> torch.Tensor | None:
     return None
 
 
-def root_record(tensor: Any, node: int | None, number: float | None = None) -> Root:
+def root_record(tensor: object, node: int | None, number: float | None = None) -> Root:
     """Return the record of a root.
 
     :param number: the value of ``number_of_root``, if it was read; otherwise the tensor's values are read, which waits
@@ -135,7 +135,7 @@ def root_record(tensor: Any, node: int | None, number: float | None = None) -> R
     return Root(node, shape_of(tensor), dtype_name(tensor.dtype), None, None)
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Return a short description of an argument of a backward call."""
     if isinstance(value, torch.Tensor):
         return f"{dtype_name(value.dtype)}{list(shape_of(value))}"

@@ -18,7 +18,7 @@ _OF_SAVED = (
 MAX_RECOMPUTED_NUMEL = 1 << 26
 
 
-def _of_self(function: Callable[[Any], Any]) -> Callable[[Any, dict[str, Any]], Any]:
+def _of_self(function: Callable[[object], object]) -> Callable[[Any, dict[str, Any]], Any]:
     return lambda node, kept: function(kept["self"])
 
 
@@ -39,7 +39,7 @@ _FORMULAS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
 }
 
 
-def forward_again(operation: str, node: Any, kept: dict[str, Any]) -> Any:
+def forward_again(operation: str, node: object, kept: dict[str, object]) -> Any:
     """Return the recomputed result of `node`; ``None`` if its formula is unknown, or a tensor is missing.
 
     :param operation: the name of the op in the operator table.
@@ -49,7 +49,7 @@ def forward_again(operation: str, node: Any, kept: dict[str, Any]) -> Any:
     return _contained(lambda: formula(node, kept), kept.values()) if formula is not None and kept else None
 
 
-def forward_from_inputs(operation: str, node: Any, kept: dict[str, Any], inputs: Sequence[Any]) -> Any:
+def forward_from_inputs(operation: str, node: object, kept: dict[str, object], inputs: Sequence[object]) -> Any:
     """Compute the result of `node` from the results of the nodes before it; return ``None`` if that is not possible.
 
     :param kept: the tensors that the node saved, by name.
@@ -66,7 +66,7 @@ def forward_from_inputs(operation: str, node: Any, kept: dict[str, Any], inputs:
     return result if result.dtype == dtype else result.to(dtype)
 
 
-def result_of(node: Any) -> tuple[torch.Size | None, torch.dtype | None]:
+def result_of(node: object) -> tuple[torch.Size | None, torch.dtype | None]:
     """Return the shape and dtype of the first result of `node`; ``None`` if torch does not provide them."""
     metadata = getattr(node, "_input_metadata", None)
     if not metadata or not all(isinstance(size, int) for size in metadata[0].shape):
@@ -74,7 +74,7 @@ def result_of(node: Any) -> tuple[torch.Size | None, torch.dtype | None]:
     return torch.Size(metadata[0].shape), metadata[0].dtype
 
 
-def raises_to_natural_number(node: Any) -> bool:
+def raises_to_natural_number(node: object) -> bool:
     """Return whether a power's node has a natural exponent, so that finite values stay finite except for overflow."""
     exponent = getattr(node, "_saved_exponent", None)
     return isinstance(exponent, int) and exponent >= 0
@@ -96,22 +96,22 @@ class _Given:
         return value
 
 
-def _dims(given: Any) -> Any:
+def _dims(given: object) -> Any:
     """Return dimensions as signed numbers: nodes save negative ones as unsigned."""
     if isinstance(given, tuple):
         return tuple(_dims(one) for one in given)
     return given - (1 << 64) if isinstance(given, int) and given >= 1 << 63 else given
 
 
-def _reduced(function: Callable[..., Any]) -> Callable[[Any, _Given], Any]:
-    def reduce(node: Any, given: _Given) -> Any:
+def _reduced(function: Callable[..., object]) -> Callable[[Any, _Given], Any]:
+    def reduce(node: torch.autograd.graph.Node, given: _Given) -> Any:
         dim = getattr(node, "_saved_dim", None)
         return function(given(0)) if dim is None else function(given(0), _dims(dim), node._saved_keepdim)
 
     return reduce
 
 
-def _chosen(node: Any, given: _Given) -> Any:
+def _chosen(node: torch.autograd.graph.Node, given: _Given) -> torch.Tensor:
     """Recompute the result of ``max`` or ``min`` along a dimension."""
     dim = getattr(node, "_saved_dim", None)
     if dim is None:
@@ -121,7 +121,7 @@ def _chosen(node: Any, given: _Given) -> Any:
     return given(0).gather(_dims(dim), indices).reshape(given.shape)
 
 
-def _same_values(node: Any, given: _Given) -> Any:
+def _same_values(node: object, given: _Given) -> torch.Tensor:
     return given(0).reshape(given.shape)
 
 
@@ -156,7 +156,7 @@ _FROM_INPUTS: dict[str, Callable[[Any, _Given], Any]] = {
 }
 
 
-def _contained(formula: Callable[[], Any], tensors: Any) -> Any:
+def _contained(formula: Callable[[], object], tensors: Any) -> Any:
     try:
         with torch.autocast(next(iter(tensors)).device.type, enabled=False):
             return formula()

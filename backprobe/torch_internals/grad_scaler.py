@@ -52,7 +52,7 @@ class Scales:
     """The scale tensors of all scalers seen so far."""
 
     def __init__(self) -> None:
-        self._known: list[weakref.ref[Any]] = []
+        self._known: list[weakref.ref[torch.amp.GradScaler]] = []
 
     def updated(self, scale: torch.Tensor) -> None:
         """Remember the `scale` that a scaler is about to update."""
@@ -86,6 +86,6 @@ def factor_of(root: Any) -> torch.Tensor | None:
     return None
 
 
-def has_step_pre_hooks(optimizer: Any) -> bool:
+def has_step_pre_hooks(optimizer: torch.optim.Optimizer) -> bool:
     """Return whether functions of the script run before each step of `optimizer`; they may divide its gradients."""
     return bool(optimizer._optimizer_step_pre_hooks)

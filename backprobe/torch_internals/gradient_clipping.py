@@ -42,8 +42,8 @@ class ClipCall:
     :ivar total_norm: the norm that ``clip_grad_norm_`` found; ``None`` for ``clip_grad_value_``.
     """
 
-    parameters: Sequence[Any] | None
-    grads: Sequence[Any]
+    parameters: Sequence[torch.Tensor] | None
+    grads: Sequence[torch.Tensor | None]
     bound: float
     total_norm: torch.Tensor | None
 
@@ -72,7 +72,7 @@ def _report_and_group(tensors: Any, *args: Any, **kwargs: Any) -> Any:
     return _original_groups(tensors, *args, **kwargs)
 
 
-def _report_values(values: dict[str, Any], grads: Sequence[Any]) -> None:
+def _report_values(values: dict[str, object], grads: Sequence[torch.Tensor | None]) -> None:
     """Report a call of ``clip_grad_value_`` with these local variables."""
     parameters = values.get("parameters")
     known = parameters if isinstance(parameters, (list, tuple)) else None

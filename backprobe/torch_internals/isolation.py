@@ -57,7 +57,7 @@ class Isolation:
 
     def __init__(
         self,
-        tensors: Iterable[Any],
+        tensors: Iterable[torch.Tensor],
         goes_on: bool = False,
         engine: bool = True,
         roots: Iterable[torch.Tensor] | None = None,

@@ -54,7 +54,7 @@ def local(tensor: Any) -> Any:
     return _done(tensor)
 
 
-def is_distributed(tensor: Any) -> bool:
+def is_distributed(tensor: object) -> bool:
     """Return whether `tensor` is a ``DTensor``: this process has a shard or a copy of it."""
     kind = class_of("torch.distributed.tensor", "DTensor")
     return kind is not None and isinstance(tensor, kind)
@@ -73,12 +73,12 @@ def is_readable(tensor: Any) -> bool:
     )
 
 
-def is_partial(tensor: Any) -> bool:
+def is_partial(tensor: torch.Tensor) -> bool:
     """Return whether `tensor` is a ``DTensor`` whose ranks hold summands: its norm does not follow from theirs."""
     return is_distributed(tensor) and any(p.is_partial() for p in tensor.placements)
 
 
-def placement_of(tensor: Any) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]] | None:
+def placement_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]] | None:
     """Return (mesh sizes, placements, coordinates of this process) of a ``DTensor``.
 
     Placements are ``R``, ``S(0)`` or ``P``. ``None`` for any other tensor, and outside the mesh.
@@ -99,7 +99,7 @@ def _short(placement: Any) -> str:
     return f"S({placement.dim})" if placement.is_shard() or hasattr(placement, "dim") else "P"
 
 
-def _done(tensor: Any) -> Any:
+def _done(tensor: object) -> Any:
     """Return `tensor`, or the result of the collective that it waits for."""
     kind = class_of("torch.distributed._functional_collectives", "AsyncCollectiveTensor")
     return tensor.trigger_wait() if kind is not None and isinstance(tensor, kind) else tensor

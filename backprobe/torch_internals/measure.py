@@ -32,7 +32,7 @@ _inf = math.inf
 _HALF = frozenset({torch.float16, torch.bfloat16})
 
 
-def sum_of(tensor: Any) -> Any:
+def sum_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the sum, which is finite only if every element is. Takes half the time of a norm.
 
     float16 is summed in float32.
@@ -96,7 +96,7 @@ class Norms:
         #: The streams that compute them.
         self.streams: set[Any] = set()
 
-    def take(self, tensor: Any) -> int:
+    def take(self, tensor: torch.Tensor) -> int:
         """Return a slot for `tensor`, which may be kept alive until the batch is full."""
         values = self.values
         slot = len(values)
@@ -116,14 +116,14 @@ class Norms:
                 self._run(batch)
         return slot
 
-    def now(self, tensor: Any) -> int:
+    def now(self, tensor: torch.Tensor) -> int:
         """Measure `tensor` at once and return its slot."""
         slot = len(self.values)
         self.values.append(0.0)
         self.into(slot, tensor)
         return slot
 
-    def into(self, slot: int, tensor: Any) -> None:
+    def into(self, slot: int, tensor: object) -> None:
         """Measure `tensor` at once, for an existing slot.
 
         For a distributed tensor, the local part: Note [No own collectives].
@@ -166,7 +166,7 @@ class Norms:
                 raise
             self._odd(slot, tensor)
 
-    def later(self, slot: int, tensor: Any) -> None:
+    def later(self, slot: int, tensor: torch.Tensor) -> None:
         """Measure `tensor` on its device without waiting for the result."""
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor.resolve_conj())
@@ -201,7 +201,7 @@ class Norms:
         self.values[slot] = math.nan
         self.unmeasured.add(slot)
 
-    def _run(self, batch: tuple[list[Any], list[int]]) -> None:
+    def _run(self, batch: tuple[list[object], list[int]]) -> None:
         tensors, slots = batch
         try:
             self._stacked(tensors, slots)
@@ -211,7 +211,7 @@ class Norms:
         tensors.clear()
         slots.clear()
 
-    def _stacked(self, tensors: list[Any], slots: Sequence[int]) -> None:
+    def _stacked(self, tensors: list[torch.Tensor], slots: Sequence[int]) -> None:
         rows = torch.stack(tensors).flatten(1) if tensors[0].dim() else torch.stack(tensors).unsqueeze(1)
         half = torch.float32 if rows.dtype in _HALF else None
         if self._sums:
@@ -248,7 +248,7 @@ class Norms:
             odd = [at for at in odd if not MIN_ACCURATE_NORM < found[at] < _inf]
         return found, odd
 
-    def alike(self, slots: Sequence[int], tensors: list[Any], shape: Any, dtype: Any) -> int:
+    def alike(self, slots: Sequence[int], tensors: list[torch.Tensor], shape: object, dtype: object) -> int:
         """Measure `tensors` for existing slots, from the first on, as long as they match; return how many did.
 
         They match if they have the given shape and dtype, and can be stacked.
@@ -268,7 +268,7 @@ class Norms:
             pass
         return done
 
-    def batch(self, slots: list[int], tensors: list[Any]) -> None:
+    def batch(self, slots: list[int], tensors: list[torch.Tensor]) -> None:
         """Measure `tensors`, all of one shape and dtype, for existing slots. Empties both lists."""
         if self._sums and not tensors[0].is_cpu and all(map(_is_away, tensors)):
             # one operation per device
@@ -284,13 +284,13 @@ class Norms:
         slots.clear()
         tensors.clear()
 
-    def _look_again(self, slot: int, tensor: Any) -> None:
+    def _look_again(self, slot: int, tensor: torch.Tensor) -> None:
         """Measure a tensor again whose quick norm, or sum, is not reliable."""
         if not self._sums and not holds(self.values[slot]):
             self.values[slot] = remeasured_norm(tensor, self.values[slot])
         self._judge(slot, tensor)
 
-    def _judge(self, slot: int, tensor: Any) -> None:
+    def _judge(self, slot: int, tensor: object) -> None:
         """Record the bad values of a tensor whose norm, or sum, is known."""
         value = self.values[slot]
         if value - value == 0.0:
@@ -370,7 +370,7 @@ def _is_away(tensor: Any) -> bool:
     return plain and tensor.numel() > 0 and not tensor.is_meta and not (tensor.is_cuda and capturing())
 
 
-def flush_together(norms: Iterable[Norms], others: Sequence[Any], later: Later) -> list[float]:
+def flush_together(norms: Iterable[Norms], others: Sequence[object], later: Later) -> list[float]:
     """Flush all `norms` and return the values of `others`, tensors of no dimension, with a single wait.
 
     Returns nothing while the script captures a CUDA graph.
@@ -395,7 +395,7 @@ def flush_together(norms: Iterable[Norms], others: Sequence[Any], later: Later) 
     return values[at:]
 
 
-def joint_norm(tensors: Iterable[Any]) -> float | None:
+def joint_norm(tensors: Iterable[torch.Tensor]) -> float | None:
     """Return the joint 2-norm of the plain float tensors among `tensors`; ``None`` if it cannot be computed."""
     norms: list[float] = []
     away: list[Any] = []
@@ -426,11 +426,11 @@ def spread(items: Any, most: int) -> Any:
     return items[:: max(1, -(-len(items) // most))]
 
 
-def is_float(tensor: Any) -> bool:
+def is_float(tensor: torch.Tensor) -> bool:
     return tensor.dtype in FLOATS
 
 
-def bad_values(tensor: Any) -> BadValues | None:
+def bad_values(tensor: object) -> BadValues | None:
     """Return the non-finite elements of `tensor`, or ``None`` if there are none. Slow: only for suspicious tensors."""
     if not isinstance(tensor, torch.Tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
         return None
@@ -492,5 +492,5 @@ def stat_of(name: str, tensor: torch.Tensor) -> TensorStat:
     return TensorStat(name, shape_of(tensor), dtype_name(tensor.dtype), bad_values(tensor), zeros, not tensor.is_leaf)
 
 
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")

@@ -37,7 +37,7 @@ class MemorySample:
             return None
         return self._memory.raw
 
-    def _find(self, parameter: Any, address: int) -> bool:
+    def _find(self, parameter: torch.Tensor, address: int) -> bool:
         self._address = 0
         if not address or not has_memory(parameter) or parameter.numel() != self._numel:
             return False
@@ -45,7 +45,7 @@ class MemorySample:
         self._memory = _memory_of(parameter)
         return True
 
-    def of(self, tensor: Any) -> bytes | None:
+    def of(self, tensor: object) -> bytes | None:
         """Return the same elements of a tensor that is copied to the parameter; ``None`` if they cannot be read."""
         parameter = self.ref()
         if parameter is None or not isinstance(tensor, torch.Tensor) or not has_memory(tensor):
@@ -65,7 +65,7 @@ class WriteSample:
         self._memory = MemorySample(parameter) if has_memory(parameter) else None
         self._before = self._read(parameter)
 
-    def _read(self, parameter: Any) -> Any:
+    def _read(self, parameter: torch.Tensor) -> Any:
         return self._memory.read() if self._memory is not None else _copy_of_some(parameter)
 
     def is_changed(self) -> Any:
@@ -84,7 +84,7 @@ class WriteSample:
         return now.shape == before.shape and now.device == before.device and (now != before).any()
 
 
-def _copy_of_some(parameter: Any) -> Any:
+def _copy_of_some(parameter: Any) -> torch.Tensor | None:
     """Return a copy of a few elements; ``None`` if they cannot be read."""
     if not is_readable(parameter) or not parameter.numel() or not parameter.is_floating_point():
         return None
@@ -94,7 +94,7 @@ def _copy_of_some(parameter: Any) -> Any:
     return row.reshape(-1)[:MAX_ELEMENTS].clone()
 
 
-def _memory_of(tensor: Any) -> ctypes.Array[ctypes.c_char]:
+def _memory_of(tensor: torch.Tensor) -> ctypes.Array[ctypes.c_char]:
     count = min(tensor.numel(), MAX_ELEMENTS)
     size = tensor.element_size()
     address = tensor.data_ptr() + (tensor.numel() - count) // 2 * size

@@ -13,7 +13,6 @@ import sys
 import weakref
 from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType
-from typing import Any
 
 import torch
 from torch import nn
@@ -83,7 +82,7 @@ def _is_torchs(function: FunctionType) -> bool:
     return package == "torch" or package in sys.stdlib_module_names
 
 
-def builds_graph(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> bool:
+def builds_graph(module: nn.Module, args: object, kwargs: dict[str, object]) -> bool:
     """Return whether a call of `module` may build a graph."""
     if not torch.is_grad_enabled():
         return False

@@ -83,7 +83,7 @@ def has_dispatch(tensor: Any) -> bool:
     return type(tensor).__torch_dispatch__ is not _NO_DISPATCH
 
 
-def is_symbolic(tensor: Any) -> bool:
+def is_symbolic(tensor: object) -> bool:
     """Return whether `tensor` has no values because of a trace: a fake or functional tensor, or a wrapper subclass that
     contains one.
     """
@@ -150,7 +150,7 @@ def top_mode() -> Any:
     return torch._C._get_function_stack_at(depth - 1) if depth else None
 
 
-def push_function_mode(mode: Any) -> None:
+def push_function_mode(mode: object) -> None:
     torch._C._push_on_torch_function_stack(mode)
 
 
@@ -158,7 +158,7 @@ def pop_function_mode() -> Any:
     return torch._C._pop_torch_function_stack()
 
 
-def drop_mode(mode: Any) -> None:
+def drop_mode(mode: object) -> None:
     """Remove `mode` from this thread's stack of torch function modes, even if other modes were pushed after it."""
     if not any(torch._C._get_function_stack_at(i) is mode for i in range(mode_depth())):
         return
@@ -169,7 +169,7 @@ def drop_mode(mode: Any) -> None:
         torch._C._push_on_torch_function_stack(other)
 
 
-def put_mode(mode: Any, depth: int) -> None:
+def put_mode(mode: object, depth: int) -> None:
     """Insert `mode` into this thread's stack of torch function modes, above the `depth` outermost.
 
     The modes above it keep their order, so each is still popped by the code that pushed it.
@@ -191,13 +191,13 @@ def can_stay_off() -> bool:
     return _push is not None and torch.overrides._push_mode is _push  # type: ignore[attr-defined]
 
 
-def stay_off(mode: Any) -> None:
+def stay_off(mode: object) -> None:
     """Prevent torch from pushing `mode` back after a Python function that the mode is handling returns.
 
     torch pops a mode while its handler runs. ``come_back`` undoes this function.
     """
 
-    def push(other: Any) -> None:
+    def push(other: object) -> None:
         if other is mode:
             come_back()
         else:
@@ -212,7 +212,7 @@ def come_back() -> None:
         torch.overrides._push_mode = _push  # type: ignore[attr-defined]
 
 
-def depth_of(mode: Any) -> int | None:
+def depth_of(mode: object) -> int | None:
     """Return the number of torch function modes below `mode` on the stack, or ``None`` if it is not active."""
     return next((i for i in range(mode_depth()) if torch._C._get_function_stack_at(i) is mode), None)
 
@@ -234,7 +234,7 @@ def put_dispatch_mode(mode: Any) -> None:
     mode.__enter__()
 
 
-def drop_dispatch_mode(mode: Any) -> None:
+def drop_dispatch_mode(mode: object) -> None:
     """Remove a dispatch mode, even if other modes were pushed after it."""
     above = []
     while torch._C._len_torch_dispatch_stack():
@@ -397,7 +397,7 @@ def one_by_one(tensor: torch.Tensor) -> list[torch.Tensor]:
     return list(tensor.flatten(0, len(dims) - 1).unbind()) if dims else [tensor]
 
 
-def is_plain(tensor: Any) -> bool:
+def is_plain(tensor: object) -> bool:
     """Return whether `tensor` is a plain tensor or parameter, not a subclass with its own dispatch."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 

@@ -33,7 +33,7 @@ class NodeHooks:
     def __len__(self) -> int:
         return len(self._handles) + sum(len(dicts) for _, dicts in self._rounds)
 
-    def put(self, hooks: Iterable[tuple[Callable[[Any], Any], Any]]) -> None:
+    def put(self, hooks: Iterable[tuple[Callable[[object], object], object]]) -> None:
         """Register a round of hooks, each given with the node's method that registers it; each method at most once."""
         before = vars(_home).get("_register_hook") if _home is not None else None
         if not isinstance(before, staticmethod) or not _one_at_a_time.acquire(blocking=False):
@@ -65,7 +65,7 @@ class NodeHooks:
             now, _home._register_hook = None, before
             _one_at_a_time.release()
 
-    def _keep(self, handle: Any, hook: Any) -> None:
+    def _keep(self, handle: Any, hook: object) -> None:
         self._handles.append(handle)
         if len(handle.hooks_dict_ref()) > 1:
             self.beside.append(hook)

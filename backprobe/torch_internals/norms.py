@@ -39,7 +39,7 @@ MIN_ACCURATE_NORM = 1e-14
 _UP, _DOWN = 2.0**100, 2.0**-80
 
 
-def quick(tensor: Any) -> Any:
+def quick(tensor: torch.Tensor) -> Any:
     """Return the 2-norm as a tensor of no dimension, in one pass: Note [Norms that hold]."""
     return _norm(tensor, dtype=torch.float32) if tensor.dtype in _HALF else _norm(tensor)
 
@@ -49,7 +49,7 @@ def holds(value: float) -> bool:
     return MIN_ACCURATE_NORM < value < math.inf or value != value
 
 
-def norm(tensor: Any) -> float:
+def norm(tensor: torch.Tensor) -> float:
     """Return the 2-norm of a tensor of any dtype, layout and device: Note [Norms that hold]. Waits for the device.
 
     :raises RuntimeError, NotImplementedError, TypeError: the tensor has no values that can be read.
@@ -61,7 +61,7 @@ def norm(tensor: Any) -> float:
     return value if holds(value) else remeasured_norm(tensor, value)
 
 
-def waiting(tensor: Any) -> Any:
+def waiting(tensor: torch.Tensor) -> torch.Tensor:
     """Return the norm as a tensor of no dimension in double precision, without waiting for the device."""
     if tensor.is_cpu:
         return torch.tensor(norm(tensor), dtype=torch.float64)
@@ -95,7 +95,7 @@ def remeasured_norm(tensor: Any, value: float) -> float:
     return (quick_large(scaled) if size > MAX_UNSPLIT_ELEMENTS else float(_norm(scaled))) / factor
 
 
-def exact(tensor: Any) -> float:
+def exact(tensor: torch.Tensor) -> float:
     """Return the norm, computed in a slow way that is always accurate."""
     values = _elements(tensor)
     if not modes.is_plain(values):
@@ -141,7 +141,7 @@ def _of_piece(piece: Any) -> float:
     return min(top * float(_norm(piece / top)), sys.float_info.max)
 
 
-def _elements(tensor: Any) -> Any:
+def _elements(tensor: torch.Tensor) -> Any:
     """Return the elements of `tensor` as a strided tensor of real numbers."""
     values = tensor.detach()
     if values.layout is torch.sparse_coo:
@@ -155,7 +155,7 @@ def _elements(tensor: Any) -> Any:
     return values
 
 
-def _once(tensor: Any) -> tuple[int, Any]:
+def _once(tensor: torch.Tensor) -> tuple[int, Any]:
     """Return how often an expanded tensor repeats each element, and the tensor without the repetitions."""
     repeats = 1
     for dim, stride in enumerate(tensor.stride()):

@@ -39,7 +39,7 @@ class Overheads:
     getter: float = 1.5e-6
     module: float = 3e-6
 
-    def of(self, func: Any) -> float:
+    def of(self, func: object) -> float:
         kind = type(func)
         return self.python if kind is FunctionType else self.getter if kind is MethodWrapperType else self.function
 
@@ -100,7 +100,7 @@ def _watched_by_others() -> bool:
     return bool(modes.mode_depth() or modes.in_mode() or modes.profiled() or modes.in_transform())
 
 
-def _more(alone: Callable[[], Any], under: Callable[[], Any], mode: AbstractContextManager[Any]) -> float:
+def _more(alone: Callable[[], object], under: Callable[[], object], mode: AbstractContextManager[object]) -> float:
     """Return how many seconds longer `under` takes in `mode` than `alone`: the best of several alternating rounds."""
     plain, watched = [], []
     for _ in range(_ROUNDS):
@@ -110,7 +110,7 @@ def _more(alone: Callable[[], Any], under: Callable[[], Any], mode: AbstractCont
     return max(min(watched) - min(plain), 0.0) / _CALLS
 
 
-def _seconds(call: Callable[[], Any], times: int) -> float:
+def _seconds(call: Callable[[], object], times: int) -> float:
     begin = _clock()
     for _ in range(times):
         call()

@@ -42,13 +42,13 @@ class _ReferenceTable:
         self._entries: dict[int, weakref.ref[TensorRef]] = {}
         self._limit = MIN_PRUNED_ENTRIES
 
-    def find(self, tensor: Any) -> TensorRef | None:
+    def find(self, tensor: torch.Tensor) -> TensorRef | None:
         """Return the reference to `tensor`; ``None`` if there is none."""
         entry = self._entries.get(id(tensor))
         known = entry() if entry is not None else None
         return known if known is not None and weakref.ref.__call__(known) is tensor else None
 
-    def add(self, tensor: Any, made: TensorRef) -> None:
+    def add(self, tensor: torch.Tensor, made: TensorRef) -> None:
         if len(self._entries) >= self._limit:
             for number, entry in self._entries.copy().items():
                 if entry() is None and self._entries.get(number) is entry:
@@ -71,7 +71,7 @@ class TensorRef(weakref.ref):
 
     __slots__ = ("__weakref__",)
 
-    def __new__(cls, tensor: Any) -> TensorRef:
+    def __new__(cls, tensor: torch.Tensor) -> TensorRef:
         """Return the same reference for the same tensor, as ``weakref.ref`` does."""
         known = _references.find(tensor)
         if known is None or type(known) is not cls:
@@ -99,7 +99,7 @@ class _OthersReferences:
         return getattr(weakref, name)
 
     @staticmethod
-    def getweakrefs(tensor: Any) -> list[weakref.ref[Any]]:
+    def getweakrefs(tensor: torch.Tensor) -> list[weakref.ref[Any]]:
         """Return the weak references to `tensor` that are not backprobe's."""
         collects = gc.isenabled()
         gc.disable()  # because of Note [References without a list]
@@ -130,18 +130,18 @@ class IdentityMap(Generic[V]):
         self._ref, self._limit = ref, MIN_PRUNED_ENTRIES
         self._entries: dict[int, tuple[weakref.ref[Any], V]] = {}
 
-    def get(self, key: Any) -> V | None:
+    def get(self, key: object) -> V | None:
         """Return the value of the object `key`; ``None`` if it has none."""
         entry = self._entries.get(id(key))
         return entry[1] if entry is not None and entry[0]() is key else None
 
-    def __setitem__(self, key: Any, value: V) -> None:
+    def __setitem__(self, key: object, value: V) -> None:
         if len(self._entries) >= self._limit:
             self._entries = {number: entry for number, entry in self._entries.items() if entry[0]() is not None}
             self._limit = max(MIN_PRUNED_ENTRIES, 2 * len(self._entries))
         self._entries[id(key)] = self._ref(key), value
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         entry = self._entries.get(id(key))
         return entry is not None and entry[0]() is key
 
@@ -149,7 +149,7 @@ class IdentityMap(Generic[V]):
         """Return the number of entries, including those of objects that were freed since the last pruning."""
         return len(self._entries)
 
-    def pop(self, key: Any) -> V | None:
+    def pop(self, key: object) -> V | None:
         """Remove the entry of the object `key`, and return its value; ``None`` if it has none."""
         entry = self._entries.pop(id(key), None)
         return entry[1] if entry is not None and entry[0]() is key else None

@@ -115,11 +115,11 @@ class Notes:
         self.made: list[Made] = []
         self.of: dict[Any, Any] = {}
 
-    def states(self, tensors: Sequence[Any]) -> list[Any]:
+    def states(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """Return, for each non-finite tensor, whether it has a NaN and which node produced it."""
         return [self._bad.get(id(t)) for t in tensors] if self.look else []
 
-    def begin(self, tensors: Sequence[Any]) -> bool:
+    def begin(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Record the region's inputs; return whether all are finite."""
         for t in tensors:
             values = bad_values(t)
@@ -159,7 +159,7 @@ class Notes:
             self.of[one] = node
             stack += [below for below, _ in one.next_functions if below is not None and below not in self.of]
 
-    def origin(self, out: Any) -> Made | None:
+    def origin(self, out: object) -> Made | None:
         """Return the node that first produced the non-finite values in `out`, skipping a mask if a NaN follows it."""
         ends = [self._bad[id(t)][1] for t in tree_leaves(out) if isinstance(t, torch.Tensor) and id(t) in self._bad]
         chain: list[Made] = [one for one in ends if one is not None]
@@ -200,16 +200,16 @@ class _Paths:
         self._after: dict[int, frozenset[int]] = {}
         self._kept: list[Any] = []  # an id identifies a tensor only while it lives
 
-    def begin(self, tensors: Sequence[Any]) -> bool:
+    def begin(self, tensors: Sequence[torch.Tensor]) -> bool:
         self._from = {id(t): frozenset((i,)) for i, t in enumerate(tensors)}
         self._kept = [*tensors]
         return True
 
-    def states(self, tensors: Sequence[Any]) -> list[Any]:
+    def states(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """Return whether each tensor requires grad."""
         return [t.requires_grad for t in tensors]
 
-    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+    def note(self, node: object, given: list[object], before: list[object], out: object) -> None:
         came = frozenset[int]().union(*(self._from.get(id(t), ()) for t in given))
         wanted = frozenset[int]().union(*(self._from.get(id(t), ()) for t, on in zip(given, before, strict=True) if on))
         after = frozenset[int]().union(*(self._after.get(id(t), ()) for t in given))
@@ -229,7 +229,7 @@ class _Paths:
             else:
                 self._after[id(t)] = after
 
-    def over(self, out: Any) -> None:
+    def over(self, out: object) -> None:
         for t in tree_leaves(out):
             self._arrived(self._after.get(id(t), frozenset()))
 
@@ -257,7 +257,7 @@ def tensors_of(call: RegionCall) -> list[Any]:
     return list({id(a): a for a in call.args if isinstance(a, torch.Tensor)}.values())
 
 
-def made_zeros(call: RegionCall, gradients: Sequence[Any], dead: frozenset[int]) -> Any:
+def made_zeros(call: RegionCall, gradients: Sequence[torch.Tensor | None], dead: frozenset[int]) -> Any:
     """Return the graph node whose backward turned nonzero gradients into all zeros, on the path to one of `dead`.
 
     :param dead: positions in ``tensors_of(call)``.
@@ -298,7 +298,7 @@ def _reaches(node: Any, leaves: set[int]) -> bool:
     return False
 
 
-def went_bad(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> Went | None:
+def went_bad(call: RegionCall, gradients: Sequence[object] | None, forward: bool) -> Went | None:
     """Locate where a call of a region turned finite values into non-finite ones; ``None`` if it did not.
 
     :param gradients: the gradient of each output, or ``None`` for an output without; ``None`` for all: ones.
@@ -308,7 +308,7 @@ def went_bad(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -
     return found
 
 
-def apart(look: Callable[[], Any], call: RegionCall) -> Any:
+def apart(look: Callable[[], object], call: RegionCall) -> Any:
     """Run `look` on a separate thread, with the call's random state and on the device's current stream."""
     state = random_state(call.args)
     found: list[Any] = []
@@ -353,7 +353,7 @@ def again(call: RegionCall, notes: Notes | _Paths) -> tuple[Any, list[Any]]:
     return _Steps(call.region.module, call.region.graph, notes).run(*inputs), list(leaves.values())
 
 
-def _look(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> Went | None:
+def _look(call: RegionCall, gradients: Sequence[object] | None, forward: bool) -> Went | None:
     notes = Notes(forward)
     out, given = again(call, notes)
     if forward:
@@ -380,11 +380,11 @@ def _look(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> W
 
 
 def _backward(
-    out: Any,
-    given: Sequence[Any],
-    gradients: Sequence[Any] | None,
+    out: object,
+    given: Sequence[object],
+    gradients: Sequence[object] | None,
     notes: Notes,
-    after: Callable[[Any, Any], Callable[[Any, Any], None]],
+    after: Callable[[object, object], Callable[[object, object], None]],
 ) -> None:
     """Run the backward of a re-executed region with hooks created by `after`, if its incoming gradients are finite."""
     made = {node: of for node, of in notes.of.items() if of is not None}
@@ -416,7 +416,7 @@ def pairs_of(out: Any, gradients: Sequence[Any] | None) -> list[tuple[int, Any, 
 
 
 def backward_again(
-    pairs: Sequence[tuple[int, Any, Any]],
+    pairs: Sequence[tuple[int, object, object]],
     given: Sequence[Any],
     nodes: Mapping[Any, Any],
     after: Callable[[Any, Any], Callable[[Any, Any], None]],

@@ -24,12 +24,12 @@ def in_ddp(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield path, module
 
 
-def syncs(wrapper: Any) -> bool:
+def syncs(wrapper: object) -> bool:
     """Return whether DDP reduces the gradients of its last forward, as far as is known: not under ``no_sync``."""
     return getattr(wrapper, "require_forward_param_sync", True) is not False
 
 
-def joins(wrapper: Any) -> bool:
+def joins(wrapper: object) -> bool:
     """Return whether DDP handles uneven inputs (``join``): ranks that run out of data make fewer updates."""
     return bool(getattr(getattr(wrapper, "_join_config", None), "enable", False))
 
@@ -42,7 +42,7 @@ def version_of(tensor: Any) -> int:
         return -1
 
 
-def comm_hooks(wrapper: Any) -> list[Any]:
+def comm_hooks(wrapper: object) -> list[Any]:
     """Return the communication hooks that reduce gradients across ranks in place of DDP."""
     return [hook for hook, _ in getattr(wrapper, "_comm_hooks", ())]
 
@@ -84,7 +84,7 @@ def in_fsdp2(root: nn.Module) -> set[int]:
     return found
 
 
-def place_of(tensor: Any) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
+def place_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
     """Return (mesh sizes, placements, coordinates) of this process's part of `tensor`; empty for a plain tensor.
 
     The coordinate of a replicated dimension is -1.
@@ -96,7 +96,7 @@ def place_of(tensor: Any) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, 
     return mesh, placements, tuple(-1 if p == "R" else at for p, at in zip(placements, here, strict=True))
 
 
-def bits_of(tensors: Sequence[Any]) -> list[int | None]:
+def bits_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
     """Return, for each tensor, a sum over the bits of its local part: equal tensors have equal sums.
 
     ``None`` for a tensor that cannot be read, or is a summand. Waits once for each device.

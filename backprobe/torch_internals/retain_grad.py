@@ -60,7 +60,7 @@ def _that_retain(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return found
 
 
-def _retaining_of(nodes: Iterable[Any], count: int) -> list[torch.Tensor]:
+def _retaining_of(nodes: Iterable[torch.autograd.graph.Node], count: int) -> list[torch.Tensor]:
     """Return the `count` activations that `nodes` made and that retain their gradient.
 
     If a search among known and young objects finds another number, all activations that retain it are returned.
@@ -104,11 +104,11 @@ class Passes(torch.autograd.Function):
     """A custom function whose node is inspected."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         return grad
 
 
@@ -136,7 +136,7 @@ class Layout:
             raise LookupError(f"{len(found)} places are possible")
         return found.pop()
 
-    def _address(self, node: Any) -> int:
+    def _address(self, node: object) -> int:
         return _Word.from_address(id(node) + self._plain).value
 
     def _counting(self) -> set[int]:

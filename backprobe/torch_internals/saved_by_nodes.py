@@ -74,7 +74,7 @@ def in_place_error() -> str:
     return said[0] if said else ""
 
 
-def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
+def saved_tensors(node: object) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors that `node` saved, by name, without calling an unpack hook.
 
     Tensors behind a saved-tensor hook are left out: unpacking them runs user code, and a checkpoint recomputes.
@@ -87,18 +87,18 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
     return found
 
 
-def uses_running_statistics(node: Any) -> bool:
+def uses_running_statistics(node: object) -> bool:
     """Return whether a normalisation's node ran in eval mode, so that its backward reads the running statistics."""
     return not getattr(node, "_saved_training", True)
 
 
-def attention_settings(node: Any) -> tuple[float | None, bool]:
+def attention_settings(node: object) -> tuple[float | None, bool]:
     """Return the scale of a ``scaled_dot_product_attention`` node, if it was given, and whether it is causal."""
     scale = getattr(node, "_saved_scale", None)
     return scale if isinstance(scale, float) else None, bool(getattr(node, "_saved_is_causal", False))
 
 
-def chosen_from(node: Any) -> tuple[int, tuple[int, ...]] | None:
+def chosen_from(node: object) -> tuple[int, tuple[int, ...]] | None:
     """Return the dimension of a ``topk`` or ``max`` node, and the shape of its input; ``None`` for other nodes."""
     dim, shape = getattr(node, "_saved_dim", None), getattr(node, "_saved_self_sym_sizes", None)
     if not isinstance(dim, int) or not isinstance(shape, tuple) or not shape:
@@ -106,13 +106,13 @@ def chosen_from(node: Any) -> tuple[int, tuple[int, ...]] | None:
     return (dim - (1 << 64) + len(shape) if dim >= 1 << 63 else dim), shape  # a negative one is saved as unsigned
 
 
-def shape_before(node: Any) -> tuple[int, ...] | None:
+def shape_before(node: object) -> tuple[int, ...] | None:
     """Return the shape of the input of a ``view`` node; ``None`` if it is unknown."""
     shape = getattr(node, "_saved_self_sym_sizes", None)
     return shape if isinstance(shape, tuple) else None
 
 
-def embedding_lookup(node: Any) -> tuple[int, torch.Tensor | None]:
+def embedding_lookup(node: object) -> tuple[int, torch.Tensor | None]:
     """Return the padding row of an embedding's node, -1 if it has none, and the ids that were looked up.
 
     The ids are ``None`` if they are freed, or behind a hook.
@@ -122,7 +122,7 @@ def embedding_lookup(node: Any) -> tuple[int, torch.Tensor | None]:
     return row if 0 <= row < 1 << 63 else -1, None if packed else ids  # a negative one is saved as unsigned
 
 
-def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
+def saved_attributes(cls: type, node: object) -> tuple[tuple[str, str, str], ...]:
     """Return (raw attribute, unpacking attribute, name) of each saved value; the same for all nodes of a class."""
     if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python
         return (("_raw_saved_tensors", "saved_tensors", "saved"),)
@@ -130,7 +130,7 @@ def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
     return tuple((a, a[len("_raw") :], a[len("_raw_saved_") :]) for a in raw)
 
 
-def read_saved(node: Any, attributes: tuple[tuple[str, str, str], ...]) -> tuple[list[SavedView], bool | None]:
+def read_saved(node: object, attributes: tuple[tuple[str, str, str], ...]) -> tuple[list[SavedView], bool | None]:
     """Return the saved values of `node`, and whether a backward has freed it: ``None`` if it saves no tensors."""
     found: list[SavedView] = []
     freed: bool | None = None
@@ -200,7 +200,7 @@ def _read_slots(slots: list[saved_by_unpacking.Slot], name: str, found: list[Sav
     return False
 
 
-def saved_slot(node: Any, name: str) -> Any:
+def saved_slot(node: object, name: str) -> Any:
     """Return the saved tensor of `node` with that name, as ``saved_slots`` does.
 
     ``None`` if there is none or it is freed.
@@ -215,7 +215,7 @@ def saved_slot(node: Any, name: str) -> Any:
     return raw if SHOWS_SAVED else next(iter(saved_by_unpacking.slots(node, attribute, raw)), None)
 
 
-def saved_slots(node: Any) -> list[tuple[str, Any]]:
+def saved_slots(node: object) -> list[tuple[str, Any]]:
     """Return the saved tensors of `node` as torch keeps them, by name: objects with ``data`` and ``unpack_hook``.
 
     Nothing is unpacked. Empty if the node is freed, or if its class lists no saved tensors.
@@ -245,7 +245,7 @@ def slot_content(slot: Any) -> tuple[Any, bool] | None:
         return None
 
 
-def is_freed(node: Any) -> bool:
+def is_freed(node: object) -> bool:
     """Return whether a backward has freed the tensors that `node` had saved. No hook runs: a freed slot has none."""
     return read_saved(node, saved_attributes(type(node), node))[1] is True
 
@@ -258,12 +258,12 @@ def hidden_users(slot: Any) -> int:
     return 0 if SHOWS_SAVED else int(slot.hidden_users)
 
 
-def is_unseen(content: Any) -> bool:
+def is_unseen(content: object) -> bool:
     """Return whether `content` stands for a packed value that this torch does not expose."""
     return isinstance(content, saved_by_unpacking.Unseen)
 
 
-def lists_its_tensors(node: Any) -> bool:
+def lists_its_tensors(node: object) -> bool:
     """Return whether the class of `node` lists its saved tensors.
 
     ``False`` for nodes defined by C++ extensions, of which Python knows only the name.

@@ -54,7 +54,7 @@ class _Called(Exception):
     """The exception that stops an unpack hook that was about to be called."""
 
 
-def _fetch(node: Any, attribute: str) -> Any:
+def _fetch(node: object, attribute: str) -> Any:
     (value,) = map(getattr, (node,), (attribute,))
     return value
 
@@ -73,7 +73,7 @@ class _Watch:
         #: Tensors that have a pair of our hooks, in the order in which the node saved them.
         self.written: list[_Written] = []
 
-    def fetch(self, node: Any, attribute: str) -> Any:
+    def fetch(self, node: object, attribute: str) -> Any:
         """Return the attribute. Raises ``_Called`` if that would call an unpack hook."""
         if sys.getprofile() is None:
             put: Any = sys.setprofile
@@ -92,7 +92,7 @@ class _Watch:
             if collects:
                 gc.enable()
 
-    def _event(self, frame: FrameType, event: str, arg: Any) -> None:
+    def _event(self, frame: FrameType, event: str, arg: object) -> None:
         caller = frame.f_back
         if event != "call" or caller is None or caller.f_code is not _FETCH or caller.f_lasti != _READS:
             return
@@ -283,7 +283,7 @@ class Slot:
         return self._attribute.freed
 
 
-def slots(node: Any, raw_attribute: str, raw: Any) -> list[Slot]:
+def slots(node: object, raw_attribute: str, raw: Any) -> list[Slot]:
     """Return the slots of `node` under an attribute that begins with ``_raw`` and whose value is `raw`."""
     name = raw_attribute[len("_raw") :]
     if not hasattr(type(node), name):  # a Function written in Python

@@ -76,7 +76,7 @@ def is_code_of_schedulers(code: CodeType) -> bool:
     return code.co_filename == _FILE
 
 
-def has_own_step(scheduler: Any) -> bool:
+def has_own_step(scheduler: object) -> bool:
     """Return whether a scheduler replaces a method that makes a step: its calls may not be reported."""
     methods = "step", "_update_lr", COMPARES
     owners = (vars(scheduler), *map(vars, type(scheduler).__mro__))
@@ -85,7 +85,7 @@ def has_own_step(scheduler: Any) -> bool:
     return any(getattr(one, "__module__", "") != home for one in parts)
 
 
-def sets_first_rate(scheduler: Any) -> bool:
+def sets_first_rate(scheduler: object) -> bool:
     """Return whether a scheduler, when it is constructed, may set the rate with which a schedule begins."""
     home: str = lr_scheduler.__name__
     built_in = getattr(type(scheduler).__init__, "__module__", "") == home

@@ -35,13 +35,13 @@ _taking, _loading = _code_of(nn.Module.state_dict), _code_of(nn.Module.load_stat
 class StateDictListener(Protocol):
     """Gets the calls, on their thread. Its methods must not raise."""
 
-    def taken(self, module: nn.Module, state: Any, frame: FrameType) -> None:
+    def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
         """`module` makes `state`, which is still empty. `frame` is that of ``state_dict``."""
 
     def described(self, state: Any, metadata: Any) -> None:
         """`metadata` is the dict of the metadata of `state`."""
 
-    def loads(self, module: nn.Module, state: Any, assign: bool, frame: FrameType) -> None:
+    def loads(self, module: nn.Module, state: object, assign: bool, frame: FrameType) -> None:
         """`module` is about to load `state`. `frame` is that of ``load_state_dict``."""
 
 
@@ -61,7 +61,7 @@ def _make_and_report(*args: Any, **kwargs: Any) -> Any:
     return made
 
 
-def _report_state(frame: FrameType, made: Any) -> None:
+def _report_state(frame: FrameType, made: object) -> None:
     values = frame.f_locals
     module, state = values["self"], values.get("destination")
     for listener in tuple(_listening):
@@ -77,7 +77,7 @@ def _report_load(frame: FrameType) -> None:
         listener.loads(values["self"], values["state_dict"], bool(values.get("assign")), frame)
 
 
-def metadata_of(state: Any) -> Any:
+def metadata_of(state: object) -> Any:
     """Return the dict of the metadata of a state dict, which copies of the dict may share; ``None`` without one."""
     return getattr(state, "_metadata", None)
 

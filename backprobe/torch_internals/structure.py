@@ -28,7 +28,7 @@ class Part(NamedTuple):
     value: Any
 
 
-def is_a(value: Any, kinds: type | tuple[type, ...]) -> bool:
+def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
     """Return whether the class of `value` is a subclass of `kinds`.
 
     Unlike this, ``isinstance`` also reads the object's ``__class__``: a proxy of the script's might load its target, or
@@ -37,7 +37,7 @@ def is_a(value: Any, kinds: type | tuple[type, ...]) -> bool:
     return issubclass(type(value), kinds)
 
 
-def attributes_of(value: Any) -> dict[str, Any]:
+def attributes_of(value: object) -> dict[str, Any]:
     """Return the attributes of one of the user's objects; empty if they cannot be read."""
     try:
         return dict(getattr(value, "__dict__", {}))
@@ -63,7 +63,7 @@ def as_python(part: Part) -> str:
 
 
 def leaves(
-    value: Any, path: str = "", spelled: Callable[[Part], str] = as_python, depth: int = DEPTH
+    value: object, path: str = "", spelled: Callable[[Part], str] = as_python, depth: int = DEPTH
 ) -> Iterator[tuple[str, Any]]:
     """Yield (path, value) of everything that is not a container, or is one that is not searched, in order."""
     stack: list[tuple[str, Any, tuple[int, ...]]] = [(path, value, ())]
@@ -77,7 +77,9 @@ def leaves(
             stack += [(at + spelled(part), part.value, (*around, id(one))) for part in reversed(inside)]
 
 
-def tensors_in(value: Any, most: int | None = None, depth: int = DEPTH, attributes: bool = False) -> list[torch.Tensor]:
+def tensors_in(
+    value: object, most: int | None = None, depth: int = DEPTH, attributes: bool = False
+) -> list[torch.Tensor]:
     """Return the tensors in `value`, in order.
 
     :param most: the most tensors to return.
@@ -106,7 +108,7 @@ def _values(value: Any, attributes: bool) -> Any:
     return () if is_a(value, (type, nn.Module)) or callable(value) else attributes_of(value).values()
 
 
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(value: object, change: Callable[[object], object]) -> Any:
     """Return `value` with `change` applied to everything that is not a container, in new containers.
 
     A mapping becomes a dict.

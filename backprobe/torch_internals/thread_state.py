@@ -25,7 +25,7 @@ def autocast_now() -> tuple[tuple[str, Any], ...]:
     return tuple((device, torch.get_autocast_dtype(device)) for device in on)
 
 
-def put_autocast(found: tuple[tuple[str, Any], ...]) -> None:
+def put_autocast(found: tuple[tuple[str, object], ...]) -> None:
     """Turn autocast on as `found` says, in this thread, which has not run torch yet."""
     for device, dtype in found:
         torch.set_autocast_enabled(device, True)

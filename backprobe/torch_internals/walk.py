@@ -51,7 +51,7 @@ class LiveGraph:
         return (min(own), max(own)) if own else (0, 0)
 
 
-def walk(roots: Iterable[Any], plans: Plans) -> LiveGraph:
+def walk(roots: Iterable[object], plans: Plans) -> LiveGraph:
     """Return the graph that `roots` reach, without recursion."""
     nodes: list[Any] = []
     index: dict[Any, int] = {}

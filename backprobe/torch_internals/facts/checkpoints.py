@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -20,14 +20,14 @@ from .registry import DYNAMO, ENGINE, expect, fact, leaf, said_by
 _checkpoint: Callable[..., torch.Tensor] = inspect.unwrap(checkpoint)
 
 
-def _region(function: Any, x: torch.Tensor) -> torch.Tensor:
+def _region(function: object, x: torch.Tensor) -> torch.Tensor:
     """Run a non-reentrant region that does not preserve the random state."""
     return _checkpoint(function, x, use_reentrant=False, preserve_rng_state=False)
 
 
 def _frame_of(code: CodeType | None) -> Any:
     """Return the frame on this thread's stack that runs `code`."""
-    frame: Any = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame

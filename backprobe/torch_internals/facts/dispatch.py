@@ -6,6 +6,7 @@ import sys
 import threading
 import traceback
 import warnings
+from types import FrameType
 from typing import Any
 
 import torch
@@ -137,7 +138,7 @@ def left_alone() -> None:
 
     looked_at: list[Any] = []
 
-    def look(frame: Any, *_: Any) -> ConvertFrameReturn:
+    def look(frame: FrameType, *_: object) -> ConvertFrameReturn:
         looked_at.append(frame.f_code.co_name)
         return ConvertFrameReturn()
 
@@ -201,7 +202,7 @@ def gradient_mode() -> None:
     held: list[Any] = []
 
     def decorated() -> None:
-        frame: Any = sys._getframe(1)
+        frame: FrameType = sys._getframe(1)
         held.append(frame.f_locals.get(code_objects.DECORATED) if code_objects.is_decorator(frame.f_code) else None)
 
     torch.no_grad()(decorated)()
@@ -232,11 +233,11 @@ def freezing() -> None:
 def engine_call() -> None:
     class Raises(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
             return x.clone()
 
         @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        def backward(ctx: object, grad: torch.Tensor) -> Any:
             raise ValueError("on purpose")
 
     codes = []

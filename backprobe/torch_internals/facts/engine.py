@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any
 
 import torch
@@ -110,7 +111,7 @@ def order() -> None:
 
 def _files_above() -> set[str]:
     """Return the files of the code on this thread's stack."""
-    frame: Any = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     found = set()
     while frame is not None:
         found.add(frame.f_code.co_filename)
@@ -127,7 +128,7 @@ def _files_above() -> set[str]:
 def hooks() -> None:
     seen: list[set[str]] = []
 
-    def look(*_: Any) -> None:
+    def look(*_: object) -> None:
         seen.append(_files_above())
 
     x = leaf()

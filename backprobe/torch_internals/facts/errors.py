@@ -65,7 +65,7 @@ def refused_writes() -> None:
 
     class View(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, given: torch.Tensor) -> torch.Tensor:
+        def forward(ctx: object, given: torch.Tensor) -> torch.Tensor:
             return given.view(-1)
 
     refused = {
@@ -126,7 +126,7 @@ def wrong_gradients() -> None:
 
 class _Once(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
     @staticmethod

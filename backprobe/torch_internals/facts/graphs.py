@@ -117,7 +117,7 @@ class _Twice(torch.autograd.Function):
         return x * 2
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
         return grad * 2
 
 

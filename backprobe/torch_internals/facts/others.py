@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -306,13 +307,13 @@ def state_dict_calls() -> None:
     found: list[tuple[Any, ...]] = []
 
     class Listener:
-        def taken(self, *args: Any) -> None:
+        def taken(self, *args: object) -> None:
             found.append(("taken", *args[:2]))
 
         def described(self, *args: Any) -> None:
             found.append(("described", *args))
 
-        def loads(self, *args: Any) -> None:
+        def loads(self, *args: object) -> None:
             found.append(("loads", *args[:3]))
 
     listener = Listener()
@@ -336,13 +337,15 @@ def state_dict_calls() -> None:
 )
 def scheduler_calls() -> None:
     class Optimizer(torch.optim.Optimizer):
-        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
             pass
 
     found: list[tuple[Any, ...]] = []
 
     class Listener:
-        def scheduler_called(self, scheduler: Any, metric: Any, frame: Any) -> None:
+        def scheduler_called(
+            self, scheduler: torch.optim.lr_scheduler.LRScheduler, metric: object, frame: FrameType
+        ) -> None:
             found.append((scheduler, metric, frame.f_code.co_name))
 
     listener, optimizer = Listener(), Optimizer([leaf()], {"lr": 1.0})

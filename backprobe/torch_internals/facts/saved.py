@@ -26,7 +26,7 @@ class _Product(torch.autograd.Function):
         return grad * b, grad * a
 
 
-def _read(node: Any) -> list[tuple[str, Any, bool, bool]]:
+def _read(node: object) -> list[tuple[str, Any, bool, bool]]:
     found, _ = saved_by_nodes.read_saved(node, saved_by_nodes.saved_attributes(type(node), node))
     return [(name, tensor, own, changed) for name, tensor, own, changed, _ in found]
 
@@ -93,7 +93,7 @@ def hooked() -> None:
 )
 def freed() -> None:
     made = _Product.apply(leaf().exp(), leaf())
-    nodes: tuple[Any, ...] = (made.grad_fn, made.grad_fn.next_functions[0][0])
+    nodes: tuple[torch.autograd.graph.Node, ...] = (made.grad_fn, made.grad_fn.next_functions[0][0])
     expect([saved_by_nodes.is_freed(n) for n in nodes] == [False, False], "nodes count as freed before any backward")
     made.sum().backward()
     expect([saved_by_nodes.is_freed(n) for n in nodes] == [True, True], "nodes do not count as freed after a backward")
