@@ -144,7 +144,7 @@ def private(text: str) -> str:
     return masked(without_home(text))
 
 
-def private_values(value: Any, left: type = bytes) -> Any:
+def private_values(value: object, left: type = bytes) -> Any:
     """Apply ``private`` to each text in `value`, made of lists and dicts; values of the type `left` stay."""
     if isinstance(value, str):
         return private(value)

@@ -61,7 +61,7 @@ class Choice:
         self._parts = [(part, selector(part)) for part in parts]
         self._idle = list(range(len(self._parts)))
 
-    def __call__(self, name: str, thing: Any = None) -> bool:
+    def __call__(self, name: str, thing: object = None) -> bool:
         if not self._idle:
             return any(fits(name, thing) for _, fits in self._parts)
         fitting = [i for i, (_, fits) in enumerate(self._parts) if fits(name, thing)]

@@ -177,7 +177,7 @@ def _ends(tape: Tape) -> list[int]:
     return [i + 1 for i, op in enumerate(tape.ops) if i + 1 == len(tape.ops) or tape.ops[i + 1].step != op.step]
 
 
-def _anchors(ka: list[Any], kb: list[Any], alo: int, ahi: int, blo: int, bhi: int) -> list[Pair]:
+def _anchors(ka: list[object], kb: list[object], alo: int, ahi: int, blo: int, bhi: int) -> list[Pair]:
     """Return pairs of keys that occur once on either side, as many as are in one order."""
     ca, cb = Counter(ka[alo:ahi]), Counter(kb[blo:bhi])
     where = {kb[j]: j for j in range(blo, bhi) if cb[kb[j]] == 1}
@@ -216,7 +216,7 @@ def _weight(op: TapeOp, made: dict[int, str]) -> str:
     return made.get(op.outputs[0], "")
 
 
-def _and(key: Any, weight: str) -> Any:
+def _and(key: object, weight: str) -> Any:
     return (key, weight) if weight and key is not None else key
 
 

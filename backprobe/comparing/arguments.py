@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..ops import overwrites
 from ..records import TapeOp
 
@@ -16,17 +14,17 @@ def reads(op: TapeOp, slot: int) -> bool:
     return slot != 0 or not overwrites(op.name)
 
 
-def same(one: Any, two: Any) -> bool:
+def same(one: object, two: object) -> bool:
     """Return whether arguments are equal, ignoring dtypes, devices and layouts."""
     return _walk(one, two, 0.0)
 
 
-def alike(one: Any, two: Any) -> bool:
+def alike(one: object, two: object) -> bool:
     """Return whether arguments are equal as in ``same``, and numbers equal except for rounding."""
     return _walk(one, two, CLOSE)
 
 
-def _walk(one: Any, two: Any, close: float) -> bool:
+def _walk(one: object, two: object, close: float) -> bool:
     if isinstance(one, (list, tuple)):
         return (
             isinstance(two, (list, tuple))

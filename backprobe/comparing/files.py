@@ -46,10 +46,10 @@ class TapeWriter:
             old.unlink()
         self._sites: dict[Site, int] = {}
 
-    def about(self, about: dict[str, Any]) -> None:
+    def about(self, about: dict[str, object]) -> None:
         replace_text(self.folder / "about.json", json.dumps({"format": FORMAT, **about}, default=str))
 
-    def step(self, number: int, info: dict[str, Any], ops: list[TapeOp], prints: list[Print]) -> None:
+    def step(self, number: int, info: dict[str, object], ops: list[TapeOp], prints: list[Print]) -> None:
         """Write one step. `prints`: the fingerprints that are new since the step before."""
         new: list[list[Any]] = []
 

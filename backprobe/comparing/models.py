@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..records import Tape, TapeOp
 from .blame import Blame
@@ -59,7 +58,7 @@ def parts(a: Tape, b: Tape, judge: Judge, meant: bool) -> Parts | None:
     return Parts(blame, module, tuple(one for one in seen if one and one != module))
 
 
-def settings(one: dict[str, Any], two: dict[str, Any]) -> list[str]:
+def settings(one: dict[str, object], two: dict[str, object]) -> list[str]:
     """Return the settings that differ between two modules."""
     return [
         f"{key}: {one[key]} and {two[key]}" for key in one if key in two and one[key] != two[key] and key != "training"

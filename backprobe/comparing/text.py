@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
 from ..records import TapeOp
 from .blame import Blame
@@ -115,7 +114,7 @@ def call(op: TapeOp) -> str:
     return "(" + ", ".join(told) + ")"
 
 
-def _value(one: Any) -> str:
+def _value(one: object) -> str:
     if isinstance(one, dict) and len(one) == 1:
         ((kind, what),) = one.items()
         return f"tensor {what}" if kind == "t" else str(what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..plugins import CONTAINED, failure
 from ..records import Finding, Unseen
@@ -92,7 +92,7 @@ def _is_origin(values: Finding) -> bool:
     return values.confidence == "certain" and not values.evidence.get("too_large")
 
 
-def _of_calls(trace: Trace, known: Registry, asked: _Asked, rules: list[Rule[Any]]) -> list[Finding]:
+def _of_calls(trace: Trace, known: Registry, asked: _Asked, rules: list[Rule[object]]) -> list[Finding]:
     found: list[Finding] = []
     for call in trace.backwards:
         mine = [finding for rule in rules for finding in asked.ask(rule, call, trace.facts)]
@@ -116,7 +116,7 @@ class _Asked:
     def __init__(self, failed: Iterable[Unseen]) -> None:
         self.failed: dict[object, Unseen] = dict(enumerate(failed))
 
-    def ask(self, rule: Rule[Any], *given: object) -> list[Finding]:
+    def ask(self, rule: Rule[object], *given: object) -> list[Finding]:
         try:
             found = list(rule(*given))
             if rule.plugin:
@@ -128,13 +128,13 @@ class _Asked:
             return []
 
 
-def _failure(rule: Rule[Any], error: BaseException) -> Unseen:
+def _failure(rule: Rule[object], error: BaseException) -> Unseen:
     if rule.plugin:
         return failure(rule.plugin, GROUP, error)
     return Unseen("internal error", 1, f"the rule {rule.name} failed: {type(error).__name__}: {error}")
 
 
-def _check(finding: Finding, rule: Rule[Any]) -> None:
+def _check(finding: Finding, rule: Rule[object]) -> None:
     """Check that a plugin's finding can be ranked, shown and stored as built-in findings are.
 
     :raises TypeError, ValueError: if it cannot.

@@ -37,11 +37,11 @@ def as_json(document: Mapping[str, Any], most: int | None = MAX_JSON_BYTES) -> s
     return text
 
 
-def _dumped(document: Mapping[str, Any]) -> str:
+def _dumped(document: Mapping[str, object]) -> str:
     return json.dumps(document, indent=1, default=str)
 
 
-def _cut(value: Any, items: int, letters: int) -> Any:
+def _cut(value: object, items: int, letters: int) -> Any:
     """Return `value` with long lists and texts cut."""
     if isinstance(value, str):
         return value if len(value) <= letters else f"{value[:letters]}... ({len(value):,} characters)"

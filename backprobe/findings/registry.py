@@ -102,7 +102,7 @@ def all_rules() -> Registry:
     return replace(known, failed=tuple(left_out))
 
 
-def register(rules: Sequence[Rule[Any]]) -> Registry:
+def register(rules: Sequence[Rule[object]]) -> Registry:
     """Build a registry of `rules`.
 
     :raises ValueError: two rules declare the same kind or rank, a rule declares no kind, or one names an unknown kind.
@@ -124,7 +124,7 @@ def register(rules: Sequence[Rule[Any]]) -> Registry:
     return Registry(tuple(rules), order, _frozen(in_call), _frozen(in_run))
 
 
-def _known(rule: Rule[Any], order: Mapping[str, int], names: Iterable[str]) -> None:
+def _known(rule: Rule[object], order: Mapping[str, int], names: Iterable[str]) -> None:
     for name in names:
         if name not in order:
             raise ValueError(f"{rule.name} names {name}, which is no kind")

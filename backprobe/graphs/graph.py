@@ -354,25 +354,25 @@ class Graph(Sequence[Node]):
             f"<Graph{name}: {len(self)} nodes, {self.edges} edges, {len(self.facts.leaves)} leaves>"
         )
 
-    def text(self, depth: int | None = None, **options: Any) -> str:
+    def text(self, depth: int | None = None, **options: object) -> str:
         """Return a tree of modules as text. Options are those of ``collapse``."""
         from .outline import text
 
         return text(self.collapse(depth, **options))
 
-    def svg(self, depth: int | None = None, **options: Any) -> str:
+    def svg(self, depth: int | None = None, **options: object) -> str:
         """Return a drawing as SVG. Options are those of ``collapse``."""
         from .svg import svg
 
         return svg(self.collapse(depth, **options))
 
-    def dot(self, depth: int | None = None, **options: Any) -> str:
+    def dot(self, depth: int | None = None, **options: object) -> str:
         """Return the graph in Graphviz's language. Options are those of ``collapse``."""
         from .export import dot
 
         return dot(self.collapse(depth, **options))
 
-    def mermaid(self, depth: int | None = None, **options: Any) -> str:
+    def mermaid(self, depth: int | None = None, **options: object) -> str:
         """Return the graph as Mermaid, for Markdown. Options are those of ``collapse``."""
         from .export import mermaid
 

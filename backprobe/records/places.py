@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
 
 from ..basics.privacy import without_home
 from ..basics.text import without_controls
@@ -68,7 +67,7 @@ class Site:
         return without_controls(at_line(lasting(self.file), self.line))
 
 
-def sites_in(value: Any) -> Iterator[Site]:
+def sites_in(value: object) -> Iterator[Site]:
     """Yield the source lines in records, at any depth."""
     stack = [value]
     while stack:

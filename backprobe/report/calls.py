@@ -245,7 +245,7 @@ def _about_tensor(role: str, stat: TensorStat) -> str:
 
 
 def with_means(
-    rows: list[dict[str, Any]], calls: Sequence[BackwardCall], layouts: Sequence[int]
+    rows: list[dict[str, object]], calls: Sequence[BackwardCall], layouts: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Add to `rows` of layouts the mean time of each node over those of `calls` with that layout, and the number of
     calls with times.

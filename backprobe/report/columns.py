@@ -47,12 +47,12 @@ def reals(values: Sequence[float]) -> Column:
     return column("d" if wide else "f", values)
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """Return `value`, a part of a document, as compact JSON."""
     return json.dumps(private_values(value, Column), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def clean(value: Any) -> Any:
+def clean(value: object) -> Any:
     """Return `value` in a form that JSON can hold: non-finite numbers and unknown objects become text."""
     if isinstance(value, float):
         if math.isfinite(value):

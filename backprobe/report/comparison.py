@@ -204,7 +204,7 @@ def _side(side: Side, trace: Trace | None) -> dict[str, Any]:
     }
 
 
-def _thinned(points: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+def _thinned(points: list[tuple[int, object]]) -> list[tuple[int, Any]]:
     every = -(-len(points) // MAX_POINTS) or 1
     return points[::every]
 

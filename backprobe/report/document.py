@@ -81,7 +81,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
     return {**made, "sources": sites.sources(trace.sources), "sites": sites.rows()}
 
 
-def packed(document: Mapping[str, Any]) -> bytes:
+def packed(document: Mapping[str, object]) -> bytes:
     """Return the document as bytes: gzip of its JSON."""
     return gzip.compress(text(document).encode("utf-8", "surrogatepass"), 6, mtime=0)
 

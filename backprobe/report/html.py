@@ -34,7 +34,7 @@ def page() -> str:
         raise BackprobeError("backprobe/report/page.html is not there: build it with `make page`") from None
 
 
-def filled(made: Mapping[str, Any], title: str = "") -> str:
+def filled(made: Mapping[str, object], title: str = "") -> str:
     """Return the page with the document `made` embedded as base64, so that it cannot contain HTML."""
     data = base64.b64encode(packed(made)).decode()
     whole = page().replace(_DATA, f'<script id="data" type="text/plain">{data}</script>', 1)
@@ -56,7 +56,7 @@ def write(trace: Trace, path: str | os.PathLike[str], name: str = "") -> Path:
     return save(made, Path(path), made["run"]["name"])
 
 
-def save(made: Mapping[str, Any], target: Path, title: str) -> Path:
+def save(made: Mapping[str, object], target: Path, title: str) -> Path:
     """Write a document as a page to the file `target`.
 
     :raises BackprobeError: the file cannot be written.

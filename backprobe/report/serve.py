@@ -121,7 +121,7 @@ class Server(ThreadingHTTPServer):
         except OSError as error:
             raise BackprobeError(f"cannot listen on port {port} of 127.0.0.1: {error.strerror}") from error
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Print errors of the server in one line; ignore clients that disconnected."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
@@ -198,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # the reader has gone, or takes nothing
             self.close_connection = True
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Print nothing: the terminal belongs to the run."""
 
 

@@ -104,7 +104,7 @@ def packed(batch: Batch) -> tuple[dict[str, Any], dict[str, str]]:
     return tensors, {_OURS: json.dumps(told)}
 
 
-def _plain(value: Any, path: str, tensors: dict[str, Any], names: dict[int, str]) -> Any:
+def _plain(value: object, path: str, tensors: dict[str, object], names: dict[int, str]) -> Any:
     """Return `value` as JSON. A tensor that occurs twice is stored once, and is one tensor again when read."""
     if isinstance(value, LeftOut):
         return {"left_out": value.what}
@@ -121,7 +121,7 @@ def _plain(value: Any, path: str, tensors: dict[str, Any], names: dict[int, str]
     return {"tensor": names[id(value)]}
 
 
-def _value(plain: Any, tensors: Mapping[str, Any]) -> Any:
+def _value(plain: object, tensors: Mapping[str, object]) -> Any:
     if isinstance(plain, list):
         return [_value(one, tensors) for one in plain]
     if not isinstance(plain, dict):

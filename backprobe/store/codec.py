@@ -84,14 +84,14 @@ class Decoder:
         self.fields = fields
         self._makers: dict[Any, Make | None] = {}
 
-    def __call__(self, kind: type[T], plain: Any) -> T:
+    def __call__(self, kind: type[T], plain: object) -> T:
         """Return the record of type `kind`, or ``None`` for ``None``.
 
         :raises ValueError, TypeError, KeyError: `plain` is no such record.
         """
         return typing.cast(T, None if plain is None else _apply(self._maker(kind), plain))
 
-    def _maker(self, hint: Any) -> Make | None:
+    def _maker(self, hint: object) -> Make | None:
         """Return the function that decodes a value of that type; ``None`` if the value stays as it is."""
         if hint not in self._makers:
             self._makers[hint] = self._new_maker(hint)
@@ -137,11 +137,11 @@ class Decoder:
         return make if kind is not Site else lambda plain: site_at_home(make(plain))
 
 
-def _apply(make: Make | None, plain: Any) -> Any:
+def _apply(make: Make | None, plain: object) -> Any:
     return plain if make is None else make(plain)
 
 
-def _scalar(kind: type, plain: Any) -> Any:
+def _scalar(kind: type, plain: object) -> Any:
     """Return `plain` as a scalar of type `kind`.
 
     :raises TypeError, ValueError: `plain` is no text or number as records have them.
@@ -153,19 +153,19 @@ def _scalar(kind: type, plain: Any) -> Any:
     return plain
 
 
-def _listed(plain: Any) -> Sequence[Any]:
+def _listed(plain: object) -> Sequence[Any]:
     if not isinstance(plain, (list, tuple)):
         raise TypeError(f"a list expected, not {str(plain)[:80]}")
     return plain
 
 
-def _mapped(plain: Any) -> Mapping[str, Any]:
+def _mapped(plain: object) -> Mapping[str, Any]:
     if not isinstance(plain, dict):
         raise TypeError(f"names and values expected, not {str(plain)[:80]}")
     return plain
 
 
-def _check_sizes(given: Mapping[str, Any]) -> None:
+def _check_sizes(given: Mapping[str, object]) -> None:
     """Check names and numbers of a record.
 
     :raises ValueError: one would cause unbounded work.
@@ -190,7 +190,7 @@ def check_name(name: str) -> str:
 _decoder = Decoder()
 
 
-def from_plain(kind: type[T], plain: Any) -> T:
+def from_plain(kind: type[T], plain: object) -> T:
     """Decode the record that ``to_plain`` encoded as `plain`, in this process or another with the same backprobe.
 
     :raises ValueError, TypeError: `plain` is no such record.
@@ -206,12 +206,12 @@ def site_at_home(site: Site) -> Site:
     return replace(site, file=at_home(site.file)) if site.file.startswith("~") else site
 
 
-def dumps(value: Any) -> str:
+def dumps(value: object) -> str:
     """Return the JSON of `value` as it is stored (Note [Secrets in a run])."""
     return private(_encode(value))
 
 
-def squeeze(value: Any) -> bytes:
+def squeeze(value: object) -> bytes:
     return zlib.compress(dumps(value).encode(), 1)
 
 

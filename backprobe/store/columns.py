@@ -127,13 +127,13 @@ def layout_from(plain: Mapping[str, Any], decoder: Decoder) -> Layout:
     return layout
 
 
-def _texts(value: Any) -> str:
+def _texts(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"text expected, not {str(value)[:80]}")
     return value
 
 
-def _whole(*values: Any) -> None:
+def _whole(*values: object) -> None:
     """Check that all `values` are integers.
 
     :raises TypeError: one is not.

@@ -44,7 +44,7 @@ def facts_plain(facts: Facts, texts: bool = True) -> tuple[dict[str, list[Any]],
     return {kind: found for kind, found in rows.items() if found}, fields
 
 
-def facts_from(rows: Mapping[str, Sequence[Any]], asked: Iterable[str], decoder: Decoder) -> Facts:
+def facts_from(rows: Mapping[str, Sequence[object]], asked: Iterable[str], decoder: Decoder) -> Facts:
     """Decode the facts that ``facts_plain`` encoded as `rows`.
 
     :raises ValueError, TypeError, KeyError: `rows` are no facts.
@@ -58,7 +58,7 @@ def facts_from(rows: Mapping[str, Sequence[Any]], asked: Iterable[str], decoder:
     return Facts(tuple(parameters), tuple(unseen), tuple(asked), seen)
 
 
-def _made(kind: str, rows: Sequence[Any], decoder: Decoder) -> list[Any]:
+def _made(kind: str, rows: Sequence[object], decoder: Decoder) -> list[Any]:
     """Decode the records of one kind; as ``Aside`` if the package that defines it is missing or does not fit."""
     if kind in _OURS:
         return [decoder(KINDS[kind], row) for row in rows]

@@ -53,7 +53,7 @@ def reading(file: Path, damage: str = "is damaged") -> Iterator[None]:
         raise BackprobeError(f"{file} {said}: {why}") from error
 
 
-def bounded(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+def bounded(rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[Any, ...]]:
     """Yield `rows` unchanged.
 
     :raises ValueError: there are too many rows, or they are too large.
@@ -101,7 +101,7 @@ class Tables:
         self._info = {key: json.loads(value) for key, value in self._rows("info", "key, value")}
         self.fields: Mapping[str, Sequence[str]] = self._info.pop("fields")
 
-    def _rows(self, table: str, columns: str, more: str = "", values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _rows(self, table: str, columns: str, more: str = "", values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         found = []
         for row in bounded(self.db.execute(f"select {columns}, crc from {table} {more}", values)):
             if checksum(table, *row[:-1]) != row[-1]:

@@ -94,7 +94,7 @@ class Writer:
                 return
         raise FileNotFoundError(f"{self.folder / FILE} was removed while the script ran")
 
-    def put(self, info: Mapping[str, Any]) -> None:
+    def put(self, info: Mapping[str, object]) -> None:
         for key, value in info.items():
             self._row("info", key, dumps(value))
 
@@ -110,14 +110,14 @@ class Writer:
         marks = "?, " * len(values)
         self._db.execute(f"insert or replace into {table} values ({marks}?)", (*values, checksum(table, *values)))
 
-    def _new(self, table: str, plain: Any) -> int:
+    def _new(self, table: str, plain: object) -> int:
         data = squeeze(plain)
         self._bytes += len(data)
         number = self._parts[table] = self._parts.get(table, 0) + 1
         self._row(table, number, data)
         return number
 
-    def layout(self, key: Any, layout: Layout) -> int:
+    def layout(self, key: object, layout: Layout) -> int:
         """Return the number of `layout`, and write it if it is new. `key` is the same object as long as it does not
         change.
         """
@@ -140,7 +140,7 @@ class Writer:
         """The keys of recently written layouts, and their numbers."""
         return list(self._layouts.values())
 
-    def backward(self, call: BackwardCall, packed: Packed, key: Any, trouble: bool) -> None:
+    def backward(self, call: BackwardCall, packed: Packed, key: object, trouble: bool) -> None:
         known = self._signatures.get(id(packed.signature))
         if known is not None and known[0] is packed.signature:
             signature = known[1]
@@ -245,7 +245,7 @@ class Writer:
         self._db.close()
 
 
-def amend(folder: Path, info: Mapping[str, Any]) -> None:
+def amend(folder: Path, info: Mapping[str, object]) -> None:
     """Replace info entries of the run in `folder`, which is over.
 
     :raises BackprobeError: it cannot be written.

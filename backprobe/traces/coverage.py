@@ -121,7 +121,7 @@ def _other(seen: RankSeen) -> Process:
     return Process(seen.rank, seen.pid, ended, seen.error, seen.code, *counts)
 
 
-def runs(info: Mapping[str, Any]) -> bool | None:
+def runs(info: Mapping[str, object]) -> bool | None:
     """Return whether the process that writes the run is running; ``None`` if this machine cannot tell."""
     process = info.get("pid")
     return is_there(process, str(info.get("machine"))) if isinstance(process, int) else None

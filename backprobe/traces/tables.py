@@ -17,26 +17,26 @@ MAX_ROWS, MAX_CELL_CHARACTERS = 40, 60
 Column = tuple[str, Callable[[Any], object]]
 
 
-def table(records: Sequence[Any]) -> str:
+def table(records: Sequence[object]) -> str:
     """Return `records` as a text table, one row for each."""
     head, body = _table(records)
     return text_table(head, body, _right(body)) if body else "[]"
 
 
-def html(records: Sequence[Any]) -> str:
+def html(records: Sequence[object]) -> str:
     """Return `records` as an HTML table."""
     head, body = _table(records)
     return html_table(head, body, _right(body)) if body else "<p>none</p>"
 
 
-def record(one: Any) -> str:
+def record(one: object) -> str:
     """Return any record as HTML: a row for each of its fields that has a value."""
     columns = _columns(one)
     named = [(title, _cell(value(one))) for title, value in columns]
     return html_table(["", type(one).__name__], [row for row in named if row[1]])
 
 
-def _table(records: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
+def _table(records: Sequence[object]) -> tuple[list[str], list[list[str]]]:
     """Return titles and cells. Empty columns are left out, and rows in the middle if there are many."""
     count = len(records)
     if not count:
@@ -65,11 +65,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _columns(record: Any) -> Sequence[Column]:
+def _columns(record: object) -> Sequence[Column]:
     return getattr(record, "COLUMNS", None) or _COLUMNS.get(type(record)) or _fields(record)
 
 
-def _fields(record: Any) -> Sequence[Column]:
+def _fields(record: object) -> Sequence[Column]:
     if not is_dataclass(record):
         return [("", str)]
     return [(one.name.replace("_", " "), _getter(one.name)) for one in fields(record) if not one.name.startswith("_")]

@@ -16,7 +16,6 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..records import Measured, Unseen
 from .alerts import Alert
@@ -79,7 +78,7 @@ class Link:
         finally:
             theirs.close()
 
-    def open(self, about: dict[str, Any]) -> None:
+    def open(self, about: dict[str, object]) -> None:
         """Write to the run that `about` describes from now on."""
         self._opened, self._names = True, None
         self._put("open", {**about, "keys": self._keys})
@@ -146,7 +145,7 @@ class Link:
         self.dropped += 1
         return False
 
-    def _put(self, *message: Any) -> None:
+    def _put(self, *message: object) -> None:
         if not self._mine or self.failed:
             return
         made = pickle.dumps(message, 5)

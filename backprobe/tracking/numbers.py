@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any
 
 from ..basics.select import selector
 from ..records import Measured
@@ -23,7 +22,7 @@ _OF_ITSELF = frozenset(
 )
 
 
-def numbers_of(measured: Measured, layers: Callable[[str, Any], bool] | None = None) -> dict[str, float]:
+def numbers_of(measured: Measured, layers: Callable[[str, object], bool] | None = None) -> dict[str, float]:
     """Return the values to send to an experiment tracker for a measurement.
 
     These are minimum, maximum and median of each quantity over the layers, and the values of chosen layers. Non-finite

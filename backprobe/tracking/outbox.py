@@ -73,7 +73,7 @@ class Outbox:
     def left_out(self) -> int:
         return self._chosen.left_out
 
-    def _add(self, size: int, item: Any, wake: bool = True) -> None:
+    def _add(self, size: int, item: object, wake: bool = True) -> None:
         if self.failed or os.getpid() != self._pid:
             return
         if self._put - self._done + size > WAITING:

@@ -64,7 +64,7 @@ class _Work:
         self._names: tuple[str, ...] = ()
         self.say(begun=True)
 
-    def say(self, **what: Any) -> None:
+    def say(self, **what: object) -> None:
         """Send an answer. Answers are few and short, so the socket's buffer holds them until the script reads them."""
         with contextlib.suppress(OSError):  # the script's process is gone
             self._link.sendall(json.dumps(what).encode() + b"\n\n")

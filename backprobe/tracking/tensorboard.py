@@ -54,5 +54,5 @@ class TensorBoard:
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, **fields: Any) -> None:
+    def _write(self, **fields: object) -> None:
         self._records.write(self._event.Event(wall_time=time.time(), **fields).SerializeToString())

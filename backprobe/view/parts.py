@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ..basics.text import counted, few, number, plural
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
@@ -78,7 +77,7 @@ def report(
     details: bool = False,
     whole: bool = False,
     numbers: Trace | None = None,
-    took: Callable[[], Mapping[str, Any]] | None = None,
+    took: Callable[[], Mapping[str, object]] | None = None,
 ) -> list[Part]:
     """Return the report of a run.
 
@@ -146,7 +145,7 @@ def verdict(trace: Trace) -> Line:
     return Line("No backward call was seen.")
 
 
-def headline(trace: Trace, took: Mapping[str, Any] | None = None) -> str:
+def headline(trace: Trace, took: Mapping[str, object] | None = None) -> str:
     info = {**trace.info, **(took or {})}
     steps, calls = int(info.get("steps", len(trace.steps))), int(info.get("backwards", 0))
     calls = calls or sum(len(s.backwards) for s in trace.steps)
