@@ -75,7 +75,7 @@ def called_with(
 _ZEROS = "_efficientzerotensor"
 
 
-def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -> list[torch.Tensor]:
+def call(op: TapeOp, tree: object, tensors: list[torch.Tensor], gave: str | None) -> list[torch.Tensor]:
     """Call `op` with the arguments `tree`; what it gives, with what it writes in place first.
 
     :raises Opaque: it cannot be called.
@@ -135,7 +135,7 @@ def function(name: str) -> Any:
     return found
 
 
-def _value(tree: Any, tensors: list[torch.Tensor]) -> Any:
+def _value(tree: object, tensors: list[torch.Tensor]) -> Any:
     if isinstance(tree, list):
         return [_value(one, tensors) for one in tree]
     if not isinstance(tree, dict):
@@ -163,7 +163,7 @@ _CONSTRUCTORS: dict[str, Any] = {
 }
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def _tensors(value: object) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, (list, tuple)):

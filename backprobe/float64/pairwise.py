@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite
-from typing import Any
 
 import torch
 
@@ -226,7 +225,7 @@ class Both:
                 value = target
             side.env[op.index, k] = value
 
-    def _call(self, side: _Side, op: TapeOp, arguments: Any) -> None:
+    def _call(self, side: _Side, op: TapeOp, arguments: object) -> None:
         tape = side.tape
         rough = max((side.rough.get(taken.source, 0.0) for taken in op.inputs), default=0.0)
         tensors = [side.env.get(taken.source) for taken in op.inputs]

@@ -57,7 +57,7 @@ class Holders:
             return
         self._roots.append((path, tensor))
 
-    def look(self, nodes: list[Any]) -> None:
+    def look(self, nodes: list[torch.autograd.graph.Node]) -> None:
         """Register the graph's leaves: as parameters if they are ``nn.Parameter``, else as variables."""
         for node in nodes:
             leaf = getattr(node, "variable", None)
@@ -70,7 +70,7 @@ class Holders:
             if isinstance(leaf, torch.Tensor):
                 self._hold(leaf, "variable", "")
 
-    def other_graphs(self, nodes: list[Any], keys: set[int], limit: int = 20_000) -> None:
+    def other_graphs(self, nodes: list[torch.autograd.graph.Node], keys: set[int], limit: int = 20_000) -> None:
         """Register memory that graphs of the user's other tensors have saved too."""
         own = set(nodes)
         for path, tensor in self._roots:

@@ -143,7 +143,7 @@ class Storages:
         self.freed = 0
         self._frames_seen: set[int] = set()
 
-    def add(self, i: int, node: Any) -> None:
+    def add(self, i: int, node: torch.autograd.graph.Node) -> None:
         """Add the saved tensors of `node`, number `i`. Call in the order in which nodes saved their tensors."""
         if not saved_by_nodes.lists_its_tensors(node):
             self._lost(node.name(), "a node of a C++ extension, which does not say what it keeps")
@@ -166,7 +166,7 @@ class Storages:
     def _lost(self, what: str, why: str) -> None:
         self.unknown[what, why] = self.unknown.get((what, why), 0) + 1
 
-    def _slot(self, i: int, name: str, slot: Any, content: Any, packed: bool) -> None:
+    def _slot(self, i: int, name: str, slot: Any, content: object, packed: bool) -> None:
         if not packed:
             if isinstance(content, torch.Tensor):
                 self._tensor(i, name, content, False, slot)
@@ -181,7 +181,7 @@ class Storages:
                 if inside is not None:
                     self._slot(i, "input of a checkpoint", one, *inside)
 
-    def content(self, i: int, name: str, content: Any) -> None:
+    def content(self, i: int, name: str, content: object) -> None:
         """Add an object that a saved-tensor hook, ours or another's, packed."""
         if isinstance(content, Elsewhere):
             copies = self.placed.setdefault(content.policy, {})
@@ -200,7 +200,7 @@ class Storages:
         if not tensors:
             self._lost("tensors packed by saved-tensor hooks", f"what they became is a {type(content).__name__}")
 
-    def _tensor(self, i: int, name: str, tensor: torch.Tensor, packed: bool, slot: Any = None) -> None:
+    def _tensor(self, i: int, name: str, tensor: torch.Tensor, packed: bool, slot: object = None) -> None:
         parts = pieces(tensor)
         if parts is None:
             self._lost(f"{type(tensor).__name__} ({tensor.layout})", "its memory cannot be read")

@@ -140,7 +140,7 @@ def _containers(index: SourceIndex, node: ast.AST) -> set[Reference | None]:
     return {index.reference(one) for one in found}
 
 
-def changes_of(frames: Frames, name: str, key: str = "", graphs: bool = False, code: Any = None) -> Site | None:
+def changes_of(frames: Frames, name: str, key: str = "", graphs: bool = False, code: object = None) -> Site | None:
     """Return the likeliest line of the user's code that writes into a container called `name`.
 
     :param key: prefer a line that writes to the container under this key.

@@ -233,7 +233,7 @@ def _root(node: ast.AST) -> ast.AST:
     return node
 
 
-def returns_at(function: Any) -> Site | None:
+def returns_at(function: object) -> Site | None:
     """Return the line of the first ``return`` in a custom function's backward; of its outermost block."""
     backward = getattr(function, "backward", None)
     code = getattr(inspect.unwrap(backward), "__code__", None) if backward is not None else None
@@ -274,7 +274,7 @@ def exits_of(code: CodeType) -> list[Site]:
     return [index.site(node) for node in index.exits(scope)] if scope is not None else []
 
 
-def result_of(function: Any) -> Site | None:
+def result_of(function: object) -> Site | None:
     """Return the line of a hook that changes a gradient: one that writes to a ``.grad``, writes in place, or returns.
 
     :param function: the function, or its code. A function that is not written in Python has no lines.
@@ -292,7 +292,7 @@ def result_of(function: Any) -> Site | None:
     return index.site(min(found, key=lambda one: (one[0], _line(one[1])))[1] if found else scope.node)
 
 
-def written_in_loop(function: Any) -> Site | None:
+def written_in_loop(function: object) -> Site | None:
     """Return the last line of `function` that writes in place to a loop variable: ``for p in ...: p.add_(...)``."""
     read = _read(function)
     if read is None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from inspect import CO_OPTIMIZED
 from itertools import islice
 from types import CodeType
-from typing import Any
 
 from ..basics.privacy import masked_source
 from ..records import Site
@@ -28,7 +27,7 @@ MAX_CHARACTERS = 1 << 20
 MAX_CODES = 10_000
 
 
-def sources(frames: Frames, seen: Any = (), mode: str = "lines", most: int = MAX_CHARACTERS) -> dict[str, str]:
+def sources(frames: Frames, seen: object = (), mode: str = "lines", most: int = MAX_CHARACTERS) -> dict[str, str]:
     """Return the text of each file that contains a recorded line, the user's files first (Note [Source excerpts]).
 
     :param seen: records; the lines that they name count as recorded too.

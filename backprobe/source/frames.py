@@ -63,7 +63,7 @@ def _watched() -> bool:
     return _is_python(sys.getprofile()) or _is_python(sys.gettrace())
 
 
-def _is_python(hook: Any) -> bool:
+def _is_python(hook: object) -> bool:
     return hasattr(hook, "__code__") or hasattr(type(hook).__call__, "__code__")
 
 
@@ -169,7 +169,7 @@ class Frames:
             self._generated[id(frame.f_code), frame.f_lasti] = known
         return known[1]
 
-    def spot_of_op(self, frame: Any) -> CodeLocation | None:
+    def spot_of_op(self, frame: FrameType) -> CodeLocation | None:
         """Return the place as ``spot`` does, for an op that `frame` calls, which may be generated code."""
         made = self.generated(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
         return made or self.spot(frame)
@@ -249,7 +249,7 @@ class Frames:
                 yield site_at(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name), frame
             traceback = traceback.tb_next
 
-    def site_of_traceback(self, traceback: Any) -> Site | None:
+    def site_of_traceback(self, traceback: object) -> Site | None:
         """Return the user's innermost line in a traceback."""
         lines = [site for site, _ in self.in_traceback(traceback)]
         return lines[-1] if lines else None

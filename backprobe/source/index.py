@@ -311,7 +311,7 @@ class SourceIndex:
 _indexes: dict[str, SourceIndex] = {}
 
 
-def index_of(file: str, names: dict[str, Any] | None = None) -> SourceIndex:
+def index_of(file: str, names: dict[str, object] | None = None) -> SourceIndex:
     """Return the index of a file (Note [Source index]). It is read again after ``linecache`` has read a newer version.
 
     :param names: the globals of its module, whose loader may be the only one that has the source.

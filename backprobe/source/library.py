@@ -11,8 +11,7 @@ place share the stack object, so equal ops are compared without looking into it.
 from __future__ import annotations
 
 import os
-from types import CodeType
-from typing import Any
+from types import CodeType, FrameType
 
 from ..records import Site
 from ..torch_internals import code_objects
@@ -62,7 +61,7 @@ class Stacks:
         #: Keyed by ids of code objects, which the stacks keep alive: the objects' own hash covers all of their code.
         self._known: dict[tuple[int, ...], Stack] = {}
 
-    def between(self, frame: Any, user: Any) -> Stack | None:
+    def between(self, frame: FrameType | None, user: object) -> Stack | None:
         """Return the frames from `frame` to the one just inside `user`; ``None`` if there are none."""
         spots: list[tuple[CodeType, int]] = []
         key: list[int] = []

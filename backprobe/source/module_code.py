@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
 
 
 def code_of_modules(files: Collection[str]) -> list[CodeType]:
@@ -22,7 +21,7 @@ def code_of_modules(files: Collection[str]) -> list[CodeType]:
     return found
 
 
-def _functions(names: dict[str, Any]) -> Iterator[FunctionType]:
+def _functions(names: dict[str, object]) -> Iterator[FunctionType]:
     for value in list(names.values()):
         if type(value) is FunctionType:  # not isinstance, which may run code of the object
             yield value

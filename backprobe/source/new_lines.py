@@ -9,7 +9,7 @@ call does, in the calling code. On an older Python nothing is detected.
 from __future__ import annotations
 
 from itertools import pairwise
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from .frames import CodeLocation, Frames
@@ -95,7 +95,7 @@ class FirstRuns:
             known = self._files[file] = self._frames.is_users_file(file)
         return known
 
-    def entered(self, spots: list[CodeLocation], frame: Any, everything: bool) -> list[CodeLocation]:
+    def entered(self, spots: list[CodeLocation], frame: FrameType | None, everything: bool) -> list[CodeLocation]:
         """Return `spots`, with the lines of called functions in place of calls that are still running.
 
         A call is running if `frame` or a frame around it executes its line.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 from torch import nn
@@ -72,7 +73,7 @@ def clean_path(root: nn.Module, path: str) -> str:
     return ".".join(kept)
 
 
-def modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Module]]:
+def modules_in_sight(frame: FrameType | None, frames: Frames) -> Iterator[tuple[str, nn.Module]]:
     """Yield the modules that the user's frames hold: variables, and attributes of a local ``self``.
 
     A module that is being constructed, before the call of ``nn.Module.__init__``, has no parts yet and is left out.

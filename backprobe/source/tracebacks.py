@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _EXAMPLES = os.path.join(_OURS, "examples") + os.sep
@@ -46,7 +45,7 @@ def of_handler(error: BaseException) -> bool:
     return False
 
 
-def _code_of(handler: Any) -> CodeType | None:
+def _code_of(handler: object) -> CodeType | None:
     """Return the code of a handler that is a function, a method, or a callable object."""
     handler = getattr(handler, "func", handler)  # for a partial
     called = inspect.getattr_static(type(handler), "__call__", None)
