@@ -153,7 +153,7 @@ class _SessionAttacher:
             self._in_main_thread(self._attach)
 
     def _in_main_thread(self, call: Callable[[], None]) -> None:
-        def pending(_: Any) -> int:
+        def pending(_: object) -> int:
             try:
                 call()
             except _RequestRefused:

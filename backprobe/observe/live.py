@@ -202,7 +202,7 @@ def trace(
 
 
 def diagnose(
-    model: nn.Module | None, loss: Any, *, checks: tuple[str, ...] = (), retain_graph: bool = True
+    model: nn.Module | None, loss: object, *, checks: tuple[str, ...] = (), retain_graph: bool = True
 ) -> list[Finding]:
     """Return findings about the backward pass of one loss, with their source lines. Leaves ``.grad`` as it was.
 

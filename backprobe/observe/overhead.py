@@ -55,7 +55,7 @@ class ToolAlternation:
             session.stop()
         torch.autograd.set_detect_anomaly(False)
 
-    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _stepped(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         now = time.perf_counter()
         if self.steps > UNTIMED_STEPS * len(self.tools):
             number = self._numbers.get(optimizer)

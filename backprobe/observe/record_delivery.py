@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -49,7 +49,7 @@ class RecordDelivery:
         self._missing: dict[int, int] = {}
 
     def expect_numbers(
-        self, step: Step, losses: list[Any], norms: Sequence[AcceleratorNorms | AcceleratorClipNorm] = ()
+        self, step: Step, losses: list[torch.Tensor], norms: Sequence[AcceleratorNorms | AcceleratorClipNorm] = ()
     ) -> None:
         """Make `step`, which is over, wait for parts of its loss and for norms."""
         if losses or norms:

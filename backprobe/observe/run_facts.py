@@ -43,7 +43,7 @@ class RunFacts:
             text = f"too much of it failed, with {type(error).__name__}: {error}"[:300]
             self.stopped = Stopped(self._steps.index, text)
 
-    def sources(self, seen: Any = ()) -> dict[str, str]:
+    def sources(self, seen: object = ()) -> dict[str, str]:
         """Return the source text to store with the recording, by file. It contains the lines that the records `seen`
         refer to (Note [Source excerpts]).
         """

@@ -144,7 +144,7 @@ class StepController:
         if steps:
             self._budget.telling(len(steps), seconds)
 
-    def _scan(self, step: int, seconds: float, mark: Any) -> None:
+    def _scan(self, step: int, seconds: float, mark: object) -> None:
         if self._scanner.scan(step, seconds, mark):
             self.novelty_found(self._steps.index)  # that step has begun already
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..records import Unseen
@@ -75,7 +76,7 @@ class Tracker:
     def measurement_ended(self, step: int) -> None:
         """The statistics of `step` were passed on and checked."""
 
-    def alarm(self, alarm: Any) -> None:
+    def alarm(self, alarm: object) -> None:
         """The statistics show an ``Alarm`` (``findings``)."""
 
     def optimizer_begins(self, optimizer: Any) -> None:
@@ -119,13 +120,13 @@ class Tracker:
     def stateful_module_returned(self, module: nn.Module, where: ModuleCallRef) -> None:
         """A module with buffers returned in a recomputation."""
 
-    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
         """A module returned `output` in the forward."""
 
-    def first_module_returned(self, output: Any) -> None:
+    def first_module_returned(self, output: object) -> None:
         """The first module to return inside an outermost module call gave `output`, with gradient mode on."""
 
-    def hooked_module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any, nodes: int) -> None:
+    def hooked_module_returned(self, module: nn.Module, where: ModuleCallRef, output: object, nodes: int) -> None:
         """A module with backward hooks returned `output` and made `nodes` nodes."""
 
     def unregistered_module_called(self, module: nn.Module, parent: ModuleCallRef, spot: CodeLocation | None) -> None:
@@ -139,71 +140,71 @@ class Tracker:
     def op_inspected(self, op: Op) -> None:
         """An op ran in a closely inspected step."""
 
-    def graph_op(self, out: Any, before: int, after: int, entry: Entry) -> None:
+    def graph_op(self, out: object, before: int, after: int, entry: Entry) -> None:
         """An op made the nodes `before` to `after` - 1 in a step that is not inspected closely. Views are excluded."""
 
-    def nongraph_op(self, func: Any, args: Any, out: Any, frame: Any) -> None:
+    def nongraph_op(self, func: object, args: object, out: object, frame: FrameType) -> None:
         """An op that `frame` called with `args` made no node in a step that is not inspected closely."""
 
-    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
+    def requires_grad_set(self, tensor: Any, on: bool, frame: FrameType) -> None:
         """``requires_grad`` of a leaf is about to be set at `frame`."""
 
-    def leaf_begins(self, tensor: Any, frame: Any) -> None:
+    def leaf_begins(self, tensor: Any, frame: FrameType) -> None:
         """``requires_grad`` of a tensor that is no parameter is about to be turned on at `frame`."""
 
     def op_claimed(self, op: Op) -> bool:
         """An op ran. Return ``True`` to claim it: it belongs to a recomputation whose nodes no backward will run."""
         return False
 
-    def op_raised(self, text: str, frame: Any, args: Any) -> None:
+    def op_raised(self, text: str, frame: FrameType, args: object) -> None:
         """An op that `frame` called with `args` raised a ``RuntimeError`` with the message `text`."""
 
-    def recomputation_stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
+    def recomputation_stopped(self, func: object, args: object, kwargs: object, frame: FrameType) -> None:
         """The op that ends a recomputation was called; it returns nothing."""
 
-    def region_begins(self, spot: CodeLocation | None, frame: Any, where: ModuleCallRef | None) -> None:
+    def region_begins(self, spot: CodeLocation | None, frame: FrameType, where: ModuleCallRef | None) -> None:
         """A checkpointed region, called at `spot`, runs for the first time. `frame` is inside it."""
 
     def about_to_write(self) -> None:
         """An in-place op is about to run, or observing stops: measure what is pending."""
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote(self, func: object, written: list[Any], seq: int, frame: FrameType) -> None:
         """An op that `frame` called wrote to the tensors `written`."""
 
-    def wrote_in_step(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote_in_step(self, func: object, written: list[Any], seq: int, frame: FrameType) -> None:
         """The same as ``wrote``, inside the step of an optimizer that is not torch's own."""
 
-    def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
+    def data_read(self, tensor: Any, out: object, frame: FrameType) -> None:
         """``tensor.data`` returned `out`."""
 
-    def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
+    def memory_read(self, func: object, tensor: Any, out: object, frame: FrameType) -> None:
         """``tensor.numpy()`` or a similar function exposed a tensor's memory."""
 
-    def leaf_grad_read(self, tensor: Any, value: Any, frame: Any) -> None:
+    def leaf_grad_read(self, tensor: Any, value: object, frame: FrameType) -> None:
         """``.grad`` of a leaf was read during a backward call."""
 
-    def nonleaf_grad_read(self, tensor: Any, frame: Any) -> None:
+    def nonleaf_grad_read(self, tensor: Any, frame: FrameType) -> None:
         """``.grad`` of a non-leaf tensor was read, and is ``None``."""
 
-    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
+    def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
         """``.grad`` of a leaf, which is `value`, was read or set outside backward calls and optimizers.
 
         :param put: it was set.
         """
 
-    def grad_cleared(self, tensor: Any, frame: Any) -> None:
+    def grad_cleared(self, tensor: Any, frame: FrameType) -> None:
         """``.grad`` of `tensor`, a leaf, was set to ``None`` outside backward calls and optimizers."""
 
-    def data_assigned(self, tensor: Any, frame: Any) -> None:
+    def data_assigned(self, tensor: Any, frame: FrameType) -> None:
         """``tensor.data = ...`` assigns other values to a leaf."""
 
-    def hook_registered(self, tensor: Any, hook: Any, frame: Any) -> None:
+    def hook_registered(self, tensor: Any, hook: object, frame: FrameType) -> None:
         """`frame` registers a hook on a tensor that has a node."""
 
-    def region_called(self, call: Any) -> None:
+    def region_called(self, call: object) -> None:
         """A compiled region returned results with a graph. `call` is a ``RegionCall`` of ``torch_internals``."""
 
-    def grad_mode_set(self, on: bool, frame: Any) -> None:
+    def grad_mode_set(self, on: bool, frame: FrameType) -> None:
         """Gradient mode is about to be set at `frame`."""
 
     # Backward calls
@@ -211,13 +212,13 @@ class Tracker:
     def backward_begins(self) -> None:
         """A backward call begins."""
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """The graph of a call that `frame` made has been walked."""
 
     def backward_attaching(self, running: ActiveBackward) -> None:
         """Hooks are about to be registered on the nodes of a call."""
 
-    def node_ran(self, running: ActiveBackward, node: int, grad_inputs: Any, grad_outputs: Any) -> None:
+    def node_ran(self, running: ActiveBackward, node: int, grad_inputs: object, grad_outputs: object) -> None:
         """A hooked node has run. Called in the engine's thread."""
 
     def backward_detaching(self, running: ActiveBackward) -> None:
@@ -226,12 +227,12 @@ class Tracker:
     def backward_returned(self, running: ActiveBackward) -> None:
         """A call is over and is about to be turned into a record."""
 
-    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         """An outermost backward call from `roots` that accumulates gradients, and is not recorded, is about to be made
         at `spot`.
         """
 
-    def root_sampled(self, root: Any) -> None:
+    def root_sampled(self, root: object) -> None:
         """A sample: a backward call of a fast-path step is about to be made from `root`."""
 
     def sentinel_call_ended(self, spot: CodeLocation | None) -> None:

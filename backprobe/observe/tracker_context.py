@@ -152,7 +152,7 @@ class TrackerContext:
             except Exception as error:
                 self.events.fault(self, error)
 
-    def on_alarms(self, alarms: Sequence[Any], waits: bool) -> None:
+    def on_alarms(self, alarms: Sequence[object], waits: bool) -> None:
         """React to the last statistics.
 
         :param alarms: new alarms; the next steps are inspected closely, and an ``alarm`` event is emitted for each.

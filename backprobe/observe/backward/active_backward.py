@@ -25,7 +25,7 @@ class ActiveBackward:
 
     kind: str
     arguments: dict[str, Any]
-    roots: Sequence[Any]
+    roots: Sequence[object]
     starts: list[Any]
     graph: LiveGraph
     live: LiveLayout

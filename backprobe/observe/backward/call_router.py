@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from ...torch_internals import code_objects, private
@@ -64,7 +65,7 @@ class CallRouter:
         self._own.since(mark)
         return call() if way is None else way(call)
 
-    def _rehearses(self, frame: Any) -> bool:
+    def _rehearses(self, frame: FrameType) -> bool:
         """Return whether a pipeline makes the call only to learn shapes.
 
         Such a call is not the script's, and the records of the forward before it are discarded.
@@ -76,7 +77,7 @@ class CallRouter:
         return True
 
     def _route(
-        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any
+        self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
     ) -> Callable[[Callable[[], Any]], Any] | None:
         """Prepare a call from `roots`. Returns the function that runs it; ``None`` if the call is only counted."""
         nested = bool(self._state.running_calls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,7 +42,7 @@ def far_leaves(graph: LiveGraph) -> list[Any]:
     return far[:MAX_SENTINELS]
 
 
-def loss_value(root: Any) -> float | None:
+def loss_value(root: object) -> float | None:
     """Return the value of a loss on the CPU, if reading it affects nothing but a profiler of the user."""
     if not isinstance(root, torch.Tensor) or not root.is_cpu or root.numel() != 1 or root.is_complex():
         return None
@@ -105,7 +106,7 @@ class BackwardCalls:
         """Return the record of a call that is over."""
         return self._builder.of(running)
 
-    def hook_registered(self, node: Any) -> None:
+    def hook_registered(self, node: torch.autograd.graph.Node) -> None:
         """Remember that the user's code registered a hook on the tensor that `node` made."""
         self._hooked.add(node._sequence_nr())
         if len(self._hooked) > 100_000:
@@ -145,7 +146,7 @@ class BackwardCalls:
                 self._events.fault(self, error)
         return result
 
-    def passes(self, entry: EntryPoint, roots: Sequence[Any], leaves: list[Any]) -> int:
+    def passes(self, entry: EntryPoint, roots: Sequence[object], leaves: list[torch.Tensor]) -> int:
         """Count a call into `leaves` that a debugger runs; nothing of it is recorded. Returns the step."""
         self._events.backward_begins.emit()
         nested, steps = bool(self._state.running_calls), self._steps
@@ -155,7 +156,13 @@ class BackwardCalls:
         return steps.index
 
     def explained(
-        self, entry: EntryPoint, args: Any, kwargs: Any, frame: Any, error: BaseException, ran: Sequence[int]
+        self,
+        entry: EntryPoint,
+        args: object,
+        kwargs: object,
+        frame: FrameType,
+        error: BaseException,
+        ran: Sequence[int],
     ) -> PendingCallRecord | None:
         """Return the record of a call that raised and was not observed.
 
@@ -173,9 +180,9 @@ class BackwardCalls:
     def raised(
         self,
         kind: str,
-        roots: Sequence[Any],
-        arguments: dict[str, Any],
-        frame: Any,
+        roots: Sequence[object],
+        arguments: dict[str, object],
+        frame: FrameType,
         error: BaseException | None,
         ran: Sequence[int] | None,
     ) -> ActiveBackward:
@@ -199,7 +206,9 @@ class BackwardCalls:
         """Measure the pending values of the call's forward."""
         self._values.flush(running.graph)
 
-    def begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward:
+    def begin(
+        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: FrameType | None
+    ) -> ActiveBackward:
         """Walk the graph of a call and register hooks on it."""
         with uncollected():
             return self._begin(kind, roots, arguments, frame)
@@ -210,7 +219,9 @@ class BackwardCalls:
         first_order = not (self.second_order or self._hooked or self._regions.known)
         return first_order and not (self.layouts.compiled or self.compiled or self._events.node_ran.listeners)
 
-    def repeated(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward | None:
+    def repeated(
+        self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
+    ) -> ActiveBackward | None:
         """Return the state of an outermost call of which only the backward is recorded.
 
         Returns ``None`` if its graph equals none of the last ones.
@@ -262,7 +273,9 @@ class BackwardCalls:
         self._state.running_calls.append(running.index)
         running.began, running.ran, running.began_at = _clock(), time.thread_time(), private.next_sequence_nr()
 
-    def _running(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> ActiveBackward:
+    def _running(
+        self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType
+    ) -> ActiveBackward:
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
         if graph.span[0] < self._state.recorded_from:
@@ -273,10 +286,10 @@ class BackwardCalls:
     def _made(
         self,
         kind: str,
-        roots: Sequence[Any],
-        arguments: dict[str, Any],
-        frame: Any,
-        starts: list[Any],
+        roots: Sequence[object],
+        arguments: dict[str, object],
+        frame: FrameType,
+        starts: list[object],
         graph: LiveGraph,
         live: LiveLayout,
     ) -> ActiveBackward:
@@ -303,7 +316,11 @@ class BackwardCalls:
         self.count += count
 
     def count_only(
-        self, roots: Sequence[Any], nested: bool, leaves: list[Any] | None, values: Sequence[float | None] | None = None
+        self,
+        roots: Sequence[object],
+        nested: bool,
+        leaves: list[object] | None,
+        values: Sequence[float | None] | None = None,
     ) -> None:
         """Count a call whose nodes are not recorded, and its loss.
 

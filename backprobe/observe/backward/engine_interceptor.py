@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -125,7 +126,7 @@ class EngineInterceptor:
                 self._safely(self._events.outermost_call_ended.emit)
         return result
 
-    def _passes(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> bool:
+    def _passes(self, roots: object, args: object, kwargs: Any, frame: FrameType) -> bool:
         """Return whether a call belongs to a fast-path step, so that it needs no more work."""
         own, mark = self._own, None
         own.passes.left -= 1
@@ -155,7 +156,7 @@ class EngineInterceptor:
             self._own.clocked += self._passed.count * self._passed.seconds
             self._counted.have_passed(*self._passed.take())
 
-    def _safely(self, look: Callable[..., Any], *given: Any) -> Any:
+    def _safely(self, look: Callable[..., object], *given: object) -> Any:
         """Call `look` hidden from the user's modes and profilers. Returns its result; ``None`` if it fails."""
         mark = self._own.begin()
         try:
@@ -171,7 +172,7 @@ class EngineInterceptor:
         return None
 
     def _begins(
-        self, roots: Any, args: Any, kwargs: Any, frame: Any
+        self, roots: object, args: object, kwargs: object, frame: FrameType
     ) -> tuple[Call, Callable[[], ActiveBackward | None] | None]:
         """Prepare a call.
 
@@ -292,7 +293,7 @@ class EngineInterceptor:
         self._own.clocked += self._each
         return bad
 
-    def _gave_bad(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
+    def _gave_bad(self, roots: object, args: object, kwargs: object, frame: FrameType) -> None:
         call = call_of(roots, args, kwargs, frame)
         if call.kind != "autograd.grad" and self._last is not NONFINITE and self._is_alarm(NONFINITE):
             self._alarms[NONFINITE] += 1
@@ -335,12 +336,12 @@ class EngineInterceptor:
         state = _state([leaf.grad for leaf in sampled])
         return state if state is self._last else _state([leaf.grad for leaf in leaves])
 
-    def _sampled(self, leaves: list[Any]) -> list[Any]:
+    def _sampled(self, leaves: list[torch.Tensor]) -> list[Any]:
         """Return the farthest leaf, and one of the others in turn."""
         self._turn += 1
         return [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
 
-    def _check_later(self, grads: Sequence[Any]) -> None:
+    def _check_later(self, grads: Sequence[torch.Tensor | None]) -> None:
         """Check gradients on an accelerator without waiting for it."""
         away = [grad for grad in grads if grad is not None and not grad.is_cpu and private.is_plain(grad)]
         away = [grad.detach() for grad in away if grad.is_floating_point() and not private.hands_off(grad)]
@@ -362,7 +363,7 @@ def call_of(roots: Any, args: Any, kwargs: Any, frame: Any) -> Call:
     return Call(_kind(adds, frame), as_list(roots), arguments, frame)
 
 
-def _kind(adds: bool, frame: Any) -> str:
+def _kind(adds: bool, frame: FrameType) -> str:
     """Return the name of the function that the user called."""
     if not adds:
         return "autograd.grad"
@@ -372,7 +373,7 @@ def _kind(adds: bool, frame: Any) -> str:
     return "Tensor.backward" if by_tensor else "autograd.backward"
 
 
-def _state(grads: Sequence[Any]) -> str:
+def _state(grads: Sequence[torch.Tensor | None]) -> str:
     """Return the health of gradients.
 
     It is ``NONFINITE`` if one is non-finite, ``MISSING`` if one is missing or zero, and ``HEALTHY`` otherwise. A

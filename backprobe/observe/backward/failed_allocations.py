@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 from ...basics.torch_texts import WANTED
@@ -17,7 +18,7 @@ from .active_backward import ActiveBackward
 _UNITS = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
-def failed_allocation(text: str, running: ActiveBackward, names: Naming, frame: Any) -> FailedAllocation:
+def failed_allocation(text: str, running: ActiveBackward, names: Naming, frame: FrameType) -> FailedAllocation:
     """Measure the memory that the graph of a call still holds, and that parameters and gradients hold.
 
     Only sizes are read, so nothing waits for a device, and nothing is allocated there. The nodes that ran have released

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -93,7 +93,7 @@ class Failures:
             node = hooked[0] if len(hooked) == 1 else node
         return Raised(type(error).__name__, str(error), node, certain, inner, inferred=running.counted)
 
-    def _backward_of(self, nodes: list[Any], node: int | None, text: str) -> Site | None:
+    def _backward_of(self, nodes: list[torch.autograd.graph.Node], node: int | None, text: str) -> Site | None:
         """Return the user's line that the error refers to.
 
         It is the line of the hook that the error names, or the return of a custom function's backward.
@@ -162,7 +162,7 @@ class Failures:
             return Reuse(past.call, site, past.step, *first, carried=self._carried(running.graph.nodes[first[1]]))
         return None
 
-    def _carried(self, old: Any) -> Site | None:
+    def _carried(self, old: object) -> Site | None:
         """Return the line of a running function which used the variable that holds the result of node `old`."""
         frame = self._frames.first(sys._getframe(1))
         while frame is not None:

@@ -110,7 +110,7 @@ class FastPath:
             self._update_cost(begin, end)
         return True
 
-    def _show(self, root: Any) -> None:
+    def _show(self, root: object) -> None:
         begin = _clock()
         self._events.root_sampled.emit(root)
         self._events.own.clocked += _clock() - begin

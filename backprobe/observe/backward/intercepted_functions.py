@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class DebuggedCall:
         """Make the call."""
         return self.recorder.call(self.function, self.args, self.kwargs, self.frame)
 
-    def begins(self, roots: Sequence[Any], leaves: list[Any]) -> int | None:
+    def begins(self, roots: Sequence[object], leaves: list[torch.Tensor]) -> int | None:
         """Count the call, which begins at `roots` and goes to `leaves`. Returns the training step, if it is known."""
         try:
             return self.calls.passes(self.entry, roots, leaves)
@@ -104,13 +105,13 @@ class InterceptedFunctions:
         """Only call the functions from now on, in a forked child."""
         self.on, self.pid = False, os.getpid()
 
-    def debug_with(self, around: Callable[[DebuggedCall], Any]) -> None:
+    def debug_with(self, around: Callable[[DebuggedCall], object]) -> None:
         """Let a debugger run the backward calls: `around` makes each, and it is not recorded."""
         self.around = around
 
     @dynamo_passthrough
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
-        def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        def call(func: object, args: object, kwargs: object, frame: FrameType) -> Any:
             if os.getpid() != self.pid:
                 return self._recorder.call(func, args, kwargs, frame)
             if self.around is not None:
@@ -133,7 +134,7 @@ class InterceptedFunctions:
             self._events.hook_registered.emit(tensor, args[1] if len(args) > 1 else kwargs.get("hook"), frame)
         return self._recorder.call(func, args, kwargs, frame)
 
-    def _safely(self, note: Callable[..., None], *given: Any) -> None:
+    def _safely(self, note: Callable[..., None], *given: object) -> None:
         """Call `note`; an error in it is an internal one, which the script does not see."""
         try:
             note(*given)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 
@@ -66,7 +65,7 @@ class LiveLayout:
         self._in_order: tuple[list[str], list[Entry]] | None = None
 
     def fits(
-        self, plan: Plan, seqs: list[int], base: int, entries: list[Entry], leaves: list[int], needed: Any
+        self, plan: Plan, seqs: list[int], base: int, entries: list[Entry], leaves: list[int], needed: object
     ) -> bool:
         if plan is not self.plan or leaves != self.leaves or needed != self.needed:
             return False
@@ -80,7 +79,7 @@ class LiveLayout:
         shift = base - self.base
         return [s - shift if s != ACCUMULATE_SEQ else s for s in seqs] == self.seqs if shift else seqs == self.seqs
 
-    def like(self, plan: Plan, seqs: list[int], base: int, leaves: list[int], needed: Any) -> bool:
+    def like(self, plan: Plan, seqs: list[int], base: int, leaves: list[int], needed: object) -> bool:
         """Return whether this layout has the structure, leaves and numbering of a graph whose lines are not known."""
         same = plan is self.plan and leaves == self.leaves and needed == self.needed
         return same and self._numbered(seqs, base) and self._is_alive()
@@ -136,7 +135,7 @@ class LiveLayout:
         return made
 
 
-def _ids(leaves: list[tuple[int, Any]]) -> list[int]:
+def _ids(leaves: list[tuple[int, object]]) -> list[int]:
     """Return ids of the leaves. Plain tensors count as equal: an adversarial input may be new in every step."""
     return [id(v) if v.__class__ is not torch.Tensor else 0 for _, v in leaves]
 

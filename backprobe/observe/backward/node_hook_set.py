@@ -75,7 +75,7 @@ class NodeHookSet:
 
     def __init__(
         self,
-        nodes: list[Any],
+        nodes: list[torch.autograd.graph.Node],
         plan: Plan,
         before: Iterable[int],
         hooks: Hooks,
@@ -130,7 +130,7 @@ class NodeHookSet:
             else self._after_known
         )
 
-    def start(self, on_node: Callable[[int, Any, Any], None] | None = None) -> None:
+    def start(self, on_node: Callable[[int, object, object], None] | None = None) -> None:
         """Register the hooks. `on_node` is called with each node that ran, and its gradients."""
         try:
             self._attach()
@@ -211,7 +211,7 @@ class NodeHookSet:
         else:
             self.on_error(error)
 
-    def before(self, i: int, grad_outputs: Any) -> None:
+    def before(self, i: int, grad_outputs: object) -> None:
         begin = _clock()
         if self._hidden:
             with private.unnoticed():
@@ -309,7 +309,7 @@ class NodeHookSet:
                 else:
                     self.out.append((i, k, norms.now(g), g.shape, g.dtype))
 
-    def _after_hidden(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+    def _after_hidden(self, i: int, grad_inputs: object, grad_outputs: object) -> None:
         with private.unnoticed():
             self._after_careful(i, grad_inputs, grad_outputs)
 

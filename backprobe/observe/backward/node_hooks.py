@@ -31,7 +31,7 @@ class Hooks:
 
             __slots__ = ()
 
-            def __call__(self, grad_inputs: Any, grad_outputs: Any) -> None:
+            def __call__(self, grad_inputs: object, grad_outputs: object) -> None:
                 watch = running[-1]
                 watch.times.append(_clock())
                 watch.order.append(self)
@@ -46,7 +46,7 @@ class Hooks:
 
             __slots__ = ()
 
-            def __call__(self, grad_inputs: Any, grad_outputs: Any) -> None:
+            def __call__(self, grad_inputs: object, grad_outputs: object) -> None:
                 watch = running[-1]
                 times, waiting = watch.times, watch.waiting
                 times.append(_clock())
@@ -64,7 +64,7 @@ class Hooks:
 
             __slots__ = ()
 
-            def __call__(self, grad_outputs: Any) -> None:
+            def __call__(self, grad_outputs: object) -> None:
                 try:
                     running[-1].before(self, grad_outputs)
                 except Exception as error:

@@ -161,7 +161,7 @@ class _OriginSearch:
             self._bad.add(before)
             self._result.setdefault(before, dataclasses.replace(bad, inf=0))
 
-    def _note(self, i: int, result: Any, first: bool = True) -> None:
+    def _note(self, i: int, result: object, first: bool = True) -> None:
         """Note the values of a result of node `i`. `first`: it is the node's first output."""
         if not _readable(result):
             return
@@ -193,7 +193,7 @@ class _OriginSearch:
             self._note(i, value)
             self._computed.add(i)
 
-    def kept(self, node: Any, any_dtype: bool = False) -> list[tuple[str, Any, bool]]:
+    def kept(self, node: object, any_dtype: bool = False) -> list[tuple[str, Any, bool]]:
         """Return the readable saved tensors of a node: name, tensor, and whether it is the node's own result.
 
         :param any_dtype: include indices and masks.
@@ -346,12 +346,12 @@ class _OriginSearch:
         return tuple(stat_of(name, t) for name, t, own in self.kept(self._nodes[i]) if not own)
 
 
-def _readable(tensor: Any) -> bool:
+def _readable(tensor: torch.Tensor) -> bool:
     """Return whether `tensor` is floating point, and its values exist and can be read."""
     return _is_there(tensor) and tensor.dtype in FLOATS
 
 
-def _is_there(tensor: Any) -> bool:
+def _is_there(tensor: object) -> bool:
     """Return whether the values of `tensor` exist and can be read."""
     if not isinstance(tensor, torch.Tensor) or not private.is_plain(tensor):
         return False

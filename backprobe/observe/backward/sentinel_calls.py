@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -131,11 +132,11 @@ class SentinelCalls:
         if self.steps.stepped:
             self.steps.finish()
 
-    def values(self, roots: Sequence[Any]) -> list[float | None]:
+    def values(self, roots: Sequence[object]) -> list[float | None]:
         """Return the values of `roots` that can be read without waiting for an accelerator."""
         return [loss_value(root) for root in roots]
 
-    def is_usual(self, kind: str, roots: Sequence[Any], values: Sequence[float | None], frame: Any) -> bool:
+    def is_usual(self, kind: str, roots: Sequence[object], values: Sequence[float | None], frame: FrameType) -> bool:
         """Count a call. Returns whether as many nodes were made for it as for an earlier one."""
         calls = self.calls
         spot, adds = self._names.frames.spot(frame), kind != "autograd.grad"
@@ -155,7 +156,7 @@ class SentinelCalls:
             self._events.sentinel_call_begins.emit(running.spot, running.roots)
         return self.calls.between.as_many()
 
-    def over(self, kind: str, arguments: dict[str, Any]) -> None:
+    def over(self, kind: str, arguments: dict[str, object]) -> None:
         """End a call that was counted."""
         self.calls.between.over()
         if kind != "autograd.grad":
@@ -164,19 +165,19 @@ class SentinelCalls:
         elif not (arguments.get("create_graph") or arguments.get("retain_graph")):
             self.steps.grad_over()
 
-    def begins_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
+    def begins_bad(self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType) -> None:
         """Record a call from a non-finite loss before it is made: its graph still has all saved tensors."""
         running = self.calls.raised(kind, roots, arguments, frame, None, ())
         self.calls.flush(running)
         self._hand_on(running)
 
-    def look_for_witnesses(self, roots: Sequence[Any]) -> None:
+    def look_for_witnesses(self, roots: Sequence[object]) -> None:
         """Take sampled leaves from the graph of `roots` if no others are known."""
         if not self.witnesses:
             graph = walk([node_of(root) for root in roots], Plans())
             self._provisional = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
 
-    def gave_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
+    def gave_bad(self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType) -> None:
         """Record a call that gave non-finite gradients. The leaves that got one tell which node made the first."""
         running = self.calls.raised(kind, roots, arguments, frame, None, ())
         watch, graph = running.watch, running.graph
@@ -199,7 +200,7 @@ class SentinelCalls:
         self._hand_on(running)
 
     def failed(
-        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, error: BaseException
+        self, kind: str, roots: Sequence[object], arguments: dict[str, object], frame: FrameType, error: BaseException
     ) -> None:
         """Record a call that raised."""
         self._hand_on(self.calls.raised(kind, roots, arguments, frame, error, None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ class ObservedCut:
     op: str
     spot: CodeLocation | None
     where: ModuleCallRef | None
-    leaves: dict[int, weakref.ref[Any]]
+    leaves: dict[int, weakref.ref[torch.Tensor]]
     rank: int
     step: int = 0
     count: int = 1
@@ -96,15 +97,15 @@ class DetachPoints:
         self._step, self._inspecting = step, inspecting
         self._reentries.step = step
 
-    def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
+    def data_read(self, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         if self._inspecting:
             self._note(_DATA, out, (tensor,), frame)
 
-    def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
+    def memory_read(self, func: object, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         if self._inspecting:
             self._note(func, out, (tensor,), frame)
 
-    def grad_mode_set(self, on: bool, frame: Any) -> None:
+    def grad_mode_set(self, on: bool, frame: FrameType) -> None:
         """Record the source line that turned gradient mode off last.
 
         It is the user's line that called a library, if code of a library other than torch did so.
@@ -176,7 +177,7 @@ class DetachPoints:
         return (*(cut.record(self._names, arrived.get(key), key in numpy) for key, cut in by_rank), *collectives)
 
 
-def _rank(func: Any, out: Any, direct: bool) -> int:
+def _rank(func: object, out: object, direct: bool) -> int:
     """Return how likely a detach point is to explain a lost gradient, lowest first.
 
     Floating-point tensors come first, then integer tensors, boolean tensors and values read into Python. Ops that a
@@ -188,11 +189,11 @@ def _rank(func: Any, out: Any, direct: bool) -> int:
     return kind + (not direct)
 
 
-def leaves_of(tensors: list[Any], limit: int = 20_000) -> dict[int, weakref.ref[Any]]:
+def leaves_of(tensors: list[torch.Tensor], limit: int = 20_000) -> dict[int, weakref.ref[torch.Tensor]]:
     """Return references to the leaves that the graphs of `tensors` reach, by id, visiting at most `limit` nodes."""
     # A view made while gradient mode was off has no node of its own: its base has.
     tensors = [t._base if t.grad_fn is None and t._base is not None else t for t in tensors]
-    leaves: dict[int, weakref.ref[Any]] = {id(t): _ref(t) for t in tensors if t.grad_fn is None}
+    leaves: dict[int, weakref.ref[torch.Tensor]] = {id(t): _ref(t) for t in tensors if t.grad_fn is None}
     nodes = [t.grad_fn for t in tensors if t.grad_fn is not None]
     seen = set(nodes)
     for node in nodes:  # grows as we go

@@ -55,7 +55,7 @@ class Fingerprints:
             if type(t) is torch.Tensor and not t.requires_grad and t._base is None:
                 self._take(t, seq, end, None)
 
-    def given(self, tensor: Any, seq: int, spot: CodeLocation | None) -> None:
+    def given(self, tensor: torch.Tensor, seq: int, spot: CodeLocation | None) -> None:
         """Fingerprint `tensor`, whose memory was handed out at `spot` to code that torch does not observe."""
         self._take(tensor, seq, seq, spot)
 
@@ -80,7 +80,7 @@ class Fingerprints:
             shape = (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
             self._prints[storage] = [*known, Fingerprint(seq, end, version, *shape, total, spot)]
 
-    def changed(self, tensor: Any, seq: int) -> Fingerprint | None:
+    def changed(self, tensor: torch.Tensor, seq: int) -> Fingerprint | None:
         """Return the fingerprint that no longer matches the memory of `tensor`, saved by node `seq`.
 
         ``None`` if none differs.
@@ -107,7 +107,7 @@ class Fingerprints:
         self._prints.clear()
 
 
-def _checksum(tensor: Any) -> tuple[float, float]:
+def _checksum(tensor: torch.Tensor) -> tuple[float, float]:
     """Return the sum and a position-weighted sum of the elements; the latter changes if elements are reordered."""
     with private.measuring():
         flat = tensor.detach().reshape(-1)

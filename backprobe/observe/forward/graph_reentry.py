@@ -10,7 +10,7 @@ did not allocate is therefore assumed to come from the values that the function 
 from __future__ import annotations
 
 import weakref
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -99,12 +99,12 @@ class GraphReentry:
                 is_index = is_float and not (t.is_floating_point() or t.is_complex())
                 self._mark(t, frozenset(_Cut(cut.key, True) for cut in cuts) if is_index else cuts)
 
-    def _made_in(self, frame: Any) -> frozenset[Any]:
+    def _made_in(self, frame: FrameType) -> frozenset[Any]:
         """Return the detach points in the user function of `frame`, if it calls both ``numpy`` and ``from_numpy``."""
         spot = self._frames.spot(frame)
         return self._back.get(spot[0], frozenset()) if spot is not None else frozenset()
 
-    def _mark(self, tensor: Any, cuts: frozenset[Any]) -> None:
+    def _mark(self, tensor: torch.Tensor, cuts: frozenset[_Cut]) -> None:
         if len(self._of) > _MAX_ENTRIES:
             self._of = {k: v for k, v in self._of.items() if v[0]() is not None}
             if len(self._of) > _MAX_ENTRIES:

@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from types import FrameType
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ class LeafTensor:
     def __init__(
         self, tensor: Any, root: RootModule | None, path: str, owner: nn.Module | None, owners: list[Owner]
     ) -> None:
-        self.ref: weakref.ref[Any] = private.tensor_ref(tensor)
+        self.ref: weakref.ref[torch.Tensor] = private.tensor_ref(tensor)
         #: The tensor that replaces this one in the graph, and the leaves that are slices of this one in the module: see
         #: Note [Parameters that are swapped].
         self.other: weakref.ref[Any] | None = None
@@ -83,7 +84,7 @@ class LeafTensor:
         names = [*(name for _, name in self.owners[1:]), self.path.rpartition(".")[2]]
         return [(cls, name) for (cls, _), name in zip(self.owners, names, strict=False)]
 
-    def stands_for(self, tensor: Any) -> bool:
+    def stands_for(self, tensor: object) -> bool:
         """Return whether this record is of `tensor`: Note [Ids and weak references]."""
         return self.ref() is tensor or (self.other is not None and self.other() is tensor)
 
@@ -121,12 +122,12 @@ class Leaves:
         """Note whether every step was recorded that could have been."""
         self.whole = whole
 
-    def get(self, tensor: Any) -> LeafTensor:
+    def get(self, tensor: torch.Tensor) -> LeafTensor:
         """Return the leaf record of `tensor`; create it if the tensor is new."""
         known = self.known(tensor)
         if known is not None:
             return known
-        frame: Any = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         if tensor.__class__ is not torch.Tensor:
             self.scan()
             known = self.known(tensor)
@@ -155,12 +156,12 @@ class Leaves:
             label = f"{base}:{n}"
         return label
 
-    def known(self, tensor: Any) -> LeafTensor | None:
+    def known(self, tensor: torch.Tensor) -> LeafTensor | None:
         """Return the leaf record of `tensor`; ``None`` if there is none."""
         leaf = self._by_id.get(id(tensor))
         return leaf if leaf is not None and leaf.stands_for(tensor) else None
 
-    def names_of(self, refs: Iterable[weakref.ref[Any]]) -> list[str]:
+    def names_of(self, refs: Iterable[weakref.ref[torch.Tensor]]) -> list[str]:
         """Return the names of the leaves behind `refs`, which may be gone; others are skipped."""
         if self._by_ref[0] != len(self._all):
             self._by_ref = len(self._all), {id(leaf.ref): leaf for leaf in self._all}
@@ -169,7 +170,7 @@ class Leaves:
         found = (known.get(id(ref)) or (self.known(t) if t is not None else None) for ref, t in tensors)
         return [self.name(leaf) for leaf in found if leaf is not None]
 
-    def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: Any) -> None:
+    def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: FrameType) -> None:
         """Record that ``requires_grad`` of a known parameter was set to `on`."""
         leaf = self.known(tensor)
         if leaf is not None:
@@ -200,7 +201,7 @@ class Leaves:
                 return found
         return []
 
-    def _add(self, leaf: LeafTensor, tensor: Any) -> LeafTensor:
+    def _add(self, leaf: LeafTensor, tensor: torch.Tensor) -> LeafTensor:
         self._by_id[id(tensor)] = leaf
         if len(self._all) < 200_000:
             self._all.append(leaf)
@@ -212,7 +213,7 @@ class Leaves:
         with nullcontext() if private.jit_tracing() is not None else private.unseen():
             self.scan()
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Note at step 1, 2, 4 and so on which leaves that no recorded call reached have no gradient.
 
         A model may be gone when its parameters are reported: then this says whether unrecorded calls gave them one.
@@ -267,7 +268,7 @@ class Leaves:
                     self._add(LeafTensor(p, root, clean_path(module, full), owner, owners_of(module, path)), p)
             self._scan_sharded(root, module, [*swapped.values()])
 
-    def _scan_sharded(self, root: RootModule, module: nn.Module, swapped: list[tuple[Any, Any]]) -> None:
+    def _scan_sharded(self, root: RootModule, module: nn.Module, swapped: list[tuple[object, object]]) -> None:
         """Record the tensors that replace parameters in the graph: Note [Parameters that are swapped]."""
         for whole, own in swapped:
             leaf = self._by_id.get(id(own))
@@ -289,7 +290,7 @@ class Leaves:
         text = "got gradients, but were not called as modules: their own calls are not seen"
         return [Unseen("modules", around, text, hides=False)]
 
-    def orphans(self, refs: dict[int, weakref.ref[Any]]) -> int:
+    def orphans(self, refs: dict[int, weakref.ref[torch.Tensor]]) -> int:
         """Return how many of `refs` belong to no model in use.
 
         These never got a gradient, or were replaced by another parameter of the same name.
@@ -309,7 +310,7 @@ class Leaves:
                 count += 1
         return count
 
-    def _missed(self, tensor: Any, seen: bool = True, without_gradient: bool | None = None) -> bool:
+    def _missed(self, tensor: object, seen: bool = True, without_gradient: bool | None = None) -> bool:
         """Return whether an unrecorded step may have given `tensor` a gradient.
 
         :param seen: a recorded step gave a gradient to another parameter of the model.
@@ -425,7 +426,7 @@ class Leaves:
             for name, leaf in last.items()
         )
 
-    def _added_after_optimizer(self, present: list[dict[int, Any]]) -> set[int]:
+    def _added_after_optimizer(self, present: list[dict[int, object]]) -> set[int]:
         """Return the ids of the leaves that were added to a model after its optimizer was created."""
         known = {id(ref) for refs in present for ref in refs.values()}
         roots = {id(one.root) for one in self._all if id(one.ref) in known}
@@ -445,7 +446,7 @@ def owners_of(root: nn.Module, path: str) -> list[Owner]:
     return owners
 
 
-def _label_of(tensor: Any, frame: Any, frames: Frames) -> str:
+def _label_of(tensor: torch.Tensor, frame: FrameType | None, frames: Frames) -> str:
     while frame is not None:
         if frames.is_user(frame.f_code):
             for name, value in variables(frame).items():

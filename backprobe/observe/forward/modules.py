@@ -186,7 +186,7 @@ class ModuleWatch:
         self.open = []
         self.outermost = []
 
-    def _enter(self, module: nn.Module, args: Any) -> None:
+    def _enter(self, module: nn.Module, args: object) -> None:
         if _compiling():
             return
         if _tracing():
@@ -213,7 +213,7 @@ class ModuleWatch:
         if mark is not None:
             own.often(own.enters, mark, -self.overhead, self.inspecting)
 
-    def _record_call(self, module: nn.Module, args: Any) -> None:
+    def _record_call(self, module: nn.Module, args: object) -> None:
         if _ident() != self.thread:
             self.other_threads += 1
             return
@@ -294,7 +294,7 @@ class ModuleWatch:
         self._querying = None
         self._events.mode_query_ends.emit()
 
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, args: object, output: object) -> None:
         if _compiling():
             return
         if _ident() != self.thread:
@@ -322,7 +322,7 @@ class ModuleWatch:
         if mark is not None:
             own.often(own.leaves, mark, 0.0, self.inspecting)
 
-    def _record_return(self, module: nn.Module, output: Any) -> None:
+    def _record_return(self, module: nn.Module, output: object) -> None:
         stack, events = self.stack, self._events
         where = stack.pop()
         if not stack:
@@ -351,7 +351,7 @@ class ModuleWatch:
         if self.keep_trail:
             self._trail_left(output)
 
-    def _trail_left(self, output: Any) -> None:
+    def _trail_left(self, output: object) -> None:
         if len(self.trail) < self._limit:
             self.trail.append(None)
             self.moments.append(private.next_sequence_nr())

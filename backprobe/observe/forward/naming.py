@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ...source.frames import Frames
 from .leaves import Leaves
@@ -18,7 +17,7 @@ class Naming:
     leaves: Leaves
     frames: Frames
 
-    def of(self, leaf: Any) -> str:
+    def of(self, leaf: object) -> str:
         """Return the name of a parameter or another leaf."""
         return self.leaves.name(self.leaves.get(leaf))
 

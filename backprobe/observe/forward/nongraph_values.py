@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 
 import torch
@@ -145,7 +146,7 @@ class NonGraphValues:
             if len(self._unread) > MAX_UNREAD_MEASUREMENTS or not any(norms.away for *_, norms in self._unread):
                 self.settle(0)
 
-    def _line(self, frame: Any) -> tuple[Any, int]:
+    def _line(self, frame: FrameType | None) -> tuple[Any, int]:
         """Return the user's code and instruction from which `frame` is called."""
         known = self._frames.known
         while frame is not None:
@@ -155,7 +156,7 @@ class NonGraphValues:
             frame = frame.f_back
         return None, 0
 
-    def number_read(self, tensor: Any, frame: Any, before: NonFiniteResult | None) -> None:
+    def number_read(self, tensor: torch.Tensor, frame: FrameType, before: NonFiniteResult | None) -> None:
         """Record that `frame` read a non-finite number out of `tensor`.
 
         :param before: the op in a graph that made the value non-finite, if one did.
@@ -332,7 +333,7 @@ class NonGraphValues:
         self._used = {}
 
 
-def _version(tensor: Any) -> int:
+def _version(tensor: torch.Tensor) -> int:
     """Return the version counter of `tensor`, or 0 for an inference tensor, which has none."""
     try:
         return int(tensor._version)
@@ -340,7 +341,7 @@ def _version(tensor: Any) -> int:
         return 0
 
 
-def _values(tensor: Any) -> Any:
+def _values(tensor: Any) -> torch.Tensor | None:
     """Return a small tensor's values, detached; ``None`` if they are not to be kept.
 
     That is the case if the tensor or its storage is large, or a dispatch mode would observe the copy.

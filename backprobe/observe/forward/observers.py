@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ...source.frames import Frames
 from ..events import Events
@@ -33,7 +32,7 @@ class ForwardObservers:
     detach_points: DetachPoints
 
     @classmethod
-    def build(cls, own: tuple[str, ...], events: Events, *, holds_results: bool, owner: Any) -> ForwardObservers:
+    def build(cls, own: tuple[str, ...], events: Events, *, holds_results: bool, owner: object) -> ForwardObservers:
         """Make the parts.
 
         :param own: folders whose code counts as the user's although it is installed.

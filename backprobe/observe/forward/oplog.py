@@ -18,7 +18,7 @@ Entry = tuple[Any, int, Any, ModuleCallRef | None, Stack | None]
 UNKNOWN: Entry = (None, 0, None, None, None)
 
 
-def op_name(func: Any) -> str:
+def op_name(func: object) -> str:
     return getattr(func, "__name__", None) or str(func)
 
 

@@ -100,13 +100,13 @@ def _flags(was: bool, now: bool) -> tuple[str, str]:
     return words[was], words[now]
 
 
-def _argument(argument: tuple[Any, Any]) -> str:
+def _argument(argument: tuple[object, object]) -> str:
     key, value = argument
     text = f"{value:.6g}" if type(value) is float else repr(value)
     return f"{key}={text}" if isinstance(key, str) else text
 
 
-def parameter_state(tensor: Any) -> tuple[int, int, bool]:
+def parameter_state(tensor: torch.Tensor) -> tuple[int, int, bool]:
     """Return the storage and the version of a parameter, and whether it requires a gradient."""
     try:
         return tensor.untyped_storage().data_ptr(), tensor._version, tensor.requires_grad

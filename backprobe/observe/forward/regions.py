@@ -13,6 +13,7 @@ import sys
 import weakref
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -232,7 +233,7 @@ class Regions:
                 ops.append(RegionOp(inside, op.func, where, plain, parameters, made, value, drew))
         return is_recomputation and not region.reentrant
 
-    def _begin(self, holder: Any, spot: CodeLocation | None, reentrant: bool, frame: Any) -> _Region:
+    def _begin(self, holder: Any, spot: CodeLocation | None, reentrant: bool, frame: FrameType | None) -> _Region:
         """Begin a region's forward; `frame` is a frame inside it if its start is to be reported, else ``None``."""
         stack = self._modules.stack
         region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
@@ -245,7 +246,7 @@ class Regions:
             self._events.region_begins.emit(spot, frame, region.where)
         return region
 
-    def recomputation_stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
+    def recomputation_stopped(self, func: object, args: object, kwargs: object, frame: FrameType) -> None:
         """Record the op at which a recomputation stops: all saved tensors are there, so the op returns no result."""
         self._record(Op(func, args, kwargs, _STOPPED_OP, (0, 0), frame, inspecting=False))
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -179,25 +179,25 @@ class TorchCallRecorder(TorchFunctionMode):
         """
         if self._closure is None:
             return True
-        frame: Any = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code is not self._closure:
             frame = frame.f_back
         return frame is not None
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepping, self._has_closure = True, False
 
-    def closure_step_begins(self, optimizer: Any, closure: Any) -> None:
+    def closure_step_begins(self, optimizer: torch.optim.Optimizer, closure: Any) -> None:
         self._has_closure = True
         builtin = code_objects.is_builtin_optimizer(optimizer)
         self._closure = None if builtin else code_objects.code_of(closure)
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         self._stepping = self._has_closure = self.in_builtin_optimizer = False
         self._closure = None
         self.wake(OPTIMIZER)
 
-    def builtin_optimizer_begins(self, optimizer: Any) -> None:
+    def builtin_optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Leave the mode stack for a step of one of torch's own optimizers, if possible.
 
         Note [Builtin optimizers]: nothing in such a step concerns gradients, and its writes are one entry of the log.
@@ -378,7 +378,7 @@ class TorchCallRecorder(TorchFunctionMode):
         """Return a callable that calls a function as ``_place`` does, and measures the time of the call."""
         call = self._place(frame)
 
-        def timed(func: Any, args: Any, kwargs: Any) -> Any:
+        def timed(func: object, args: object, kwargs: object) -> Any:
             begin = _clock()
             try:
                 return call(func, args, kwargs)
@@ -476,7 +476,7 @@ class TorchCallRecorder(TorchFunctionMode):
         """Return the state of the mode stack, for ``unwind``."""
         return private.mode_depth(), self._pushed
 
-    def push(self, *_: Any) -> None:
+    def push(self, *_: object) -> None:
         """Enter the mode before a node that runs Python: the engine has turned off the modes of the call."""
         if self._away & DYNAMO:
             return
@@ -484,7 +484,7 @@ class TorchCallRecorder(TorchFunctionMode):
         self._pushed += 1
         self.last = _next()
 
-    def pop(self, *_: Any) -> None:
+    def pop(self, *_: object) -> None:
         """Leave the mode after such a node."""
         if self._pushed and not self._away & DYNAMO:
             self._pushed -= 1
@@ -499,7 +499,7 @@ class TorchCallRecorder(TorchFunctionMode):
         while private.mode_depth() > depth:
             self.__exit__(None, None, None)
 
-    def _gap(self, now: int, frame: Any) -> None:
+    def _gap(self, now: int, frame: FrameType) -> None:
         """Log nodes that were made outside any observed call: ``Function.apply``, C++ extensions, compiled code."""
         spot, name, inner = None, None, None
         under = self._custom.innermost(frame)
@@ -526,11 +526,11 @@ class TorchCallRecorder(TorchFunctionMode):
         if self.recording and now != self.last:
             self._gap(now, _frame(1))
 
-    def made_at(self, tensor: Any) -> Site | None:
+    def made_at(self, tensor: torch.Tensor) -> Site | None:
         """Return the user's line of the op that made `tensor`, which has a node."""
         return self.made_by_node(tensor.grad_fn)
 
-    def made_by_node(self, node: Any) -> Site | None:
+    def made_by_node(self, node: torch.autograd.graph.Node) -> Site | None:
         """Return the user's line of the op that made a node, if it is in the log."""
         seq = node._sequence_nr()
         _, entries = self.log.slice(seq, seq)

@@ -12,6 +12,7 @@ the result of an op that is checked itself, no bad value can originate in it, an
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -130,7 +131,7 @@ class ForwardValues:
         elif not op.optimizing:
             self.nongraph_op(op.func, op.args, op.out, op.frame)
 
-    def nongraph_op(self, func: Any, args: Any, out: Any, frame: Any) -> None:
+    def nongraph_op(self, func: object, args: Any, out: Any, frame: Any) -> None:
         """Note the result of an op that made no node: it may enter the graph later."""
         if not self.checking:
             return
@@ -140,7 +141,7 @@ class ForwardValues:
         elif func not in VALUE_INDEPENDENT:
             self.outside.note(func, args, out, frame)
 
-    def _number_read(self, t: Any, frame: Any) -> None:
+    def _number_read(self, t: torch.Tensor, frame: FrameType) -> None:
         """Record that the script read a non-finite number from `t`."""
         if t.requires_grad:
             self.flush()
@@ -177,7 +178,7 @@ class ForwardValues:
         taken, self._bad = tuple(self._bad), []
         return taken
 
-    def now(self, t: Any, before: int, after: int, entry: Entry) -> None:
+    def now(self, t: object, before: int, after: int, entry: Entry) -> None:
         """Check one result; on the CPU at once."""
         if self._passes(entry) or not is_float(t) or private.hands_off(t):
             return
@@ -278,7 +279,9 @@ class ForwardValues:
                 for _, _, rest in self._grouped(tensors, entries, places[done:]):
                     norms.batch([base + at for at in rest], [tensors[at] for at in rest])
 
-    def _grouped(self, tensors: list[Any], entries: list[Entry], places: Iterable[int] | None = None) -> list[_Group]:
+    def _grouped(
+        self, tensors: list[torch.Tensor], entries: list[Entry], places: Iterable[int] | None = None
+    ) -> list[_Group]:
         """Return the `tensors` that can be measured, grouped by shape and dtype."""
         groups: dict[Any, _Group] = {}
         for at in range(len(tensors)) if places is None else places:
@@ -297,7 +300,7 @@ class ForwardValues:
             group[2].append(at)
         return list(groups.values())
 
-    def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
+    def _batch_bad(self, slot: int, tensor: torch.Tensor, values: BadValues) -> None:
         ref, first, after, entry = self._waiting[4 * slot : 4 * slot + 4]
         if len(self._bad) < self._limit:
             made = ref()
@@ -420,7 +423,7 @@ class ForwardValues:
         ]
 
 
-def finite(values: Iterable[Any]) -> bool:
+def finite(values: Iterable[object]) -> bool:
     """Return whether no number among `values`, which may contain lists, is NaN or Inf."""
     return all(finite(one) if type(one) is list else type(one) is not float or one - one == 0.0 for one in values)
 
@@ -460,7 +463,7 @@ def _taken(node: Any, first: int) -> tuple[list[tuple[str, Any]], list[Any]]:
     return saved, leaves
 
 
-def tensor_names(frames: Frames, frame: Any) -> dict[int, str]:
+def tensor_names(frames: Frames, frame: FrameType | None) -> dict[int, str]:
     """Return the names that the user's frames give to tensors at this place, by id."""
     names: dict[int, str] = {}
     while frame is not None:

@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from ...torch_internals.references import IdentityMap
 from .modules import ModuleWatch
 
 
-def kind_of(func: Any) -> Any:
+def kind_of(func: object) -> Any:
     """Return how `func` writes in place.
 
     ``True``: always. A pair: the argument that makes it write, and the positions that it then writes to. ``None``:
@@ -88,11 +89,11 @@ class _StepHabits:
         #: Writes of a step to each parameter; -1 if they vary.
         self._bumps: IdentityMap[int] = IdentityMap(private.tensor_ref)
 
-    def begins(self, optimizer: Any) -> None:
+    def begins(self, optimizer: torch.optim.Optimizer) -> None:
         learns = self._steps < LEARNING_STEPS
         self._before = {id(p): version for p, version in _versions(optimizer)} if learns else {}
 
-    def over(self, optimizer: Any, spot: CodeLocation | None) -> None:
+    def over(self, optimizer: torch.optim.Optimizer, spot: CodeLocation | None) -> None:
         if self._before:
             self._steps += 1
             for p, version in _versions(optimizer):
@@ -106,12 +107,12 @@ class _StepHabits:
             if len(self.lines) > MAX_STEP_LINES:
                 del self.lines[next(iter(self.lines))]
 
-    def bumps(self, parameter: Any) -> int | None:
+    def bumps(self, parameter: torch.Tensor) -> int | None:
         bumps = self._bumps.get(parameter)
         return None if bumps == -1 else bumps
 
 
-def _versions(optimizer: Any) -> list[tuple[Any, int]]:
+def _versions(optimizer: torch.optim.Optimizer) -> list[tuple[Any, int]]:
     with contextlib.suppress(RuntimeError, AttributeError):  # inference tensors have no version
         return [(p, p._version) for group in optimizer.param_groups for p in group["params"]]
     return []
@@ -131,13 +132,13 @@ class WriteLog:
         #: Writes through ``.data``.
         self.silent: deque[Write] = deque(maxlen=4096)
 
-    def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
+    def data_read(self, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         """Remember `out`, the result of ``x.data``: it shares the memory of ``x``, but not the version counter."""
         if len(self._data) > 4096:
             self._data = {k: r for k, r in self._data.items() if r() is not None}
         self._data[id(out)] = private.tensor_ref(out)
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         spot, stack = self._frames.spot(frame), self._modules.stack
         where = stack[-1] if stack else None
         for t in written:
@@ -146,7 +147,7 @@ class WriteLog:
                 through_data = known is not None and known() is t
                 (self._add_silent if through_data else self._add)(t, seq, func, spot, where)
 
-    def wrote_in_step(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote_in_step(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         """Record writes of a script-defined optimizer through ``.data``, which no version counter shows."""
         for t in written:
             known = self._data.get(id(t))
@@ -157,24 +158,26 @@ class WriteLog:
         if self._trains_from is None:
             self._trains_from = private.next_sequence_nr()
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         known = self._habits.get(optimizer)
         if known is None:
             known = self._habits[optimizer] = _StepHabits()
         known.begins(optimizer)
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         """Log one entry for an optimizer step; the tensors that it wrote to are looked up when needed."""
         spot = self._frames.spot(sys._getframe())
         if (known := self._habits.get(optimizer)) is not None:
             known.over(optimizer, spot)
         self._writes.append((None, 0, private.next_sequence_nr(), weakref.ref(optimizer), spot, None))
 
-    def fast_path_optimizer_stepped(self, optimizer: Any, seq: int) -> None:
+    def fast_path_optimizer_stepped(self, optimizer: torch.optim.Optimizer, seq: int) -> None:
         """Log an optimizer step that was not observed, made when the node counter was `seq`."""
         self._writes.append((None, 0, seq, weakref.ref(optimizer), None, None))
 
-    def _add(self, tensor: Any, seq: int, op: Any, spot: CodeLocation | None, where: ModuleCallRef | None) -> None:
+    def _add(
+        self, tensor: torch.Tensor, seq: int, op: object, spot: CodeLocation | None, where: ModuleCallRef | None
+    ) -> None:
         try:
             if _is_fake(tensor):
                 return
@@ -183,7 +186,7 @@ class WriteLog:
             return
 
     def _add_silent(
-        self, tensor: Any, seq: int, op: Any, spot: CodeLocation | None, where: ModuleCallRef | None
+        self, tensor: torch.Tensor, seq: int, op: object, spot: CodeLocation | None, where: ModuleCallRef | None
     ) -> None:
         """Log a write through ``.data``, whose result has a version counter of its own."""
         try:
@@ -295,7 +298,7 @@ class WriteLog:
             storage, version + 1, steps[0].seq, steps[0].op, first, None, not known, () if known else candidates
         )
 
-    def _step_to(self, storage: int, optimizer: Any, seq: int, spot: CodeLocation | None) -> list[OptimizerStep]:
+    def _step_to(self, storage: int, optimizer: object, seq: int, spot: CodeLocation | None) -> list[OptimizerStep]:
         """Return a step of `optimizer` in a list if it holds a parameter in `storage`; otherwise an empty list."""
         held = None if optimizer is None else _held_in(optimizer, storage)
         if held is None:
@@ -306,7 +309,7 @@ class WriteLog:
         return [OptimizerStep(seq, f"{type(optimizer).__name__}.step", spot, lines, bumps)]
 
 
-def _held_in(optimizer: Any, storage: int) -> Any:
+def _held_in(optimizer: torch.optim.Optimizer, storage: int) -> Any:
     """Return the parameter of `optimizer` that lives in `storage`."""
     for group in optimizer.param_groups:
         for p in group["params"]:
@@ -367,7 +370,7 @@ def mutation(
     return ObservedMutation("", _short(match["op"]), shape, saved, found, None, None)
 
 
-def _is_fake(tensor: Any) -> bool:
+def _is_fake(tensor: torch.Tensor) -> bool:
     """Return whether `tensor` has no memory, so that torch would warn if its address were read."""
     return not private.is_plain(tensor) and tensor.untyped_storage().device.type == "meta"
 
@@ -403,7 +406,7 @@ def parameter_with_gradient(storage: int | None, modules: Any) -> str:
     return ""
 
 
-def variables_of(storage: int | None, frame: Any, frames: Frames) -> Iterator[str]:
+def variables_of(storage: int | None, frame: FrameType | None, frames: Frames) -> Iterator[str]:
     """Yield the names of variables in the user's frames for tensors in `storage`, innermost function first."""
     while frame is not None and storage is not None:
         if frames.is_user(frame.f_code):
@@ -418,7 +421,7 @@ def variables_of(storage: int | None, frame: Any, frames: Frames) -> Iterator[st
         frame = frame.f_back
 
 
-def variable_of(storage: int | None, frame: Any, frames: Frames) -> str:
+def variable_of(storage: int | None, frame: FrameType, frames: Frames) -> str:
     """Return the name of a variable in the user's frames that refers to a tensor in `storage`.
 
     Empty if there is none.

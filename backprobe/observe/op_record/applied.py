@@ -8,6 +8,7 @@ backward.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ class CustomFunctionCalls:
         self._ops: dict[int, list[int]] = {}
         self.ran: list[Applied] = []
 
-    def op(self, frame: Any, index: int, made: int) -> None:
+    def op(self, frame: FrameType, index: int, made: int) -> None:
         """Assign op `index`, which is about to run, to the custom function that calls it.
 
         `made`: the sequence number of the newest node.

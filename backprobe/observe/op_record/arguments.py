@@ -10,7 +10,7 @@ import torch
 from ...torch_internals.measure import dtype_name
 
 
-def as_json(value: Any, tensor: Callable[[Any], int]) -> Any:
+def as_json(value: object, tensor: Callable[[object], int]) -> Any:
     """Return `value` as JSON. A tensor becomes ``{"t": tensor(value)}``."""
     if value is None or isinstance(value, (bool, str)):
         return value

@@ -11,6 +11,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 import torch
@@ -119,12 +120,12 @@ class OpRecordingMode(TorchDispatchMode):
         name, writes, random = known
         short = name.partition(".")[0]
         taken: list[Taken] = []
-        written: list[Any] = []
+        written: list[torch.Tensor] = []
         given: dict[int, int] = {}
         names = [a.name for a in func._schema.arguments]
 
         def reading(skip: bool) -> Callable[[Any], int]:
-            def tensor(one: Any) -> int:
+            def tensor(one: object) -> int:
                 at = given.get(id(one))
                 if at is None:
                     at = given[id(one)] = len(taken)
@@ -195,17 +196,17 @@ class OpRecordingMode(TorchDispatchMode):
             self._givers[self._key(one)] = (index, number, value)
         self.ops.append((replace(op, outputs=tuple(values)), where))
 
-    def value_of(self, tensor: Any, first: bool = False) -> int | None:
+    def value_of(self, tensor: torch.Tensor, first: bool = False) -> int | None:
         """Return the index of the fingerprint of `tensor`'s current values. `first`: keep the values before others."""
         with private.below_autograd():
             return self._value(tensor, first)
 
-    def taken(self, tensor: Any, slot: int) -> Taken:
+    def taken(self, tensor: torch.Tensor, slot: int) -> Taken:
         """Return `tensor` as an input of the custom function that runs now."""
         with private.below_autograd():
             return self._take(tensor, False, slot)
 
-    def sink(self, kind: str, name: str, tensor: Any) -> None:
+    def sink(self, kind: str, name: str, tensor: object) -> None:
         """Record the final value of a gradient or weight; `tensor` may be ``None``."""
         with private.below_autograd():
             taken = (self._take(tensor, False, 0),) if tensor is not None else ()
@@ -215,7 +216,7 @@ class OpRecordingMode(TorchDispatchMode):
         self._wheres.append((None, None, None))
         self.count += 1
 
-    def _take(self, tensor: Any, skip: bool, slot: int) -> Taken:
+    def _take(self, tensor: torch.Tensor, skip: bool, slot: int) -> Taken:
         """Return `tensor` as an input of the op that runs now. `skip`: the op does not read its values."""
         name = self.names.get(tensor) or ""
         key, memory = self._key(tensor), self._memory(tensor)
@@ -232,7 +233,7 @@ class OpRecordingMode(TorchDispatchMode):
         self._writers.pop(memory, None)
         return Taken(value, self.count, -1 - slot, None, name)
 
-    def _value(self, tensor: Any, first: bool = False) -> int | None:
+    def _value(self, tensor: torch.Tensor, first: bool = False) -> int | None:
         """Return the index of the fingerprint of `tensor`.
 
         `first`: no recorded op produced the values, so they are kept before others.
@@ -254,7 +255,7 @@ class OpRecordingMode(TorchDispatchMode):
         self._read[id(tensor)] = (private.tensor_ref(tensor), found, self.count, key)
         return found
 
-    def _memory(self, tensor: Any) -> int:
+    def _memory(self, tensor: torch.Tensor) -> int:
         if private.has_dispatch(tensor):  # a wrapper has no memory, and no address of its own
             return self._number(tensor)
         try:
@@ -262,7 +263,7 @@ class OpRecordingMode(TorchDispatchMode):
         except (RuntimeError, NotImplementedError):
             return self._number(tensor)
 
-    def _key(self, tensor: Any) -> Any:
+    def _key(self, tensor: torch.Tensor) -> Any:
         if private.has_dispatch(tensor):
             return self._number(tensor)
         try:
@@ -270,7 +271,7 @@ class OpRecordingMode(TorchDispatchMode):
         except (RuntimeError, NotImplementedError):
             return self._number(tensor)
 
-    def _number(self, tensor: Any) -> int:
+    def _number(self, tensor: torch.Tensor) -> int:
         """Return a number that only this tensor has: a negative one, as no address is."""
         number = self._numbers.get(tensor)
         if number is None:
@@ -278,7 +279,7 @@ class OpRecordingMode(TorchDispatchMode):
             number = self._numbers[tensor] = -self._unaddressed
         return number
 
-    def _place(self, frame: Any, backward: bool) -> tuple[Site | None, Site | None]:
+    def _place(self, frame: FrameType | None, backward: bool) -> tuple[Site | None, Site | None]:
         """Return the user's line, and the innermost line of a library that it calls.
 
         In a backward, only lines of a function or hook that the engine has called count.
@@ -328,7 +329,7 @@ def _signature(func: Any) -> tuple[str, tuple[str, ...], bool]:
     return name, writes, torch.Tag.nondeterministic_seeded in func.tags
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def _tensors(value: object) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):

@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...basics.privacy import masked_arguments
@@ -47,7 +48,7 @@ _UNWATCHED_PACKAGES = ("torch", "backprobe")
 _SPAWN_TEXT, _FORK_SERVER_TEXT = "multiprocessing.spawn import spawn_main", "multiprocessing.forkserver import main"
 
 
-def arrived(plain: dict[str, Any], parent: str, following: ChildEnvironment, began: float | None = None) -> None:
+def arrived(plain: dict[str, object], parent: str, following: ChildEnvironment, began: float | None = None) -> None:
     """Begin observing a newly started process that has just imported torch.
 
     :param plain: the fields of ``ChildConfig`` as plain data.
@@ -266,7 +267,7 @@ class Child:
         """Finish at the exit of any other process."""
         self._end(getattr(sys, "last_value", None), None)
 
-    def _exits_at_once(self, code: int, frame: Any, main: bool) -> None:
+    def _exits_at_once(self, code: int, frame: FrameType, main: bool) -> None:
         """Finish just before ``os._exit``."""
         if not self._over:
             self._part.left = self.session.forward.frames.site(self.session.forward.frames.spot(frame))

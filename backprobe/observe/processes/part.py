@@ -89,7 +89,7 @@ class Part:
             if not self._over:
                 write_seen(self.folder, self._seen(False, False), self._texts)
 
-    def over(self, failed: bool, findings: Sequence[Finding], gaps: Sequence[str], **how: Any) -> None:
+    def over(self, failed: bool, findings: Sequence[Finding], gaps: Sequence[str], **how: object) -> None:
         """Write the final state of this process. `how`: ``error``, ``code`` and ``signal`` of ``RankSeen``."""
         if self.waiting is not None:
             self.waiting.stop()

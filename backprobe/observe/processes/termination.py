@@ -23,6 +23,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ...source.tracebacks import strip
@@ -92,7 +93,7 @@ class Terminated:
                     os.close(self._pipe[0])
                 self._pipe = None
 
-    def _handle(self, number: int, frame: Any) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if signal.getsignal(signal.SIGTERM) == self._handle:
             self._begun.set()
             self._received = True

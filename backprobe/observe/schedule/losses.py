@@ -84,7 +84,7 @@ class Losses:
         """
         return 0 < self._odd_steps < MAX_ODD_STEPS
 
-    def scale_of(self, roots: Sequence[Any], wait: bool = True) -> float:
+    def scale_of(self, roots: Sequence[object], wait: bool = True) -> float:
         """Return the factor by which a scaler multiplied `roots`; 1 if none did.
 
         :param wait: read the factor also if that waits for an accelerator.
@@ -100,7 +100,7 @@ class Losses:
                     return value
         return 1.0
 
-    def scale_away(self, roots: Sequence[Any]) -> torch.Tensor | None:
+    def scale_away(self, roots: Sequence[object]) -> torch.Tensor | None:
         """Return the factor of a known scaler that multiplied `roots`, if it is on an accelerator.
 
         ``None`` otherwise.
@@ -121,7 +121,7 @@ class Losses:
         scale = self._scales.current
         return None if scale is None else scale.detach().reshape(())
 
-    def factor(self, roots: Sequence[Any]) -> tuple[torch.Tensor | None, bool]:
+    def factor(self, roots: Sequence[object]) -> tuple[torch.Tensor | None, bool]:
         """Return (factor, certain): the factor of a known scaler that multiplied `roots`, or ``None`` if none did.
 
         Does not wait for an accelerator.
@@ -134,7 +134,7 @@ class Losses:
             return None, False
         return known[0].detach().reshape(()), True
 
-    def away(self, roots: Sequence[Any]) -> list[torch.Tensor]:
+    def away(self, roots: Sequence[object]) -> list[torch.Tensor]:
         """Return the `roots` that are scalars on an accelerator, with a scaler's factor divided out.
 
         They stay on the accelerator.
@@ -190,13 +190,13 @@ class Losses:
             self.calls += 1
             self.scale = scale
 
-    def gave(self, leaves: Iterable[Any]) -> None:
+    def gave(self, leaves: Iterable[torch.Tensor]) -> None:
         """Note that a call is over, and that `leaves` of its graph may have gradients."""
         given = next((leaf for leaf in leaves if leaf.grad is not None), None)
         if given is not None:
             self._witness, self._reached = private.tensor_ref(given), []
 
-    def gives(self, leaves: Sequence[Any]) -> None:
+    def gives(self, leaves: Sequence[torch.Tensor]) -> None:
         """Note a call that gives gradients to `leaves`; its end is not observed."""
         own = [leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter)]
         self._witness = lambda: None

@@ -103,7 +103,7 @@ class Samples:
         """Return whether a sample is due. `first`: this is one of the first steps."""
         return first or self._spent < self._share * (_clock() - self._begin)
 
-    def before(self, parameters: list[Any], away: bool = True) -> None:
+    def before(self, parameters: list[torch.Tensor], away: bool = True) -> None:
         """Sample `parameters` before an optimizer steps them. `away`: measure those on an accelerator too."""
         begin = _clock()
         named = [(self._names.of(p), p) for p in parameters if isinstance(p, torch.Tensor) and (away or p.is_cpu)]
@@ -159,13 +159,13 @@ class Samples:
         away, self._away = self._away, []
         return tuple(ParameterStat(name, *values) for name, values in taken.items()), away
 
-    def _norms(self, names: Sequence[str], tensors: list[Any], which: int) -> list[float | None]:
+    def _norms(self, names: Sequence[str], tensors: list[torch.Tensor], which: int) -> list[float | None]:
         found, away = norms(names, tensors, which)
         self._away += away
         return found
 
 
-def _difference(new: Any, old: Any) -> Any:
+def _difference(new: Any, old: Any) -> torch.Tensor:
     """Return `new` minus `old`, reusing the memory of `old`.
 
     In half precision the difference is computed in float32.
@@ -174,7 +174,7 @@ def _difference(new: Any, old: Any) -> Any:
 
 
 def norms(
-    names: Sequence[str], tensors: Sequence[Any], which: int
+    names: Sequence[str], tensors: Sequence[torch.Tensor], which: int
 ) -> tuple[list[float | None], list[AcceleratorNorms]]:
     """Return the 2-norms of tensors on the CPU, and those that stay on accelerators.
 
@@ -207,7 +207,7 @@ def norms(
     return out, away
 
 
-def _norm(tensor: Any) -> float | None:
+def _norm(tensor: torch.Tensor) -> float | None:
     try:
         return norm(tensor.detach())
     except (RuntimeError, NotImplementedError, TypeError):

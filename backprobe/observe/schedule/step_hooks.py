@@ -49,11 +49,11 @@ class StepHooks:
         while self._handles:
             self._handles.pop().remove()
 
-    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _before(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not compiling():  # Dynamo traces this function
             self._call(self._functions[0], optimizer)
 
-    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not compiling():
             self._call(self._functions[1], optimizer)
 

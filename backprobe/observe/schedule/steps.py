@@ -58,8 +58,8 @@ class SeenOptimizer:
 
     name: str
     spot: CodeLocation | None
-    refs: dict[int, weakref.ref[Any]]
-    ref: weakref.ref[Any]
+    refs: dict[int, weakref.ref[torch.Tensor]]
+    ref: weakref.ref[torch.optim.Optimizer]
     #: Parameters of the modules that were visible where it was created; empty if there were none.
     present: dict[int, weakref.ref[Any]] = field(default_factory=dict)
     groups: int = 1
@@ -90,7 +90,7 @@ class StepWatch:
     ) -> None:
         self._names, self._events, self._cost, self._first = names, events, cost, first
         self._state, self._early = state, ends_early
-        self._handles: list[Any] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self.paused = True
         self.index = 0
         #: Graphs of earlier steps that are alive, if they are counted.
@@ -392,7 +392,7 @@ class StepWatch:
                 self._events.builtin_optimizer_begins.emit(optimizer)
             self._events.own.since(mark)
 
-    def _begins(self, optimizer: Any) -> None:
+    def _begins(self, optimizer: torch.optim.Optimizer) -> None:
         groups = optimizer.param_groups
         count, sampled = sum(len(group["params"]) for group in groups), self.samples.due(self.index < self._first)
         new = self._sizes.get(id(optimizer)) != count
@@ -413,7 +413,7 @@ class StepWatch:
         if sampled:
             self.samples.before(parameters, self.samples_away)
 
-    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if _compiling():
             return
         by, now = id(optimizer), _next_seq()
@@ -486,11 +486,11 @@ class StepWatch:
         return self.index + over
 
     @property
-    def listed(self) -> dict[int, weakref.ref[Any]] | None:
+    def listed(self) -> dict[int, weakref.ref[torch.Tensor]] | None:
         """Return the parameters that an optimizer held when it stepped; ``None`` if no optimizer has stepped."""
         return self.held if self.ever_stepped else None
 
-    def goes_on(self, ref: weakref.ref[Any], since: int) -> bool:
+    def goes_on(self, ref: weakref.ref[torch.optim.Optimizer], since: int) -> bool:
         """Return whether an optimizer that holds the tensor has stepped since the node counter was at `since`."""
         return any(
             max(o.last, self._stepped.get(by, -1)) > since and any(ref is one for one in o.refs.values())
@@ -518,7 +518,7 @@ class StepWatch:
             known = self._known(optimizer, spot)
             known.present = {id(p): private.tensor_ref(p) for m in modules() for p in m.parameters()}
 
-    def _is_known(self, optimizer: Any) -> bool:
+    def _is_known(self, optimizer: torch.optim.Optimizer) -> bool:
         known = self.optimizers.get(id(optimizer))
         return known is not None and known.ref() is optimizer
 
@@ -530,7 +530,7 @@ class StepWatch:
             known.last = max(known.last, self._stepped.pop(by, -1))
         self._turns = {turn for turn in self._turns if by not in turn or len(turn) == 1}  # no step waits for it
 
-    def _known(self, optimizer: Any, spot: CodeLocation | None) -> SeenOptimizer:
+    def _known(self, optimizer: object, spot: CodeLocation | None) -> SeenOptimizer:
         known = self.optimizers.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
             by = id(optimizer)
@@ -549,7 +549,7 @@ class StepWatch:
         parameters = (ref() for o in alive for ref in o.refs.values())
         return list(islice((p for p in parameters if p is not None), 4))
 
-    def scaler_updates(self, scale: Any) -> None:
+    def scaler_updates(self, scale: object) -> None:
         """Note that a ``GradScaler`` is about to update its `scale`.
 
         The iteration is over, even if the optimizer was skipped.
@@ -562,14 +562,14 @@ class StepWatch:
         if not (self.optimizers or self.ever_stepped or self.stepping or self._written):
             self.stepped = True
 
-    def writes(self, leaves: list[Any]) -> None:
+    def writes(self, leaves: list[torch.Tensor]) -> None:
         """Note that a backward call begins that adds gradients to `leaves`."""
         if not self.accumulates(leaves):
             self.finish()
         self._written += 1
         self.losses.begins()
 
-    def accumulates(self, leaves: list[Any]) -> bool:
+    def accumulates(self, leaves: list[torch.Tensor]) -> bool:
         """Return whether a backward call into `leaves` belongs to the running step (Note [Where a step ends])."""
         if self.stepping:  # an optimizer that calls a closure
             return True

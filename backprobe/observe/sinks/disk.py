@@ -87,7 +87,7 @@ class DiskSink:
             self.writer.facts(facts)
             self.writer.put({"sources": session.run_facts.sources((facts.parameters, facts.seen))})
 
-    def _trail_of(self, same: int, step: Step, details: Any) -> Any:
+    def _trail_of(self, same: int, step: Step, details: object) -> Any:
         """Return the key of a step's module calls, for the run folder.
 
         The key is that of the last step that had the same calls and was written with shapes and norms. The first
@@ -98,7 +98,7 @@ class DiskSink:
             count, last = self._trails[same] = count + 1, (same, step.index)
         return last
 
-    def close(self, session: Session, trace: Trace, findings: list[Finding], info: Mapping[str, Any]) -> None:
+    def close(self, session: Session, trace: Trace, findings: list[Finding], info: Mapping[str, object]) -> None:
         """Write what is known at the end of the run.
 
         :raises OSError, sqlite3.Error: the run folder cannot be written.

@@ -162,7 +162,7 @@ class Collector:
         """Return how many steps are over, including unrecorded ones."""
         return self.steps + session.budget.passed
 
-    def trace(self, session: Session, info: Mapping[str, Any] | None = None) -> Trace:
+    def trace(self, session: Session, info: Mapping[str, object] | None = None) -> Trace:
         """Return the kept steps as a ``Trace``. Call it after the session has stopped."""
         steps = []
         zeros = (stored for since in self._zeros.values() for _, stored in since)

@@ -83,7 +83,7 @@ class NodeReader:
         if kind == "compiled":
             self.inside[i] = inside_of(node, Frames((os.getcwd(),)))
 
-    def _add_type(self, cls: type, node: Any) -> tuple[str, str]:
+    def _add_type(self, cls: type, node: torch.autograd.graph.Node) -> tuple[str, str]:
         """Return the kind of a new node type, and the name of its nodes.
 
         The name is empty unless all its nodes have the type's name.
@@ -91,7 +91,7 @@ class NodeReader:
         self._attributes[cls] = private.saved_attributes(cls, node)
         return _kind_of(node), node.name() if node.name() == cls.__name__ or cls.__name__ == "AccumulateGrad" else ""
 
-    def resolve(self, index: dict[Any, int]) -> None:
+    def resolve(self, index: dict[object, int]) -> None:
         """Set which nodes made the saved tensors, now that the index of every node is known."""
         made = self._columns.made
         for row, maker in self._makers:
@@ -113,7 +113,7 @@ class NodeReader:
             )
         return notes
 
-    def _meta(self, shape: tuple[int, ...], dtype: Any, device: Any) -> TensorMeta:
+    def _meta(self, shape: tuple[int, ...], dtype: object, device: object) -> TensorMeta:
         key = (shape, dtype, device)
         found = self._metas.get(key)
         if found is None:
@@ -126,7 +126,7 @@ class NodeReader:
         meta = self._meta(shape_of(tensor), tensor.dtype, tensor.device)
         self.leaves[i] = Leaf(name, meta, isinstance(tensor, torch.nn.Parameter), aliases)
 
-    def _read_saved(self, node: Any, kind: str) -> bool | None:
+    def _read_saved(self, node: object, kind: str) -> bool | None:
         freed: bool | None = None
         attributes = self._attributes[type(node)]
         if attributes:
@@ -199,7 +199,7 @@ def _path(path: str) -> str:
     return _SUBMODULE.sub(r"\1\2", _DYNAMO_PREFIX.sub("", path))
 
 
-def inside_of(node: Any, frames: Frames) -> tuple[Inside, ...]:
+def inside_of(node: object, frames: Frames) -> tuple[Inside, ...]:
     """Return the operations of a compiled region's backward in execution order; empty if torch no longer has them."""
     module = private.backward_module(node)
     found = []

@@ -77,15 +77,15 @@ graph.recording = _recording  # type: ignore[attr-defined]
 
 
 def _snapshot(
-    starts: list[tuple[str, Any, int, TensorMeta | None]],
-    asked: list[tuple[str, Any, int, TensorMeta | None]],
+    starts: list[tuple[str, object, int, TensorMeta | None]],
+    asked: list[tuple[str, object, int, TensorMeta | None]],
     names: TensorNames,
     origins: NodePlaces | None,
     saved: bool,
 ) -> Graph:
     columns = Columns()
     reader = NodeReader(columns, names, saved)
-    nodes: list[Any] = []
+    nodes: list[torch.autograd.graph.Node] = []
     try:
         index = _walk([node for _, node, _, _ in starts], columns, reader, nodes)
     except BaseException:
@@ -125,7 +125,9 @@ def _snapshot(
     return Graph(columns, facts)
 
 
-def _walk(starts: Iterable[Any], columns: Columns, reader: NodeReader, nodes: list[Any]) -> dict[Any, int]:
+def _walk(
+    starts: Iterable[object], columns: Columns, reader: NodeReader, nodes: list[torch.autograd.graph.Node]
+) -> dict[Any, int]:
     """Fill the columns, roots first, and append each node to `nodes` as it is found. Returns the index of each node."""
     index: dict[Any, int] = {}
     for node in starts:
@@ -152,7 +154,7 @@ def _walk(starts: Iterable[Any], columns: Columns, reader: NodeReader, nodes: li
     return index
 
 
-def _named(values: Any, what: str) -> list[tuple[str, Any]]:
+def _named(values: object, what: str) -> list[tuple[str, Any]]:
     """Return (name, value) for each value that was given as a dict, a list or one value."""
     if isinstance(values, Mapping):
         return [(str(name), value) for name, value in values.items()]
@@ -161,7 +163,7 @@ def _named(values: Any, what: str) -> list[tuple[str, Any]]:
     return [("loss" if what == "root" else what, values)]
 
 
-def _start(name: str, value: Any, what: str) -> tuple[Any, int, TensorMeta | None]:
+def _start(name: str, value: object, what: str) -> tuple[Any, int, TensorMeta | None]:
     """Return node, output number and metadata of a root."""
     if isinstance(value, GradientEdge):
         meta = value.node._input_metadata  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ class TensorNames:
             self._add(label, module)
 
     @staticmethod
-    def _models(model: Any, watch: ModuleWatch | None) -> list[tuple[str, nn.Module]]:
+    def _models(model: object, watch: ModuleWatch | None) -> list[tuple[str, nn.Module]]:
         if isinstance(model, nn.Module):
             return [("", model)]
         if isinstance(model, Mapping):

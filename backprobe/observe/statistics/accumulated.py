@@ -22,6 +22,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ Groups = dict[Any, list[tuple[Any, Any]]]
 Mark = tuple[Any, int] | None
 
 
-def stepped(optimizer: Any) -> Groups:
+def stepped(optimizer: torch.optim.Optimizer) -> Groups:
     """Return the optimizer's parameters whose gradients exist and can be measured, grouped by device and dtypes."""
     found: Groups = {}
     off: dict[Any, bool] = {}
@@ -62,7 +63,7 @@ def stepped(optimizer: Any) -> Groups:
     return found
 
 
-def total(lengths: Iterable[Any]) -> Any:
+def total(lengths: Iterable[Any]) -> torch.Tensor:
     """Return the norm of the concatenation of vectors whose norms are given, on the device of the first."""
     known = list(lengths)
     return torch.cat([length.float().to(known[0].device) for length in known]).norm()
@@ -139,7 +140,7 @@ class AccumulationState:
         self.micro.over()
         self._left, self._nodes = after, private.next_sequence_nr()
 
-    def is_touched(self, optimizer: Any) -> bool:
+    def is_touched(self, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether gradients changed since the last call, as far as version counters show."""
         return self._left is None or not same(self._left, marks(optimizer))
 
@@ -178,7 +179,7 @@ class AccumulatedGradients:
         engine_calls.unlisten(self)
         self._states.clear()
 
-    def take(self, optimizer: Any) -> AccumulationState | None:
+    def take(self, optimizer: torch.optim.Optimizer) -> AccumulationState | None:
         """Return and forget the state of the backward calls for `optimizer`, which is about to step."""
         return self._states.pop(optimizer)
 
@@ -196,7 +197,7 @@ class AccumulatedGradients:
             self._safely(self._over, known)
         return result
 
-    def _safely(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _safely(self, function: Callable[..., object], *arguments: object) -> Any:
         if private.graph_task() != -1:  # a nested call
             return None
         mark = self._clock()
@@ -210,7 +211,7 @@ class AccumulatedGradients:
             self._took(mark)
         return None
 
-    def _begins(self, roots: Any, args: Any, frame: Any) -> Any:
+    def _begins(self, roots: Any, args: Any, frame: FrameType) -> Any:
         """Prepare for a backward call.
 
         :returns: the measured optimizers with the states of their gradients, and the loss scale; ``None`` if there are
@@ -245,7 +246,7 @@ class AccumulatedGradients:
                 state.length = length if scale is None else length / scale.to(length.device)
 
 
-def marks(optimizer: Any) -> list[Mark]:
+def marks(optimizer: torch.optim.Optimizer) -> list[Mark]:
     """Return the state of every gradient of `optimizer`: any in-place write or replacement changes it."""
     grads = [p.grad if private.is_plain(p) else None for p in parameters_of(optimizer)]
     return [None if grad is None else (private.tensor_ref(grad), grad._version) for grad in grads]

@@ -126,7 +126,7 @@ class Activations:
         self._outputs.clear()
         return self.numbers
 
-    def _enter(self, module: nn.Module, args: Any) -> None:
+    def _enter(self, module: nn.Module, args: object) -> None:
         if _compiling() or get_ident() != self._thread:
             return
         if not self._stack:
@@ -151,7 +151,7 @@ class Activations:
             self._fault(error)
         return name
 
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, args: object, output: object) -> None:
         if _compiling() or get_ident() != self._thread or not self._stack:
             return
         begin = _clock()
@@ -188,7 +188,7 @@ class Activations:
         except Exception as error:
             self._fault(error)
 
-    def _at_once(self, name: str, output: Any) -> Any:
+    def _at_once(self, name: str, output: object) -> Any:
         """Return the output tensor of a module if it is to be measured now: Note [Small outputs wait]."""
         if isinstance(output, (tuple, list)) and output:
             output = output[0]
@@ -200,7 +200,7 @@ class Activations:
         self._done.add(name)
         return None if self._held.take(name, output) else output
 
-    def _like(self, tensor: Any) -> Outputs:
+    def _like(self, tensor: torch.Tensor) -> Outputs:
         key = tensor.device, tensor.dtype
         found = self._outputs.get(key)
         if found is None:
@@ -212,7 +212,7 @@ class Activations:
         if weight is not None and private.is_plain(weight) and weight.dim() > 1:
             self.numbers.sums[weight] = math.prod(weight.shape[1:])
 
-    def _graph(self, output: Any) -> None:
+    def _graph(self, output: object) -> None:
         """Measure the saved tensors in the graph of an outermost module's output."""
         self._last = None
         self._calls += 1
@@ -246,12 +246,12 @@ class Activations:
             self._like(result).behind_relu(name, result.amax(dims))
         self._relus.clear()
 
-    def _name_at(self, node: Any) -> str | None:
+    def _name_at(self, node: torch.autograd.graph.Node) -> str | None:
         """Return the name of the innermost module whose call made `node`."""
         at = bisect_right(self._moments, node._sequence_nr()) - 1
         return self._whose[at] if at >= 0 else None
 
-    def _saved(self, node: Any, what: str) -> Any:
+    def _saved(self, node: object, what: str) -> torch.Tensor | None:
         """Return the saved tensor `what` of `node`, detached.
 
         :returns: ``None`` if it is not a readable float tensor, or was packed by a saved-tensor hook.
@@ -259,7 +259,7 @@ class Activations:
         value = kept_by(node, what)
         return value.detach() if value is not None and usable(value) else None
 
-    def _routers(self, choices: list[Any], nodes: list[Any]) -> None:
+    def _routers(self, choices: list[object], nodes: list[torch.autograd.graph.Node]) -> None:
         """Measure how evenly routers distribute rows among experts."""
         routers = Routers(nodes, kept_by)
         for node in choices:
@@ -269,13 +269,13 @@ class Activations:
                 self.numbers.add("router_max", [name], [most])
                 self.numbers.add("router_idle", [name], [idle])
 
-    def _whose_units(self, node: Any) -> str | None:
+    def _whose_units(self, node: torch.autograd.graph.Node) -> str | None:
         """Return the module whose units an activation has: that of its input, or else the module that calls it."""
         before = node.next_functions[0][0]
         module = self._name_at(before) if before is not None else None
         return module if module is not None else self._name_at(node)
 
-    def _kept(self, node: Any, kind: str) -> None:
+    def _kept(self, node: object, kind: str) -> None:
         name = self._name_at(node) if kind == "softmax" else self._whose_units(node)
         if name is None or f"{_QUANTITIES[kind]}|{name}" in self._done:
             return
@@ -308,7 +308,7 @@ class Activations:
         self._done.add(key)
         return True
 
-    def _logits(self, node: Any) -> Any:
+    def _logits(self, node: torch.autograd.graph.Node) -> Any:
         """Return the largest logit of a softmax before any mask, computed from the matrix product before it.
 
         :returns: ``None`` if there is no such product.
@@ -332,7 +332,7 @@ class Activations:
                 factor = factor * other.float() if kind.startswith("Mul") else factor / other.float()
         return None
 
-    def _attention(self, node: Any) -> None:
+    def _attention(self, node: object) -> None:
         name = self._name_at(node)
         q, k = self._saved(node, "query"), self._saved(node, "key")
         if name is None or q is None or k is None or q.dim() != 4 or not self._first("attention_entropy", name):

@@ -26,7 +26,7 @@ _RESHAPE_NODES = (
 )
 
 
-def kept_by(node: Any, what: str) -> Any:
+def kept_by(node: object, what: str) -> Any:
     """Return the saved tensor `what` of `node`; ``None`` if a saved-tensor hook packed it or it cannot be read."""
     slot = private.saved_slot(node, what)
     if slot is None:
@@ -37,20 +37,20 @@ def kept_by(node: Any, what: str) -> Any:
     return None if not value.is_cpu and private.hands_off(value) else value
 
 
-def shaped(node: Any) -> Any:
+def shaped(node: torch.autograd.graph.Node) -> Any:
     """Return the node that computed the values of `node`, past nodes that only change their shape."""
     while node.name().startswith(_RESHAPE_NODES) and node.next_functions and node.next_functions[0][0] is not None:
         node = node.next_functions[0][0]
     return node
 
 
-def entropy(p: Any) -> Any:
+def entropy(p: object) -> torch.Tensor:
     """Return the mean entropy of the rows of `p`, in nats."""
     p = wide(p)
     return -torch.special.xlogy(p, p).sum(-1).mean()
 
 
-def product(q: Any, k: Any, factor: Any) -> Any:
+def product(q: Any, k: Any, factor: Any) -> torch.Tensor:
     """Return the largest element of the batched products of `q` and `k`, times `factor`.
 
     Only evenly spaced batch elements are multiplied, about as many as ``TARGET_LOGITS`` elements of the result allow.

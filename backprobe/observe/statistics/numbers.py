@@ -97,13 +97,13 @@ def usable(tensor: Any) -> bool:
     )
 
 
-def norms(tensors: Sequence[Any]) -> list[Any]:
+def norms(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return the 2-norms of tensors of one device and dtype. Half precision is accumulated in float32."""
     wide = torch.float32 if tensors[0].dtype in HALF_DTYPES else None
     return list(torch._foreach_norm(list(tensors), 2, wide))
 
 
-def extremes(tensor: Any) -> tuple[Any, ...]:
+def extremes(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return the tensors from which ``greatest`` computes the largest absolute value of `tensor`."""
     if tensor.is_cpu:  # ``vector_norm`` takes ten times as long on the CPU
         return tuple(torch.aminmax(tensor))
@@ -115,7 +115,7 @@ def greatest(*lists: Sequence[float]) -> Sequence[float]:
     return [max(-low, high) for low, high in zip(*lists, strict=True)] if len(lists) > 1 else lists[0]
 
 
-def rows(tensors: Sequence[Any], *most: int) -> list[Any]:
+def rows(tensors: Sequence[torch.Tensor], *most: int) -> list[torch.Tensor]:
     """Return vectors of evenly spaced elements of tensors that all have the same number of elements.
 
     Returns views where possible. If several limits are given, each selects from the elements that the previous limit
@@ -137,11 +137,11 @@ def every(count: int, most: int) -> int:
     return 1 if count <= most else -(-count // most) | 1
 
 
-def wide(tensor: Any) -> Any:
+def wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype in HALF_DTYPES else tensor
 
 
-def zeros(vectors: Sequence[Any]) -> Any:
+def zeros(vectors: Sequence[Any]) -> torch.Tensor:
     """Return a tensor with the number of zeros in each of `vectors`, which are on one device."""
     sizes = [vector.numel() for vector in vectors]
     if len(set(sizes)) == 1:

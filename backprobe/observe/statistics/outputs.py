@@ -93,7 +93,7 @@ class Outputs:
         self.bounds += bounds
         self.sizes += [output.numel() for output in outputs]
 
-    def behind_relu(self, name: str, maxima: Any) -> None:
+    def behind_relu(self, name: str, maxima: object) -> None:
         self.maxima.append(maxima)
         self.units.append(name)
 

@@ -137,7 +137,7 @@ class Parameters:
             self._numbers.add("adam_ratio", names, torch.cat(norms), then=partial(few.mean_squares, places))
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     return value.detach().reshape(()).float() if isinstance(value, torch.Tensor) and value.numel() == 1 else None
 
 

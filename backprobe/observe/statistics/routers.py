@@ -52,7 +52,7 @@ class Routers:
     :param saved: returns a saved tensor of a node by name; ``None`` if it cannot be read.
     """
 
-    def __init__(self, nodes: Sequence[Any], saved: Saved) -> None:
+    def __init__(self, nodes: Sequence[torch.autograd.graph.Node], saved: Saved) -> None:
         self._saved = saved
         self._users: dict[Any, list[Any]] = {}
         for node in nodes:
@@ -60,7 +60,7 @@ class Routers:
                 if child is not None:
                     self._users.setdefault(child, []).append(node)
 
-    def choice(self, node: Any) -> tuple[Any, int] | None:
+    def choice(self, node: torch.autograd.graph.Node) -> tuple[Any, int] | None:
         """Return the chosen experts and the number of experts for a router's node; ``None`` for another node.
 
         :param node: a node whose name is in ``CHOICE_TENSORS``.
@@ -120,7 +120,7 @@ class Routers:
             node = node.next_functions[0][0]
         return False
 
-    def _weighs(self, node: Any, probable: bool) -> bool:
+    def _weighs(self, node: object, probable: bool) -> bool:
         """Return whether the chosen values, once probabilities, multiply something that has a gradient of its own."""
         seen = {(node, probable)}
         waiting = [(node, probable)]

@@ -25,7 +25,7 @@ class AdamMoment(NamedTuple):
 class EqualSizeSamples:
     """Parameters with the same number of elements: the samples of each are one row of a matrix."""
 
-    def __init__(self, at: list[int], weights: list[Any], grads: list[Any]) -> None:
+    def __init__(self, at: list[int], weights: list[torch.Tensor], grads: list[torch.Tensor | None]) -> None:
         #: Positions of the parameters in the whole list.
         self.at, self._weights = at, weights
         self.size = weights[0].numel()
@@ -76,7 +76,7 @@ class SampledParameters:
     return them in the order of the parameters.
     """
 
-    def __init__(self, weights: Sequence[Any], grads: Sequence[Any]) -> None:
+    def __init__(self, weights: Sequence[torch.Tensor], grads: Sequence[torch.Tensor | None]) -> None:
         runs: dict[int, list[int]] = {}
         for at, w in enumerate(weights):
             runs.setdefault(w.numel(), []).append(at)
@@ -104,7 +104,7 @@ class SampledParameters:
         for run in self._runs:
             run.move()
 
-    def lengths(self) -> Any:
+    def lengths(self) -> torch.Tensor:
         """Return the norms of the sampled updates."""
         return torch.cat([_norm(run.moved, dim=1) for run in self._runs])
 
@@ -113,7 +113,7 @@ class SampledParameters:
         parts = zip(lengths, self._all, self._many, strict=True)
         return self._ordered([length * math.sqrt(size / many) for length, size, many in parts])
 
-    def stayed(self) -> Any:
+    def stayed(self) -> torch.Tensor:
         """Return the number of sampled elements that have a nonzero gradient and kept their value."""
         return torch.cat([((run.moved[:, :: run.apart] == 0) & run.there).sum(1) for run in self._runs])
 

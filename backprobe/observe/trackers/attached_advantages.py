@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -138,7 +139,7 @@ class AttachedAdvantagesTracker(Tracker):
 
     # Log-probabilities
 
-    def _note_probability(self, op: Op, name: str, tensors: list[Any], out: Any) -> bool:
+    def _note_probability(self, op: Op, name: str, tensors: list[torch.Tensor], out: Any) -> bool:
         """Note whether the result is a probability or the logarithm of one, and return it."""
         code = op.frame.f_code if op.frame is not None else None
         if code is not None and code.co_name in _LOG_PROB_CODE and code.co_filename.startswith(_DISTRIBUTIONS):
@@ -165,20 +166,20 @@ class AttachedAdvantagesTracker(Tracker):
 
     # Values, and differences with them
 
-    def _follow_values(self, name: str, tensors: list[Any], out: Any) -> None:
+    def _follow_values(self, name: str, tensors: list[torch.Tensor], out: object) -> None:
         if name in _MOVES and tensors:
             self._tokens.put(out, frozenset().union(*map(self._tokens_of, tensors)))
             if self._targets.of(tensors):
                 self._targets.put(out, True)
 
-    def _tokens_of(self, tensor: Any) -> _Tokens:
+    def _tokens_of(self, tensor: torch.Tensor) -> _Tokens:
         known = self._tokens.get(tensor)
         if known is None:
             known = frozenset((next(self._next_token),))
             self._tokens.put(tensor, known)
         return known
 
-    def _note_difference(self, op: Op, name: str, tensors: list[Any], out: Any) -> None:
+    def _note_difference(self, op: Op, name: str, tensors: list[torch.Tensor], out: Any) -> None:
         known = self._advantages.of(tensors)
         if known:
             if name in _OF_ADVANTAGES:
@@ -209,7 +210,7 @@ class AttachedAdvantagesTracker(Tracker):
                 return True
         return False
 
-    def _note_regression(self, op: Op, name: str, tensors: list[Any]) -> bool:
+    def _note_regression(self, op: Op, name: str, tensors: list[torch.Tensor]) -> bool:
         """Note a term that fits values to something, and return whether it is one."""
         if name in _LOSSES and tensors:
             fitted = [t for t in tensors if self._targets.get(t) is None] or tensors
@@ -224,12 +225,12 @@ class AttachedAdvantagesTracker(Tracker):
         self._terms.put(op.out, frozenset((term,)))
         return True
 
-    def _follow_terms(self, name: str, tensors: list[Any], out: Any) -> None:
+    def _follow_terms(self, name: str, tensors: list[torch.Tensor], out: object) -> None:
         known = self._terms.of(tensors) if name in _OF_TERMS else []
         if known:
             self._terms.put(out, frozenset().union(*known))
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Find products and regressions of the same values among the terms of the roots of a call."""
         if running.inside is not None or not self._terms:
             return

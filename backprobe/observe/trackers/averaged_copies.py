@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ class AveragedCopyTracker(Tracker):
         self._known: IdentityMap[bool] = IdentityMap(private.tensor_ref)
         self._places: set[CodeLocation | None] = set()
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         if self._copies and written:
             self._count_update(self._frames.spot(frame))
         if len(self._copies) >= MAX_COPIES or len(self._places) >= MAX_PLACES or not written:
@@ -93,7 +94,7 @@ class AveragedCopyTracker(Tracker):
                 one.written = step
                 one.writes += 1
 
-    def _find_module(self, tensor: Any, spot: CodeLocation | None, frame: Any) -> None:
+    def _find_module(self, tensor: torch.Tensor, spot: CodeLocation | None, frame: FrameType) -> None:
         """Follow the outermost module in sight with a parameter that is `tensor`, detached or not.
 
         Only a module with running statistics is followed.
@@ -196,7 +197,7 @@ def _batches(norms: dict[str, weakref.ref[nn.Module]]) -> int:
     return sum(m.num_batches_tracked._version for m in modules if m is not None and m.num_batches_tracked is not None)
 
 
-def _apart(copy: _Copy) -> Any:
+def _apart(copy: _Copy) -> torch.Tensor | None:
     """Return the share of channels whose statistics are far from the twin's, for the layer with most of them."""
     shares = []
     for path, ref in copy.norms.items():

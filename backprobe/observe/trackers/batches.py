@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from pathlib import Path
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import torch
@@ -119,7 +120,7 @@ class Batches(Tracker):
 
     # Arguments of a step
 
-    def _enter(self, module: nn.Module, args: Any) -> None:
+    def _enter(self, module: nn.Module, args: object) -> None:
         if private.compiling():
             return
         if get_ident() != self._thread:
@@ -137,7 +138,7 @@ class Batches(Tracker):
             self._context.events.faults.add(type(self).__name__, error)
         self._own.since(mark)
 
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, args: object, output: object) -> None:
         if private.compiling():
             return
         if self._depth and get_ident() == self._thread:
@@ -145,7 +146,7 @@ class Batches(Tracker):
             if not self._depth:  # the cost of torch calling our hooks
                 self._own.clocked += self._called * self._context.modules.overhead
 
-    def _begins(self, module: nn.Module, args: Any, frame: Any) -> None:
+    def _begins(self, module: nn.Module, args: object, frame: FrameType) -> None:
         if private.graph_task() != -1:  # a checkpoint's recomputation
             return
         step = self._context.steps.coming
@@ -167,11 +168,11 @@ class Batches(Tracker):
                 return modules.full_name(root, path) or root.label
         return ""
 
-    def sentinel_call_begins(self, spot: Any, roots: Any) -> None:
+    def sentinel_call_begins(self, spot: object, roots: object) -> None:
         if self._context.steps.index >= self._context.next_look:
             self._hold_targets(roots)
 
-    def graph_walked(self, running: Any, frame: Any) -> None:
+    def graph_walked(self, running: Any, frame: FrameType | None) -> None:
         if running.inside is None:
             self._hold_targets(running.roots)
 
@@ -190,7 +191,7 @@ class Batches(Tracker):
                     visited.add(child)
                     waiting.append(child)
 
-    def _targets_of(self, node: Any, step_arguments: _StepArguments) -> None:
+    def _targets_of(self, node: object, step_arguments: _StepArguments) -> None:
         for name, slot in private.saved_slots(node):
             if name not in _TARGET_TENSORS:
                 continue
@@ -225,7 +226,7 @@ class Batches(Tracker):
             return  # an overflow, which the GradScaler handles
         self._keep_bad(self._context.steps.index, what)
 
-    def backward_recorded(self, running: Any, recorded: PendingCallRecord) -> None:
+    def backward_recorded(self, running: object, recorded: PendingCallRecord) -> None:
         if not recorded.trouble:
             return
         if recorded.raised is not None:
@@ -305,7 +306,7 @@ class _Copies:
         self.notes: list[str] = []
         self._known: dict[int, Any] = {}
 
-    def of(self, value: Any, note: str, path: str = "") -> Any:
+    def of(self, value: object, note: str, path: str = "") -> Any:
         if isinstance(value, _HeldTensor):
             key = id(value.tensor)
             if key not in self._known:
@@ -374,7 +375,7 @@ def _held(value: Any, count: list[int], depth: int = MAX_DEPTH) -> Any:
     return {part.key: _held(part.value, count, depth - 1) for part in named}
 
 
-def _tensors(value: Any) -> list[_HeldTensor]:
+def _tensors(value: object) -> list[_HeldTensor]:
     if isinstance(value, _HeldTensor):
         return [value]
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ class CheckpointComparison(Tracker):
         self._skipped: list[str] = []
         self._found: list[RegionGradient] = []
 
-    def region_begins(self, spot: CodeLocation | None, frame: Any, where: ModuleCallRef | None) -> None:
+    def region_begins(self, spot: CodeLocation | None, frame: FrameType | None, where: ModuleCallRef | None) -> None:
         if len(self._samples) >= MAX_LINES and spot not in self._samples:
             return
         samples = self._samples.setdefault(spot, [])
@@ -141,11 +142,11 @@ class CheckpointComparison(Tracker):
         return (names, worst, lost) if names else None
 
 
-def _tensor(value: Any) -> bool:
+def _tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter)
 
 
-def _name(function: Any) -> str:
+def _name(function: object) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 

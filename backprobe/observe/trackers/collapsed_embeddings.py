@@ -18,6 +18,7 @@ import math
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -168,13 +169,13 @@ class CollapsedEmbeddingsTracker(Tracker):
             self._normalised.put(out, True)
         self._follow(name, tensors, out)
 
-    def _note_parts(self, op: Op, parts: tuple[Any, ...]) -> None:
+    def _note_parts(self, op: Op, parts: tuple[object, ...]) -> None:
         if canonical(op_name(op.func)) in _PARTS and self._normalised.of(op.tensors()):
             for part in parts:
                 if type(part) is _Tensor:
                     self._normalised.put(part, True)
 
-    def _is_comparison(self, stage: str, one: Any, other: Any) -> bool:
+    def _is_comparison(self, stage: str, one: object, other: object) -> bool:
         if stage == "product" and not (self._normalised.get(one) and self._normalised.get(other)):
             return False
         return _are_embeddings(one, other)
@@ -198,7 +199,7 @@ class CollapsedEmbeddingsTracker(Tracker):
             self._looks.append(look)
             self._following.put(op.out, frozenset((len(self._looks) - 1,)))
 
-    def _follow(self, name: str, tensors: list[Any], out: Any) -> None:
+    def _follow(self, name: str, tensors: list[torch.Tensor], out: object) -> None:
         followed = self._following.of(tensors)
         origins: frozenset[int] = frozenset().union(*followed)
         kept = {i for i in origins if name in (_FINISHES[self._looks[i].stage] if self._looks[i].stage else _SUMS)}
@@ -211,7 +212,7 @@ class CollapsedEmbeddingsTracker(Tracker):
         if kept:
             self._following.put(out, frozenset(kept))
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Note which comparisons reach the roots of a call."""
         if running.inside is not None:
             return
@@ -221,7 +222,7 @@ class CollapsedEmbeddingsTracker(Tracker):
                 fitted = any(t is not None and self._fitted.get(t) for t in (ref() for ref in look.sides))
                 look.reached |= not look.stage and not fitted
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep the comparisons both of whose tensors depend on parameters that optimizers have stepped."""
         waiting = [one for one in self._looks if one.reached and not all(one.trained)]
         if not waiting:

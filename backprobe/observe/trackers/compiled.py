@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ class CompiledRegionTracker(Tracker):
         self._before: set[int] = set()
         #: The gradients that a region's node received, by id of the node; and the handles of our hooks.
         self._grad_outputs: dict[int, Any] = {}
-        self._handles: list[Any] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._found: list[Inside] = []
         self._writes: dict[tuple[str, Site], RefusedToCompile] = {}
         self._cuts: dict[tuple[str, Site], Cut] = {}
@@ -110,11 +111,11 @@ class CompiledRegionTracker(Tracker):
         """Forget a call whose graph was freed."""
         self._calls.pop(number, None)
 
-    def _raised(self, text: str, frame: Any, args: tuple[Any, ...]) -> None:
+    def _raised(self, text: str, frame: FrameType, args: tuple[object, ...]) -> None:
         """Emit the exception that a region call raised, in the same way as that of an op."""
         self._context.events.op_raised.emit(text, frame, args)
 
-    def _refused(self, region: private.CompiledGraph, args: Sequence[Any]) -> None:
+    def _refused(self, region: private.CompiledGraph, args: Sequence[object]) -> None:
         """Record a graph that is not compiled because it writes to a tensor that its backward needs."""
         if len(self._writes) >= MAX_INVESTIGATED_CALLS:
             return
@@ -155,7 +156,7 @@ class CompiledRegionTracker(Tracker):
                 self._handles.append(node.register_prehook(self._keeps(id(node))))
 
     def _keeps(self, node: int) -> Callable[[Any], None]:
-        def hook(grads: Any) -> None:
+        def hook(grads: object) -> None:
             self._grad_outputs[node] = grads
 
         return hook
@@ -222,7 +223,7 @@ class CompiledRegionTracker(Tracker):
         # Nodes are in the order of the engine, in which the last call comes first.
         self._norms.look(running, recorded, sorted(calls, key=lambda one: one[0]))
 
-    def _place(self, call: private.RegionCall, node: Any) -> tuple[str, Site | None, str | None]:
+    def _place(self, call: private.RegionCall, node: object) -> tuple[str, Site | None, str | None]:
         """Return the op that the user called, its line and its module."""
         return private.name_of(node), self._site(node), self._module(call.region, call.args, node)
 

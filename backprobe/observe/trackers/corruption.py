@@ -13,6 +13,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
 from typing import Any, TypeAlias
 
 import torch
@@ -44,7 +45,7 @@ _MODULE_HOOK_NODE = f"{HOOKED_VIEW}Backward"
 _References: TypeAlias = dict[int, weakref.ref[Any]]
 
 
-def _is_among(tensor: Any, references: _References) -> bool:
+def _is_among(tensor: torch.Tensor, references: _References) -> bool:
     """Return whether one of `references` is to `tensor`, not to a freed tensor that had its id."""
     ref = references.get(id(tensor))
     return ref is not None and ref() is tensor
@@ -67,7 +68,7 @@ class CorruptionTracker(Tracker):
         self._written: dict[tuple[CodeLocation | None, str], set[int]] = {}
         #: Optimizers that have stepped since then and their lines; and whether an earlier change of gradients was not
         #: checked.
-        self._stepped: list[tuple[weakref.ref[Any], CodeLocation | None]] = []
+        self._stepped: list[tuple[weakref.ref[torch.optim.Optimizer], CodeLocation | None]] = []
         self._unsure = False
         #: The cause of the bad values was recorded, or searched for in vain.
         self._cause_known = False
@@ -79,7 +80,7 @@ class CorruptionTracker(Tracker):
 
     # Events between two backward calls
 
-    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
+    def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
         if not self._finite:
             return
         if value is not None:
@@ -92,7 +93,7 @@ class CorruptionTracker(Tracker):
         if code.co_filename not in code_objects.KEEPS_FINITE and (spot := self._frames.spot(frame)) is not None:
             self._touched[spot] = "assignment to .grad" if put else self._touched.get(spot, "")
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         if not self._finite or frame.f_code.co_filename in code_objects.KEEPS_FINITE:
             return
         spot = self._frames.spot(frame)
@@ -102,11 +103,11 @@ class CorruptionTracker(Tracker):
         elif spot is not None and (spot in self._touched or any(_is_among(t, self._grads) for t in written)):
             self._touched[spot] = self._touched.get(spot) or op_name(func)
 
-    def data_assigned(self, tensor: Any, frame: Any) -> None:
+    def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
         if _is_among(tensor, self._finite):
             self._written.setdefault((self._frames.spot(frame), "assignment to .data"), set()).add(id(tensor))
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         if not self._finite or self._cause_known:
             return
         held = [p for p in parameters_of(optimizer) if _is_among(p, self._finite)]
@@ -123,7 +124,7 @@ class CorruptionTracker(Tracker):
             self._cause_known = True
             self._gradient(bad, [p for p in bad if p in hooked])
 
-    def _gradient(self, bad: list[Any], hooked: list[Any]) -> None:
+    def _gradient(self, bad: list[object], hooked: list[Any]) -> None:
         """Record why the gradients of `bad`, finite after their backward, are not finite any more."""
         if hooked and not self._touched:
             hook = next(iter(hooked[0]._post_accumulate_grad_hooks.values()))
@@ -133,14 +134,14 @@ class CorruptionTracker(Tracker):
             spot, op = next(iter(writers.items()))
             self._add("gradient", bad, op, self._frames.site(spot), sure=len(writers) == 1 and not hooked)
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         if self._finite:
             self._stepped.append((weakref.ref(optimizer), self._frames.spot(sys._getframe())))
             self._touched.clear()
 
     # Events of backward calls
 
-    def hook_registered(self, tensor: Any, hook: Any, frame: Any) -> None:
+    def hook_registered(self, tensor: torch.Tensor, hook: object, frame: FrameType) -> None:
         if len(self._hooks) >= MAX_REMEMBERED_HOOKS:
             self._hooks.clear()
         self._hooks[tensor.grad_fn._sequence_nr()] = (getattr(hook, "__code__", None), self._frames.spot(frame))
@@ -189,7 +190,7 @@ class CorruptionTracker(Tracker):
             self._cause_known = self._unsure = False
         self._forget()
 
-    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         """Forget which values were finite, because the events of an unrecorded step are unknown."""
         if self._finite or self._stepped:
             self._finite = {}
@@ -233,7 +234,7 @@ class CorruptionTracker(Tracker):
                 return self._add("update", bad, op, site, why, not self._unsure, 1)
 
     def _add(
-        self, what: str, bad: list[Any], op: str, site: Any, why: str = "", sure: bool = True, ago: int = 0
+        self, what: str, bad: list[object], op: str, site: Any, why: str = "", sure: bool = True, ago: int = 0
     ) -> None:
         if len(self._found) < MAX_RECORDS:
             names = tuple(self._names.of(p) for p in bad)
@@ -254,13 +255,13 @@ def _not_finite(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
     return [p for p, slot in slots if slot in norms.bad]
 
 
-def _bad_settings(optimizer: Any) -> Iterator[tuple[str, float]]:
+def _bad_settings(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, float]]:
     """Yield the name and value of each setting of an optimizer that is not finite."""
     for group in optimizer.param_groups:
         yield from ((name, value) for name, value in group.items() if isinstance(value, float) and value - value != 0.0)
 
 
-def _reason(optimizer: Any) -> str:
+def _reason(optimizer: torch.optim.Optimizer) -> str:
     """Describe what is wrong with an optimizer's settings; empty if nothing is."""
     for name, value in _bad_settings(optimizer):
         return f"its {name} is {value}"

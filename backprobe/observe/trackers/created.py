@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import Any
 
 from ...records import GradientCycle
@@ -20,7 +21,7 @@ class CreatedGraphs(Tracker):
         #: By line that called ``backward(create_graph=True)``: the leaves that the call reached.
         self._reached: dict[Any, list[LeafTensor]] = {}
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         if not running.creates_graph:
             return
         if running.kind != "autograd.grad" and len(self._reached) < 100:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -85,7 +86,7 @@ class EqualUnitsTracker(Tracker):
         #: Until an optimizer steps: by address, the last line that wrote to a tensor there.
         self._writes: dict[int, CodeLocation] = {}
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         if self._examined or len(self._writes) > MAX_WRITES:
             return
         for tensor in written:
@@ -94,7 +95,7 @@ class EqualUnitsTracker(Tracker):
                     if tensor.is_cpu and tensor.dim() > 1:
                         self._writes[tensor.data_ptr()] = spot
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         by, step = id(optimizer), self._context.steps.index
         known = self._examined.get(by)
         if known is None:
@@ -110,7 +111,7 @@ class EqualUnitsTracker(Tracker):
             with private.measuring():
                 known.left = [one for one in known.left if self._look(one, step)]
 
-    def _candidates(self, optimizer: Any, step: int) -> list[_Candidate]:
+    def _candidates(self, optimizer: torch.optim.Optimizer, step: int) -> list[_Candidate]:
         found = []
         parameters = parameters_of(optimizer)
         for p in parameters[:MAX_PARAMETERS]:
@@ -188,7 +189,7 @@ def _may_give(index: SourceIndex, call: ast.Call, value: float) -> bool:
     return not numbers or any(abs(number - value) <= 1e-3 * abs(value) for number in numbers)
 
 
-def _is_matrix(p: Any) -> bool:
+def _is_matrix(p: object) -> bool:
     if not isinstance(p, torch.Tensor) or not private.is_dense(p) or not p.is_cpu or private.hands_off(p):
         return False
     return bool(p.dim() > 1 and len(p) > 1 and 0 < p.numel() <= MAX_ELEMENTS and is_float(p) and not p.is_complex())

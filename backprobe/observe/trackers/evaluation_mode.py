@@ -54,7 +54,7 @@ class EvaluationModeTracker(Tracker):
         self._context = context
         self._modes: dict[int, _Modes] = {}
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: object) -> None:
         for root in self._context.modules.roots:
             module = root.ref()
             if module is None:

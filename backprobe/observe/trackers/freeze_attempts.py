@@ -79,7 +79,7 @@ def _joined(*parts: str) -> str:
     return ".".join(part for part in parts if part)
 
 
-def _disabled(owner: Any, attributes: tuple[str, ...]) -> list[str]:
+def _disabled(owner: object, attributes: tuple[str, ...]) -> list[str]:
     """Return the attributes in the dictionary of a module or tensor that are False."""
     own = vars(owner) if isinstance(owner, nn.Module) else getattr(owner, "__dict__", {})
     return [name for name in attributes if own.get(name) is False] if own else []

@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -145,11 +146,11 @@ class FrozenModeTracker(Tracker):
         """Search for frozen parts: one may have been frozen."""
         self._search_again = True
 
-    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
+    def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: FrameType) -> None:
         """Search for frozen parts before the next step of an optimizer."""
         self._search_again = True
 
-    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
         part = self._known.get(module) if self._parts else None
         if part is None:
             return
@@ -163,7 +164,7 @@ class FrozenModeTracker(Tracker):
             else:
                 part.quiet += 1
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Search for frozen parts: not in steps that take the fast path."""
         step = self._context.steps.index
         if capturing():
@@ -175,7 +176,7 @@ class FrozenModeTracker(Tracker):
             with private.measuring():
                 self._search(optimizer)
 
-    def _step_begins(self, optimizer: Any) -> None:
+    def _step_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Note the modes of all parts, and look at their tensors in some steps."""
         if not self._parts:
             return
@@ -209,7 +210,7 @@ class FrozenModeTracker(Tracker):
 
     # Frozen parts
 
-    def _search(self, optimizer: Any) -> None:
+    def _search(self, optimizer: torch.optim.Optimizer) -> None:
         """Add the frozen parts that are new."""
         held = self._held(optimizer)
         for root in self._context.modules.roots:
@@ -224,7 +225,7 @@ class FrozenModeTracker(Tracker):
                     if module not in self._known and module not in self._following and len(self._parts) < MAX_PARTS:
                         self._add(root, module)
 
-    def _held(self, optimizer: Any) -> set[int]:
+    def _held(self, optimizer: torch.optim.Optimizer) -> set[int]:
         """Return the ids of the parameters that optimizers hold."""
         known = (one.ref() for one in self._context.steps.optimizers.values())
         optimizers = [optimizer, *(one for one in known if one is not None)]
@@ -268,7 +269,7 @@ class FrozenModeTracker(Tracker):
 
     # Looks at tensors
 
-    def _look(self, part: Part, step: int, optimizer: Any) -> None:
+    def _look(self, part: Part, step: int, optimizer: torch.optim.Optimizer) -> None:
         leaf: Any = part.leaf()
         if leaf is None or part.looked == step:
             return
@@ -299,7 +300,7 @@ class FrozenModeTracker(Tracker):
         elif ends_row(step) or part.steps % STEPS_BETWEEN_COMPARISONS == 0:
             part.moved = _moved(part.before)
 
-    def _is_trained(self, part: Part, optimizer: Any) -> bool:
+    def _is_trained(self, part: Part, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether one of the sampled parameters is trained now."""
         parameters = [p for one in part.samples if (p := one.ref()) is not None]
         if not any(p.requires_grad for p in parameters):
@@ -311,12 +312,12 @@ class FrozenModeTracker(Tracker):
         return judge(self._parts, self._context)
 
 
-def _has_statistics(module: Any) -> bool:
+def _has_statistics(module: object) -> bool:
     """Return whether the running statistics of a module change in training mode."""
     return isinstance(module, NORMS) and module.running_mean is not None and module.momentum != 0.0
 
 
-def _has_mode(module: Any) -> bool:
+def _has_mode(module: object) -> bool:
     return _has_statistics(module) or (isinstance(module, AFFECTED) and bool(getattr(module, "p", False)))
 
 
@@ -338,7 +339,7 @@ def _frozen_parts(model: nn.Module, held: set[int]) -> Iterator[nn.Module]:
             left += reversed(list(module.children()))
 
 
-def _may_train(p: Any, held: set[int]) -> bool:
+def _may_train(p: torch.Tensor, held: set[int]) -> bool:
     return bool(p.requires_grad) and (id(p) in held or p.grad is not None)
 
 

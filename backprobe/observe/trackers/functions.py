@@ -62,7 +62,7 @@ class _KeptCalls:
         self._far: _Sample | None = None
         self._late: _Sample | None = None
 
-    def take(self, args: list[Any], sample: Callable[[], _Sample]) -> None:
+    def take(self, args: list[object], sample: Callable[[], _Sample]) -> None:
         self.calls += 1
         reach = _reach(args)
         farther, self.reach = reach > RANGE_GROWTH * self.reach, max(self.reach, reach)
@@ -85,7 +85,7 @@ def _reach(args: list[Any]) -> float:
     return max((value for value in known if value - value == 0.0), default=0.0)
 
 
-def _is_read(value: Any) -> bool:
+def _is_read(value: object) -> bool:
     return private.is_plain(value) and usable(value) and not private.hands_off(value) and not private.is_freed(value)
 
 
@@ -157,7 +157,7 @@ class CustomFunctionCheck(Tracker):
         except Exception as error:  # it would propagate into the script
             self._context.events.fault(self, error)
 
-    def _pair(self, function: Any, spot: CodeLocation | None, sample: Callable[[], _Sample]) -> None:
+    def _pair(self, function: object, spot: CodeLocation | None, sample: Callable[[], _Sample]) -> None:
         """Keep a call, and the previous one of the function, if no backward call was made between the two."""
         before, pairs = self._latest.get(function), self._pairs.setdefault(function, {})
         if len(pairs) >= MAX_PAIRS or (before is not None and (before[1].spot, spot) in pairs):
@@ -262,7 +262,7 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
     """Return the first mismatch: (what was checked, index of the input, analytic value, numeric value, reason)."""
     generator = torch.Generator().manual_seed(0)
 
-    def random(like: Any) -> Any:
+    def random(like: Any) -> torch.Tensor:
         return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype).to(like.device)
 
     args, inputs = _prepare(sample, dtype)
@@ -275,7 +275,7 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
     v = [random(o) for o in outs]
     weights = [random(x) for x in leaves]
 
-    def value(moved: list[Any]) -> Any:
+    def value(moved: list[object]) -> Any:
         xs, ys = _run(sample, moved, inputs)
         if not second:
             return sum((w * y.detach()).sum() for w, y in zip(v, ys, strict=True))
@@ -342,14 +342,14 @@ def _compare_pair(first: _Sample, second: _Sample, dtype: torch.dtype) -> tuple[
 
 
 def _layouts(
-    sample: _Sample, args: list[Any], inputs: list[int], v: list[Any], dtype: torch.dtype
+    sample: _Sample, args: list[object], inputs: list[int], v: list[object], dtype: torch.dtype
 ) -> tuple[str, int, float, float, str] | None:
     """Return a mismatch if the backward gives another gradient for the same values in another memory layout.
 
     Autograd passes on slices (``cat``), transposed tensors, and expanded tensors (``sum``) as they are.
     """
 
-    def gradients(given: list[Any]) -> Any:
+    def gradients(given: list[object]) -> Any:
         leaves, outs = _run(sample, args, inputs)
         return torch.autograd.grad(outs, leaves, given, allow_unused=True)
 
@@ -369,11 +369,11 @@ def _layouts(
     return None
 
 
-def _sliced(x: Any) -> Any:
+def _sliced(x: torch.Tensor) -> torch.Tensor:
     return torch.stack([x, torch.full_like(x, 7.0)], -1).flatten(-2)[..., ::2] if x.dim() else x
 
 
-def _part(x: Any) -> Any:
+def _part(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([x, torch.full_like(x, 7.0)], -1)[..., : x.shape[-1]] if x.dim() else x
 
 
@@ -387,7 +387,7 @@ _LAYOUTS = {
 
 
 def _why(
-    sample: _Sample, args: list[Any], inputs: list[int], at: int, v: list[Any], pairs: list[tuple[float, float]]
+    sample: _Sample, args: list[object], inputs: list[int], at: int, v: list[Any], pairs: list[tuple[float, float]]
 ) -> str:
     """Return a description of the error, if it follows a known pattern; otherwise an empty string."""
     leaves, outs = _run(sample, args, inputs)

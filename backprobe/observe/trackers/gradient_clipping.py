@@ -168,14 +168,14 @@ class GradientClippingTracker(Tracker):
         if with_grads:
             self._note_scale(line, call, with_grads)
 
-    def _owners(self, grads: Sequence[Any]) -> Sequence[Any] | None:
+    def _owners(self, grads: Sequence[torch.Tensor | None]) -> Sequence[Any] | None:
         """Return the parameters of optimizers that have these gradients; ``None`` if not all are known."""
         numbers = {id(grad) for grad in grads}
         refs = (ref for one in self._context.steps.optimizers.values() for ref in one.refs.values())
         held = {id(p): p for ref in refs if (p := ref()) is not None and id(getattr(p, "grad", None)) in numbers}
         return list(held.values()) if len(held) == len(grads) else None
 
-    def _reason(self, call: ClipCall, parameters: Sequence[Any], with_grads: Sequence[Any]) -> str:
+    def _reason(self, call: ClipCall, parameters: Sequence[torch.Tensor], with_grads: Sequence[Any]) -> str:
         """Return why the call has no effect, as far as it can be known now; empty if it may have one."""
         if not parameters:
             return "empty"
@@ -187,7 +187,7 @@ class GradientClippingTracker(Tracker):
         unchanged = [grad._version == one[2] and one[1]() is grad for grad, one in seen]
         return "used" if seen and all(unchanged) else ""
 
-    def _note_scale(self, line: _Line, call: ClipCall, with_grads: Sequence[Any]) -> None:
+    def _note_scale(self, line: _Line, call: ClipCall, with_grads: Sequence[object]) -> None:
         """Note whether the gradients still have the factor of the scaler that steps their optimizer."""
         for by, ref in self._scalers.items():
             scaler, optimizer = ref(), self._context.steps.optimizers.get(by)
@@ -217,7 +217,7 @@ class GradientClippingTracker(Tracker):
 
     # Events of optimizers
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         if not self._is_checked():
             return
         self._find_scaler(optimizer)
@@ -227,7 +227,7 @@ class GradientClippingTracker(Tracker):
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 self._uses(optimizer)
 
-    def _uses(self, optimizer: Any) -> None:
+    def _uses(self, optimizer: torch.optim.Optimizer) -> None:
         """Note which calls clipped gradients that `optimizer` is about to use, and which did not."""
         held = {id(p): p for p in parameters_of(optimizer)}
         grads = [p.grad for p in held.values() if isinstance(p, torch.Tensor) and p.grad is not None]
@@ -264,7 +264,7 @@ class GradientClippingTracker(Tracker):
         everyone = self._context.steps.optimizers.values()
         return "other" if call.reason == "no-gradients" and all(_disjoint(call, one) for one in everyone) else ""
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         if not self._is_checked():
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
@@ -283,7 +283,7 @@ class GradientClippingTracker(Tracker):
             for p in islice(some, MAX_NORMS):
                 self._stepped[id(p)] = private.tensor_ref(p), private.tensor_ref(p.grad), p.grad._version
 
-    def _find_scaler(self, optimizer: Any) -> None:
+    def _find_scaler(self, optimizer: torch.optim.Optimizer) -> None:
         """Find the scaler that called the step of `optimizer`, in the frames above."""
         frame = scaler_frame(sys._getframe(1))
         scaler = variables(frame).get("self") if frame is not None else None
@@ -349,7 +349,7 @@ def _disjoint(call: _Call, optimizer: SeenOptimizer) -> bool:
     return not any(optimizer.refs.get(number) is ref for number, (ref, _) in call.grads.items())
 
 
-def _trains(parameter: Any) -> bool:
+def _trains(parameter: object) -> bool:
     return isinstance(parameter, torch.Tensor) and parameter.requires_grad
 
 

@@ -41,7 +41,7 @@ MAX_OPTIMIZERS = 20
 class _UsedGradient:
     """The gradient of one tensor that an optimizer used, with a copy of its values."""
 
-    tensor: weakref.ref[Any]
+    tensor: weakref.ref[torch.Tensor]
     ref: Callable[[], Any]
     grad: torch.Tensor
     version: int
@@ -68,7 +68,7 @@ class _OptimizerState:
 
     name: str
     ref: Callable[[], Any]
-    refs: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    refs: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
     seen: SeenOptimizer | None = None
     used: list[_UsedGradient] = field(default_factory=list)
     unchanged_calls: int = 0
@@ -105,7 +105,7 @@ class GradientUseTracker(Tracker):
         #: copy of its values.
         self._calls = 0
         self._spot: CodeLocation | None = None
-        self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
+        self._first: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
         self._observed = ObservedSteps(context)
 
     # Events of backward calls
@@ -114,7 +114,7 @@ class GradientUseTracker(Tracker):
         if running.inside is None and running.kind != "autograd.grad":
             self._note_backward(running.spot)
 
-    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         self._note_backward(spot)
         self._calls += 1
 
@@ -169,7 +169,7 @@ class GradientUseTracker(Tracker):
 
     # Events of optimizers
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: object) -> None:
         self._first = None
         held = self._held.get(id(optimizer))
         if held is None or held.ref() is not optimizer:
@@ -187,7 +187,7 @@ class GradientUseTracker(Tracker):
             if held.unchanged_calls:
                 self._check_reuse(held)
 
-    def _check_gradients(self, held: _OptimizerState, optimizer: Any) -> None:
+    def _check_gradients(self, held: _OptimizerState, optimizer: torch.optim.Optimizer) -> None:
         tensors = parameters_of(optimizer)
         if held.backward_spot is not None:
             if _any_may_be_nonzero(p.grad for p in tensors):
@@ -211,7 +211,7 @@ class GradientUseTracker(Tracker):
         elif held.reusing_steps < MIN_REUSING_STEPS:
             held.reusing_steps = 0
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: object) -> None:
         held = self._held.get(id(optimizer))
         if held is None or held.ref() is not optimizer:
             return
@@ -285,22 +285,22 @@ class GradientUseTracker(Tracker):
         return found
 
 
-def _share(one: dict[int, weakref.ref[Any]], other: dict[int, weakref.ref[Any]]) -> bool:
+def _share(one: dict[int, weakref.ref[torch.Tensor]], other: dict[int, weakref.ref[torch.Tensor]]) -> bool:
     """Return whether two optimizers hold a common parameter, given references to their parameters by id."""
     return any(ref is other.get(number) for number, ref in one.items())
 
 
-def _readable(tensor: Any) -> bool:
+def _readable(tensor: torch.Tensor) -> bool:
     """Return whether the values of a tensor can be read and kept; false if FSDP has freed their memory."""
     return private.is_readable(tensor) and 0 < tensor.numel() <= MAX_KEPT_ELEMENTS
 
 
-def _any_may_be_nonzero(grads: Iterable[Any]) -> bool:
+def _any_may_be_nonzero(grads: Iterable[torch.Tensor | None]) -> bool:
     """Return whether a gradient may have nonzero elements. Small gradients are read first."""
     return any(map(may_be_nonzero, sorted((grad for grad in grads if grad is not None), key=torch.Tensor.numel)))
 
 
-def _plain(tensor: Any) -> bool:
+def _plain(tensor: object) -> bool:
     """Return whether a tensor has a gradient whose values can be read and kept."""
     grad = tensor.grad if isinstance(tensor, torch.Tensor) else None
     return grad is not None and _readable(grad)
@@ -312,7 +312,7 @@ def _current_gradient(one: _UsedGradient) -> Any:
     return grad if grad is not None and _readable(grad) and grad.shape == one.grad.shape else None
 
 
-def _filtered(used: list[_UsedGradient], condition: Callable[[_UsedGradient], Any]) -> list[_UsedGradient]:
+def _filtered(used: list[_UsedGradient], condition: Callable[[_UsedGradient], object]) -> list[_UsedGradient]:
     """Return the elements of `used` for which `condition` holds.
 
     Conditions that are tensors on an accelerator are fetched together.

@@ -66,7 +66,7 @@ class _HookCount:
     :ivar hook: one of the hooks; ``varies``: they hold different tensors, so each may be meant.
     """
 
-    ref: weakref.ref[Any]
+    ref: weakref.ref[torch.Tensor] | weakref.ref[torch.nn.Module]
     name: str
     methods: tuple[str, ...]
     code: CodeType
@@ -149,7 +149,7 @@ class HookCountTracker(Tracker):
         holder: _Holder,
         attribute: str,
         methods: tuple[str, ...],
-        hooks: list[Any],
+        hooks: list[object],
         step: int,
         seen: set[tuple[int, str, CodeType]],
     ) -> None:
@@ -195,17 +195,17 @@ class HookCountTracker(Tracker):
         )
 
 
-def code_of(hook: Any) -> CodeType | None:
+def code_of(hook: object) -> CodeType | None:
     """Return the code of a hook; ``None`` if it has none, or if the hook is backprobe's."""
     code = code_objects.code_of(hook)
     return code if code is not None and not code.co_filename.startswith(_OWN_FOLDER) else None
 
 
-def _reference(thing: Any) -> weakref.ref[Any]:
+def _reference(thing: object) -> weakref.ref[Any]:
     return private.tensor_ref(thing) if isinstance(thing, torch.Tensor) else weakref.ref(thing)
 
 
-def _held(hook: Any) -> list[Any]:
+def _held(hook: object) -> list[Any]:
     """Return the values that a hook is bound to: its closure, its defaults and the arguments of a partial function."""
     if isinstance(hook, functools.partial):
         return [*hook.args, *hook.keywords.values(), *_held(hook.func)]
@@ -219,7 +219,7 @@ def _held(hook: Any) -> list[Any]:
     return [*found, *vars(hook).values()] if isinstance(hook, nn.Module) else found
 
 
-def _differ(one: Any, other: Any) -> bool:
+def _differ(one: object, other: object) -> bool:
     """Return whether two hooks hold different tensors, such as the masks of two rounds of pruning."""
     pairs = zip(_held(one), _held(other), strict=False)
     return any(isinstance(a, torch.Tensor) and a is not b for a, b in pairs)

@@ -58,12 +58,12 @@ class _State:
     """
 
     name: str
-    ref: weakref.ref[Any]
+    ref: weakref.ref[torch.optim.Optimizer]
     first: int
     last: int = 0
     checks: int = 0
     groups: list[_Group] = field(default_factory=list)
-    kept: tuple[weakref.ref[Any], torch.Tensor] | None = None
+    kept: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
     scheduler: str = ""
     codes: tuple[CodeType, ...] = ()
     given: float = 0.0
@@ -78,13 +78,13 @@ class LearningRateTracker(Tracker):
         self._context = context
         self._states: dict[int, _State] = {}
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         self._check(optimizer, self._context.steps.index)
 
-    def fast_path_optimizer_stepped(self, optimizer: Any, seq: int) -> None:
+    def fast_path_optimizer_stepped(self, optimizer: torch.optim.Optimizer, seq: int) -> None:
         self._check(optimizer, max(0, self._context.steps.index - 1))
 
-    def _check(self, optimizer: Any, step: int) -> None:
+    def _check(self, optimizer: object, step: int) -> None:
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
             if len(self._states) >= MAX_OPTIMIZERS:
@@ -110,14 +110,14 @@ class LearningRateTracker(Tracker):
         elif state.checks == CHECKS_BEFORE_SEARCH:
             self._find_scheduler(state, optimizer)
 
-    def _smallest_weight(self, optimizer: Any) -> tuple[weakref.ref[Any], torch.Tensor] | None:
+    def _smallest_weight(self, optimizer: torch.optim.Optimizer) -> tuple[weakref.ref[Any], torch.Tensor] | None:
         """Return the smallest weight that has a gradient, with a copy of its values."""
         with private.unseen(), private.unnoticed(), torch.no_grad():
             weights = [p for p in parameters_of(optimizer) if _has_plain_gradient(p)]
             least = min(weights, key=torch.Tensor.numel, default=None)
             return None if least is None else (private.tensor_ref(least), least.detach().clone())
 
-    def _find_scheduler(self, state: _State, optimizer: Any) -> None:
+    def _find_scheduler(self, state: _State, optimizer: torch.optim.Optimizer) -> None:
         """Find the scheduler of `optimizer` among the variables of the user's functions that run."""
         frames = self._context.frames
         frame: FrameType | None = sys._getframe(1)
@@ -211,7 +211,7 @@ def _values(frame: FrameType) -> Iterable[Any]:
     yield from list(frame.f_globals.values())
 
 
-def _has_plain_gradient(tensor: Any) -> bool:
+def _has_plain_gradient(tensor: torch.Tensor) -> bool:
     return private.is_readable(tensor) and tensor.grad is not None and 0 < tensor.numel() <= MAX_ELEMENTS
 
 

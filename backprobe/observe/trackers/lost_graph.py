@@ -14,6 +14,7 @@ import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ MAX_CANDIDATES = 5
 class _Freeze:
     """A tensor whose ``requires_grad`` was turned off: the user's line, and the line that called its function."""
 
-    ref: weakref.ref[Any]
+    ref: weakref.ref[torch.Tensor]
     spot: CodeLocation | None
     caller: CodeLocation | None
 
@@ -79,7 +80,7 @@ class LostGraphTracker(Tracker):
 
     # Freezing and gradient mode
 
-    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
+    def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: FrameType) -> None:
         if on:
             self._frozen.pop(id(tensor), None)
         elif tensor.requires_grad and len(self._frozen) < 100_000:
@@ -89,12 +90,12 @@ class LostGraphTracker(Tracker):
             self._frozen[id(tensor)] = _Freeze(private.tensor_ref(tensor), spot, caller)
             self._freezing |= {spot, caller}
 
-    def grad_mode_set(self, on: bool, frame: Any) -> None:
+    def grad_mode_set(self, on: bool, frame: FrameType) -> None:
         self._mode_observed = True
         if not on and len(self._harmless) < MAX_LINES:
             self._harmless.add(self._names.frames.site(self._names.frames.spot(frame)))
 
-    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         self._mode_observed = False
 
     def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:

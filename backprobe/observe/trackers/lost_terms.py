@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from types import FrameType
 from typing import Any
 
 import torch
@@ -82,7 +83,7 @@ class _Cut:
     how: str
     spots: tuple[CodeLocation | None, ...]
     off: Site | None
-    leaves: dict[int, weakref.ref[Any]]
+    leaves: dict[int, weakref.ref[torch.Tensor]]
     stepwise: bool = False
     reborn: bool = False
 
@@ -189,11 +190,11 @@ class LostTerms(Tracker):
             if out.numel() == 1 or name in JOINS:
                 self._note_term(op, name, tensors, cut)
 
-    def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
+    def data_read(self, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         if tensor.requires_grad and private.is_dense(tensor):
             self._note_lost(out, self._new_cut("data", [tensor], frame))
 
-    def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
+    def memory_read(self, func: object, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         if not private.is_dense(tensor):
             return
         cut = self._cut_of(func, [tensor], frame)
@@ -205,13 +206,13 @@ class LostTerms(Tracker):
             if user is not None:
                 self._step.codes[user.f_code] = cut
 
-    def leaf_begins(self, tensor: Any, frame: Any) -> None:
+    def leaf_begins(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """Note that a value which has left the graph is to get a gradient of its own."""
         cut = self._step.lost.get(tensor)
         if cut is not None:
             self._step.reborn.put(tensor, replace(cut, reborn=True).through(self._frames.spot_of_op(frame)))
 
-    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
+    def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
         """Note that the script uses the gradient of such a value."""
         for tensor, cut in self._step.reborn.items():
             if tensor.grad is value:
@@ -221,7 +222,7 @@ class LostTerms(Tracker):
         """Note the gradients that a call of ``autograd.grad`` returned without a graph."""
         if running.kind != AUTOGRAD_GRAD or running.creates_graph or not isinstance(running.result, tuple):
             return
-        leaves: dict[int, weakref.ref[Any]] = {}
+        leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         for root in running.roots:
             leaves.update(nearest_leaves(root, MAX_PARAMETERS, MAX_NODES))
         cut = _Cut(AUTOGRAD_GRAD, (running.spot,), None, leaves)
@@ -229,7 +230,7 @@ class LostTerms(Tracker):
             if type(grad) is _Tensor and private.is_dense(grad):
                 self._note_lost(grad, cut)
 
-    def _cut_of(self, func: Any, tensors: Iterable[Any], frame: Any) -> _Cut | None:
+    def _cut_of(self, func: object, tensors: Iterable[torch.Tensor], frame: FrameType) -> _Cut | None:
         """Return where the values of `tensors` leave the graph: here, or earlier; ``None`` if they never had one."""
         sources, earlier = [], None
         for t in tensors:
@@ -247,15 +248,15 @@ class LostTerms(Tracker):
             return earlier
         return self._new_cut(op_name(func), sources, frame) if sources else None
 
-    def _new_cut(self, name: str, sources: Iterable[Any], frame: Any) -> _Cut:
-        leaves: dict[int, weakref.ref[Any]] = {}
+    def _new_cut(self, name: str, sources: Iterable[object], frame: FrameType) -> _Cut:
+        leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         for t in sources:
             leaves.update(nearest_leaves(t, MAX_PARAMETERS, MAX_NODES))
         off = not torch.is_grad_enabled()
         site = self._context.modules.grad_off if off else None
         return _Cut(NO_GRAD if off else name, (self._frames.spot_of_op(frame),), site, leaves)
 
-    def _note_lost(self, tensor: Any, cut: _Cut | None) -> None:
+    def _note_lost(self, tensor: torch.Tensor, cut: _Cut | None) -> None:
         if cut is None:
             self._step.lost.drop(tensor)
         else:
@@ -263,7 +264,7 @@ class LostTerms(Tracker):
 
     # Values in Python
 
-    def _note_numbers(self, out: Any, cut: _Cut | None, spot: CodeLocation | None) -> None:
+    def _note_numbers(self, out: object, cut: _Cut | None, spot: CodeLocation | None) -> None:
         for number in [out] if type(out) is float else _numbers_in(out):
             if cut is not None and len(self._step.read) < MAX_FOLLOWED:
                 self._step.read[number] = cut
@@ -298,7 +299,7 @@ class LostTerms(Tracker):
             if op.out.numel() == 1:
                 self._step.terms.put(op.out, _Term("", cut.spots[-1], False, cut, _value(op.out)))
 
-    def _cut_of_numpy(self, frame: Any) -> _Cut | None:
+    def _cut_of_numpy(self, frame: FrameType) -> _Cut | None:
         """Return where the running function of the user's turned a tensor into an array of NumPy."""
         user = self._frames.first(frame)
         return self._step.codes.get(user.f_code) if user is not None else None
@@ -319,7 +320,7 @@ class LostTerms(Tracker):
 
     # Terms
 
-    def _note_term(self, op: Op, name: str, tensors: Iterable[Any], cut: _Cut | None) -> None:
+    def _note_term(self, op: Op, name: str, tensors: Iterable[torch.Tensor], cut: _Cut | None) -> None:
         """Note a number that requires a gradient or was computed from one that does, and how it was made."""
         out = op.out
         if not out.requires_grad and cut is None:
@@ -347,7 +348,7 @@ class LostTerms(Tracker):
         known = [reborn.get(ref()) for ref in nearest_leaves(tensor, MAX_PARAMETERS, MAX_NODES).values()]
         return known[0] if known and None not in known else None
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Find the terms without a graph of the roots of a call."""
         step = self._step
         if running.inside is not None or not (step.lost or step.read or step.codes):
@@ -397,7 +398,7 @@ class LostTerms(Tracker):
         known.cut.leaves.update(cut.leaves)
         self._pending.append(known)
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep the terms that depend on a parameter of an optimizer that has just stepped."""
         if not self._pending:
             return
@@ -500,7 +501,7 @@ def _unless_stepwise(cut: _Cut) -> _Cut | None:
     return None if cut.stepwise else cut
 
 
-def _value(tensor: Any) -> Any:
+def _value(tensor: torch.Tensor) -> Any:
     """Return a tensor with the value of a number, without its graph; ``None`` if it is not to be kept."""
     if tensor.numel() != 1 or private.hands_off(tensor) or tensor.untyped_storage().nbytes() > MAX_KEPT_BYTES:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import FrameType
 
 from ...records import SavedBytes, SavedMemory
 from ...saved_memory.holders import Holders
@@ -29,7 +29,7 @@ class Memory(Tracker):
         self._looked = 0
         self._most: tuple[Reading, int, int] | None = None
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         if self._looked >= READ_GRAPHS:
             return
         self._looked += 1

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -77,7 +77,7 @@ class ModuleHookTracker(Tracker):
         #: Number of compiled frames when it last changed, and the id of the next hook at that time.
         self._compiled = 0, 0
 
-    def hooked_module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any, nodes: int) -> None:
+    def hooked_module_returned(self, module: nn.Module, where: ModuleCallRef, output: object, nodes: int) -> None:
         """Check a module with a backward hook that returned `output` after making `nodes` nodes."""
         self._last = (where, module)
         first = output[0] if isinstance(output, tuple) and output else output
@@ -95,7 +95,7 @@ class ModuleHookTracker(Tracker):
         elif module._is_full_backward_hook is False and nodes > 1:
             self._note(module, where, "legacy", str(nodes), None)
 
-    def _note_idle(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+    def _note_idle(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
         """Record whether the hooks of `module` can run in the backward of this call."""
         for hook in (*module._backward_hooks.values(), *module._backward_pre_hooks.values()):
             code = getattr(getattr(hook, "__func__", hook), "__code__", None)
@@ -193,7 +193,7 @@ class ModuleHookTracker(Tracker):
                     where = ModuleCallRef(root, root.path_of(module), type(module).__name__, 1)
                     self._note(module, where, "compiled", "", None)
 
-    def op_raised(self, text: str, frame: Any, args: Any) -> None:
+    def op_raised(self, text: str, frame: FrameType, args: Any) -> None:
         """Record an in-place op on the view that a full backward hook makes of a module's output."""
         if HOOKED_VIEW not in text or WRITTEN_VIEW not in text or self._last is None:
             return
@@ -238,7 +238,7 @@ class ModuleHookTracker(Tracker):
         return tuple(self._found.values())
 
 
-def _grad_fn(value: Any) -> Any:
+def _grad_fn(value: object) -> Any:
     """Return the node of `value`.
 
     :returns: ``None`` if it is no tensor, or if autograd refuses to make the node of a view that was modified in place.
@@ -267,7 +267,7 @@ def _hook_of(module: nn.Module) -> tuple[Any, tuple[str, ...]] | None:
     return None
 
 
-def registered_at(frames: Frames, hook: Any, methods: tuple[str, ...], of: str = "") -> Site | None:
+def registered_at(frames: Frames, hook: object, methods: tuple[str, ...], of: str = "") -> Site | None:
     """Return the user's line that registered `hook`: the line that has it as argument, or else the first line found.
 
     :param hook: a function or its code.

@@ -54,9 +54,9 @@ class _Sequence:
     """
 
     name: str
-    ends: tuple[weakref.ref[Any], weakref.ref[Any]]
+    ends: tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor]]
     count: int
-    latest: weakref.ref[Any]
+    latest: weakref.ref[torch.optim.Optimizer]
     steps: int = 0
     begun: int = 0
     has_passed: bool = False
@@ -105,7 +105,7 @@ class NewOptimizerTracker(Tracker):
         is_observed = any(one.until > step and len(one.carried) < COMPARED for one in self._sequences.values())
         return 0 if is_observed else sys.maxsize
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: object) -> None:
         known = self._by_optimizer.get(id(optimizer))
         if known is None or known.latest() is not optimizer:
             self._begin(optimizer, False)
@@ -139,7 +139,7 @@ class NewOptimizerTracker(Tracker):
                 if kept is not None:
                     sequence.carried.append(_are_equal(kept, _samples(parameters)))
 
-    def _sequence(self, optimizer: Any, parameters: list[Any]) -> _Sequence:
+    def _sequence(self, optimizer: object, parameters: list[torch.Tensor]) -> _Sequence:
         """Return the sequence of a new optimizer: one that is not kept if it would be one too many."""
         ends = private.tensor_ref(parameters[0]), private.tensor_ref(parameters[-1])
         name = type(optimizer).__name__
@@ -161,7 +161,7 @@ class NewOptimizerTracker(Tracker):
         if sequence.without_long >= MIN_MADE and len(self._over) < MAX_SEQUENCES:
             self._over.append(sequence)
 
-    def optimizer_ended(self, optimizer: Any) -> None:
+    def optimizer_ended(self, optimizer: object) -> None:
         sequence = self._by_optimizer.get(id(optimizer))
         if sequence is None or sequence.latest() is not optimizer:
             return
@@ -180,7 +180,7 @@ class NewOptimizerTracker(Tracker):
         for sequence in self._sequences.values():
             sequence.is_least = sequence.is_least or sequence.made > 1
 
-    def fast_path_optimizer_stepped(self, optimizer: Any, seq: int) -> None:
+    def fast_path_optimizer_stepped(self, optimizer: object, seq: int) -> None:
         sequence = self._by_optimizer.get(id(optimizer))
         if sequence is None or sequence.latest() is not optimizer:
             self._begin(optimizer, True)
@@ -226,13 +226,13 @@ def _has_state(optimizer: Any, parameter: Any) -> bool:
     return any(value.shape == parameter.shape for value in tensors if value.dim() or not parameter.dim())
 
 
-def _chosen(parameters: list[Any]) -> list[Any]:
+def _chosen(parameters: list[torch.Tensor]) -> list[Any]:
     """Return some parameters, at even distances."""
     chosen: list[Any] = spread(parameters, MAX_COMPARED_PARAMETERS)
     return chosen
 
 
-def _samples(parameters: list[Any]) -> list[torch.Tensor]:
+def _samples(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return copies of some elements of some parameters, at even distances."""
     able = [p for p in _chosen(parameters) if private.is_readable(p) and is_float(p) and p.numel()]
     flat = [p.detach().view(-1) for p in able if p.is_contiguous()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import FrameType
 from typing import Any
 
 from ...basics.torch_texts import INFERENCE
@@ -23,7 +24,7 @@ class NoGradientTracker(Tracker):
         self._recorder, self._names = context.recorder, context.names
         self._found: dict[Any, NoGradient] = {}
 
-    def nonleaf_grad_read(self, tensor: Any, frame: Any) -> None:
+    def nonleaf_grad_read(self, tensor: Any, frame: FrameType) -> None:
         frames = self._names.frames
         if tensor.retains_grad or not frames.is_user(frame.f_code):
             return
@@ -37,7 +38,7 @@ class NoGradientTracker(Tracker):
             made = self._recorder.made_at(tensor)
             self._found[key] = NoGradient("nonleaf", site, None, self._names.here(), name, 1, made)
 
-    def op_raised(self, text: str, frame: Any, args: Any) -> None:
+    def op_raised(self, text: str, frame: FrameType, args: object) -> None:
         if INFERENCE in text and len(self._found) < MAX_PLACES:
             frames = self._names.frames
             failed = frames.site(frames.spot(frame))

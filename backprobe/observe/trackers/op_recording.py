@@ -164,14 +164,14 @@ class OpRecordingTracker(Tracker):
         if self._models is not None and self._mode is not None:
             self._models.begins(self._mode.count)
 
-    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
         if self._models is None or self._mode is None or not self._on or self._context.modules.stack:
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
             self._name()
             self._models.over(where, self._mode.count)
 
-    def node_ran(self, running: ActiveBackward, node: int, grad_inputs: Any, grad_outputs: Any) -> None:
+    def node_ran(self, running: ActiveBackward, node: int, grad_inputs: object, grad_outputs: object) -> None:
         if self._calls is not None and self._mode is not None and self._on:
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 self._calls.node_ran(running.graph.nodes[node], grad_outputs, grad_inputs, self._mode.count)
@@ -203,7 +203,7 @@ class OpRecordingTracker(Tracker):
                         mode.sink("gradient", self._weight(parameter), parameter.grad)
         mode.optimizing = True
 
-    def optimizer_ended(self, optimizer_: Any) -> None:
+    def optimizer_ended(self, optimizer_: object) -> None:
         if self._mode is not None:
             self._mode.optimizing = False
 
@@ -254,7 +254,7 @@ class OpRecordingTracker(Tracker):
         for root, path, tensor, _ in self._weights():
             self._number(tensor, root, path)
 
-    def _number(self, tensor: Any, root: RootModule | None, path: str) -> str:
+    def _number(self, tensor: torch.Tensor, root: RootModule | None, path: str) -> str:
         number = self._names.get(tensor)
         if number is None:
             number = self._names[tensor] = str(len(self._named))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ class OriginTracker(Tracker):
         self._inferred: list[InferredLine] = []
         self._bad_calls_in_a_row = 0
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         number = {node: i for i, node in enumerate(running.graph.nodes[: len(running.starts)])}
         starts = [
             number[start]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import weakref
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ class _Table:
     :ivar sequences: ids were looked up in rows, as sequences of tokens.
     """
 
-    ref: weakref.ref[Any]
+    ref: weakref.ref[torch.Tensor]
     row: int
     calls: int = 0
     hits: int = 0
@@ -52,7 +53,7 @@ class PaddingRowTracker(Tracker):
         self._tables: dict[int, _Table] = {}
         self._calls = 0
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         graph = running.graph
         if self._calls >= MAX_CALLS or _NODE not in graph.plan.names:
             return

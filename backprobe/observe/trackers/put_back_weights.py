@@ -109,7 +109,7 @@ class _Followed:
     :ivar is_over: it is not followed any more.
     """
 
-    ref: weakref.ref[Any]
+    ref: weakref.ref[torch.optim.Optimizer]
     name: str
     samples: tuple[MemorySample, ...]
     names: tuple[str, ...]
@@ -163,7 +163,7 @@ class PutBackWeightsTracker(Tracker):
 
     # Steps of optimizers: in fast-path steps, too
 
-    def _begins(self, optimizer: Any) -> None:
+    def _begins(self, optimizer: object) -> None:
         one = self._followed.get(id(optimizer))
         if one is None or one.ref() is not optimizer:
             with private.measuring():
@@ -173,7 +173,7 @@ class PutBackWeightsTracker(Tracker):
                 if one.samples[0].read() != one.after[0]:
                     self._changed(one, optimizer, sys._getframe(1))
 
-    def _ended(self, optimizer: Any) -> None:
+    def _ended(self, optimizer: object) -> None:
         self._steps += 1
         one = self._followed.get(id(optimizer))
         if one is None or one.is_over or one.ref() is not optimizer:
@@ -193,7 +193,7 @@ class PutBackWeightsTracker(Tracker):
         if self._context.steps.index >= self._expected - STEPS_BEFORE_EXPECTED:
             self._look()
 
-    def _follow(self, optimizer: Any) -> None:
+    def _follow(self, optimizer: object) -> None:
         """Follow an optimizer that is about to step for the first time, unless another one trains its weights too."""
         displaced = self._followed.pop(id(optimizer), None)
         if displaced is not None:
@@ -224,7 +224,7 @@ class PutBackWeightsTracker(Tracker):
             is_over=not samples or len(values) < len(samples) or bool(shared),
         )
 
-    def _changed(self, one: _Followed, optimizer: Any, frame: FrameType) -> None:
+    def _changed(self, one: _Followed, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         """Note that the first sample has changed since the last step."""
         read = tuple([sample.read() for sample in one.samples])
         now = tuple(value for value in read if value is not None)
@@ -311,17 +311,17 @@ class PutBackWeightsTracker(Tracker):
             self._is_looking = True
             self._context.look_closely(self._expected + 1)
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         if self._is_looking:
             for tensor in written:
                 if private.is_dense(tensor) and self._is_sampled(tensor):
                     self._note_line(frame)
 
-    def data_assigned(self, tensor: Any, frame: Any) -> None:
+    def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
         if self._is_looking and any(s.ref() is tensor for one in self._followed.values() for s in one.samples):
             self._note_line(frame)
 
-    def _is_sampled(self, tensor: Any) -> bool:
+    def _is_sampled(self, tensor: torch.Tensor) -> bool:
         try:
             with private.unseen(), private.unnoticed():
                 address = tensor.untyped_storage().data_ptr()
@@ -329,12 +329,12 @@ class PutBackWeightsTracker(Tracker):
             return False
         return any(sample.storage == address for one in self._followed.values() for sample in one.samples)
 
-    def _note_line(self, frame: Any) -> None:
+    def _note_line(self, frame: FrameType) -> None:
         line = self._line_of(frame)
         if line is not None:
             self._written.add(line)
 
-    def taken(self, module: nn.Module, state: Any, frame: FrameType) -> None:
+    def taken(self, module: nn.Module, state: object, frame: FrameType) -> None:
         """Remember the weights when a state dict is taken: it may be loaded later."""
         if threading.get_ident() != self._thread or private.tracing():
             return
@@ -351,7 +351,7 @@ class PutBackWeightsTracker(Tracker):
     def described(self, state: Any, metadata: Any) -> None:
         """Nothing to note."""
 
-    def loads(self, module: nn.Module, state: Any, assign: bool, frame: FrameType) -> None:
+    def loads(self, module: nn.Module, state: object, assign: bool, frame: FrameType) -> None:
         if threading.get_ident() != self._thread or private.tracing() or not isinstance(state, dict):
             return
         if not self._followed or len(self._loaded) > MAX_STATES:
@@ -445,15 +445,15 @@ def _is_finite(values: bytes, format: str) -> bool:
     return not format or all(map(isfinite, array(format, values)))
 
 
-def _state_of(optimizer: Any) -> tuple[int, bool]:
+def _state_of(optimizer: torch.optim.Optimizer) -> tuple[int, bool]:
     return id(optimizer.state), bool(optimizer.state)
 
 
-def _rate_of(optimizer: Any) -> Any:
+def _rate_of(optimizer: torch.optim.Optimizer) -> Any:
     return optimizer.param_groups[0].get("lr")
 
 
-def _is_near(rate: Any, before: Any) -> bool:
+def _is_near(rate: object, before: object) -> bool:
     if not isinstance(rate, float) or not isinstance(before, float):
         return True
     return abs(rate - before) <= SAME_RATE * max(abs(rate), abs(before))

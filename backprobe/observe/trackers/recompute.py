@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from types import FrameType
 
 from torch import nn
 
@@ -52,7 +52,7 @@ class Recompute(Tracker):
 
     def _in_forward(self, module: nn.Module) -> None:
         """Record the line of the checkpoint around a call of a module with buffers in the forward, if there is one."""
-        frame: Any = sys._getframe()
+        frame: FrameType | None = sys._getframe()
         while frame is not None:
             if frame.f_code in _CHECKPOINT_CODES:
                 spot = self._frames.spot(frame)

@@ -6,6 +6,7 @@ if the step is recorded, and otherwise inferred from the source.
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import Any
 
 import torch
@@ -59,12 +60,12 @@ class RefusedOpsTracker(Tracker):
         #: The error that was examined last, and its record.
         self._known: tuple[BaseException, RefusedOp | NoGradient | None] | None = None
 
-    def op_raised(self, text: str, frame: Any, args: Any) -> None:
+    def op_raised(self, text: str, frame: FrameType, args: Any) -> None:
         if reason_of(text) in ("split", "custom view", "flag"):
             made = [line for value in args[:1] if (line := self._made(value)) is not None]
             self._last = text, made[0] if made else None
 
-    def _made(self, value: Any) -> Site | None:
+    def _made(self, value: object) -> Site | None:
         """Return the observed line that made a tensor, or the views that it is one of."""
         try:
             node = value.grad_fn if isinstance(value, torch.Tensor) else None

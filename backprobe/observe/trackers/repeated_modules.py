@@ -62,7 +62,12 @@ class RepeatedModules(Tracker):
                     self._note(root, (f"{path}.{name}".strip("."), module, name), value, places, held)
 
     def _note(
-        self, root: RootModule, held_by: tuple[str, Any, str], container: Any, places: Sequence[Any], held: set[int]
+        self,
+        root: RootModule,
+        held_by: tuple[str, object, str],
+        container: object,
+        places: Sequence[object],
+        held: set[int],
     ) -> None:
         """Record the modules that stand in several of the places of a container.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -83,7 +84,7 @@ class ReplicaWatch(Tracker):
         self._rank: tuple[int, int] = (0, 1)
         #: DDP wrappers around models; and their communication hooks by name, with the lines that draw random numbers in
         #: them.
-        self._wrappers: list[weakref.ref[Any]] = []
+        self._wrappers: list[weakref.ref[torch.nn.Module]] = []
         self._hooks: dict[str, tuple[Site, ...]] = {}
         #: Some ranks make more updates than others.
         self._uneven = False
@@ -109,7 +110,7 @@ class ReplicaWatch(Tracker):
             if looks and in_use() and torch.distributed.get_world_size() > 1:
                 self._note_given([leaf for _, leaf in running.graph.leaves])
 
-    def _note_given(self, leaves: list[Any]) -> None:
+    def _note_given(self, leaves: list[torch.Tensor]) -> None:
         if self._given_in != self._context.steps.index:
             self._given_in = self._context.steps.index
             self._given.clear()
@@ -118,17 +119,17 @@ class ReplicaWatch(Tracker):
         for leaf, total in zip(leaves, sums, strict=True):
             self._given[leaf] = total
 
-    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Any) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: object) -> None:
         self._inside, self._backward = 0, spot
         self._touched.clear()
 
-    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
+    def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
         if (self._named or self._given) and not self._inside and len(self._touched) < MAX_USING_LINES:
             spot = self._context.frames.spot(frame)
             if spot is not None:
                 self._touched[spot] = None
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         name = op_name(func)
         if writes_in_place(name) and info(name).is_random and not self._inside and len(self._drawn) < MAX_WRITES:
             for tensor in written:
@@ -141,7 +142,7 @@ class ReplicaWatch(Tracker):
                 if replica is not None:
                     self._written.append((self._context.steps.index, replica, name, self._context.frames.spot(frame)))
 
-    def data_assigned(self, tensor: Any, frame: Any) -> None:
+    def data_assigned(self, tensor: object, frame: FrameType) -> None:
         replica = self._named.get(tensor)
         if isinstance(tensor, torch.nn.Parameter) and len(self._put) < MAX_WRITES:
             dtypes = self._put.get(tensor)
@@ -183,7 +184,7 @@ class ReplicaWatch(Tracker):
         given = [None if t is None else self._given.get(t) for t in tensors]
         self._now = _RunningStep(optimizer, step, before, gradients, settings, self._unsynced(), touched, given)
 
-    def _note_changed(self, optimizer: Any, versions: list[int], step: int) -> None:
+    def _note_changed(self, optimizer: torch.optim.Optimizer, versions: list[int], step: int) -> None:
         known = self._known.get(optimizer)
         for name, ref, before in zip(*known[2:], versions, strict=True) if known is not None else ():
             if before >= 0 and replicas.version_of(ref()) not in (before, -1):
@@ -227,7 +228,7 @@ class ReplicaWatch(Tracker):
             return ()
         return tuple(site for site, *_ in calls_of_method(self._context.frames, "no_sync")[:3])
 
-    def _listed(self, optimizer: Any) -> tuple[int, list[str], list[Any]]:
+    def _listed(self, optimizer: torch.optim.Optimizer) -> tuple[int, list[str], list[Any]]:
         """Return the optimizer's number, and the names and tensors of its parameters and of the models' buffers."""
         held = [p for p in parameters_of(optimizer) if isinstance(p, torch.Tensor)]
         known = self._known.get(optimizer)
@@ -236,7 +237,7 @@ class ReplicaWatch(Tracker):
         how, order, parts, buffers = self._models()
         held.sort(key=lambda p: order.get(id(p), len(order)))
         names: list[str] = []
-        tensors: list[Any] = []
+        tensors: list[torch.Tensor] = []
         for p in held:
             name = self._names.of(p)
             mesh, placements, place = replicas.place_of(p)
@@ -252,7 +253,9 @@ class ReplicaWatch(Tracker):
         self._known[optimizer] = len(held), number, names, [private.tensor_ref(t) for t in tensors]
         return number, names, tensors
 
-    def _add(self, name: str, tensor: Any, replica: Replica, names: list[str], tensors: list[Any]) -> None:
+    def _add(
+        self, name: str, tensor: torch.Tensor, replica: Replica, names: list[str], tensors: list[torch.Tensor]
+    ) -> None:
         self._tensors.setdefault(name, replica)
         names.append(name)
         tensors.append(tensor)
@@ -343,7 +346,7 @@ class ReplicaWatch(Tracker):
         return sorted({key for (_, _, key), values in seen.items() if len(values) > 1})
 
 
-def _numbers(group: dict[str, Any]) -> tuple[tuple[str, float], ...]:
+def _numbers(group: dict[str, object]) -> tuple[tuple[str, float], ...]:
     """Return the numeric settings of a parameter group, sorted by name."""
     found = []
     for key, value in group.items():

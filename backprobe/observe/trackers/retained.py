@@ -92,18 +92,18 @@ class RetainedGraphs(Tracker):
         #: Number of backward calls of this step that kept their graph.
         self._kept = 0
 
-    def first_module_returned(self, output: Any) -> None:
+    def first_module_returned(self, output: object) -> None:
         """Mark the graph of `output`, which the first module of an outermost call returned."""
         node = next((t.grad_fn for t in tensors_in(output, most=100) if t.grad_fn is not None), None)
         if node is not None:
             self._mark(node)
 
-    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         """Mark a node far from the root: in a step that is not recorded, module outputs are not observed."""
         if roots and self._round % 4 == 0:
             self._mark_far(roots[0])
 
-    def root_sampled(self, root: Any) -> None:
+    def root_sampled(self, root: object) -> None:
         """Start a round for each marked fast-path step, as the ends of fast-path steps are not observed."""
         self._round += 1
         self._passed = True
@@ -115,7 +115,7 @@ class RetainedGraphs(Tracker):
             self._next, self._over = 0, self._context.steps.index
             self._next_round(False, max(1, len(self._context.steps.stepped_by)))
 
-    def _mark_far(self, root: Any) -> None:
+    def _mark_far(self, root: object) -> None:
         node: Any = getattr(root, "grad_fn", None)
         for _ in range(MAX_MARK_DISTANCE if node is not None else 0):
             further = (child for child, _ in node.next_functions if child is not None)
@@ -126,7 +126,7 @@ class RetainedGraphs(Tracker):
         if node is not None and _METADATA_KEY not in node.metadata:
             self._mark(node)
 
-    def _mark(self, node: Any) -> None:
+    def _mark(self, node: torch.autograd.graph.Node) -> None:
         mark = Mark(self._round, self._kept, self._context.steps.index)
         node.metadata[_METADATA_KEY] = mark
         self._marks.append(weakref.ref(mark))
@@ -221,7 +221,7 @@ class RetainedGraphs(Tracker):
             self._next_round(False)  # without an optimizer, a step's end is unknown
         self._forward = False
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Check whether backward calls of one step that keep their graphs each pass through all earlier graphs."""
         if not running.arguments.get("retain_graph") or running.creates_graph or running.kind == "autograd.grad":
             return
@@ -238,11 +238,11 @@ class RetainedGraphs(Tracker):
     def records(self) -> tuple[Retained, ...]:
         return (self._found,) if self._found is not None else ()
 
-    def _earlier(self, node: Any) -> set[int]:
+    def _earlier(self, node: object) -> set[int]:
         """Return the earlier rounds whose marks are in the graph below `node`."""
         return {number for number, _ in _marks(node) if number < self._round - 1}
 
-    def _find_holder(self, alive: int, earlier: Callable[[Any], set[int]]) -> Retained | None:
+    def _find_holder(self, alive: int, earlier: Callable[[object], set[int]]) -> Retained | None:
         """Find what holds graphs.
 
         :param alive: the number of graphs.
@@ -285,7 +285,7 @@ class RetainedGraphs(Tracker):
         del reach, thing, node, rounds
         return self._held_together(tensors, alive)
 
-    def _held_together(self, tensors: list[Any], alive: int) -> Retained | None:
+    def _held_together(self, tensors: list[torch.Tensor], alive: int) -> Retained | None:
         """Return a record of the container, or of the function with cached results, that holds many of `tensors`."""
         found: Retained | None = None
         for container, kept in _common_holders(tensors, MIN_LIVE_GRAPHS - self._only_forward):
@@ -311,7 +311,7 @@ class RetainedGraphs(Tracker):
         put = changes_of(self._frames, name.name, name.key, True, name.code) if name.inside else None
         return put or assigned_in(self._frames, name.name, name.code)
 
-    def _made_at(self, tensor: Any) -> tuple[Site | None, str | None, str]:
+    def _made_at(self, tensor: torch.Tensor) -> tuple[Site | None, str | None, str]:
         """Return the line, module and op that made `tensor`."""
         seq = tensor.grad_fn._sequence_nr()
         _, entries = self._context.recorder.log.slice(seq, seq)
@@ -355,7 +355,7 @@ class RetainedGraphs(Tracker):
 
     def _variables(self, known: Mapping[int, tuple[int, str]]) -> Iterator[tuple[tuple[int, str], _Name]]:
         """Yield the variables of the user's running functions whose values have one of the `known` ids."""
-        frame: Any = sys._getframe(2)
+        frame: FrameType | None = sys._getframe(2)
         while frame is not None:
             if self._frames.is_user(frame.f_code):
                 for name, value in variables(frame).items():
@@ -380,7 +380,7 @@ class _Name:
         return f"{self.name}[{self.key!r}]" if self.key else self.name
 
 
-def _holders(things: list[Any]) -> list[tuple[Any, dict[Any, Any]]]:
+def _holders(things: list[object]) -> list[tuple[Any, dict[Any, Any]]]:
     """Return the referrers of `things`, each with its attributes if it is an object."""
     found = [h for h in gc.get_referrers(*things) if type(h).__name__ != "frame" and h is not things]
     found = [h for h in found if not _is_namespace(h)]
@@ -390,7 +390,7 @@ def _holders(things: list[Any]) -> list[tuple[Any, dict[Any, Any]]]:
     return [(h, names if type(names) is dict else {}) for h, names in zip(found, attributes, strict=True)]
 
 
-def _cached_by(container: Any) -> CodeType | None:
+def _cached_by(container: object) -> CodeType | None:
     """Return the code of the function whose cached results are in `container`; ``None`` if it is no such cache."""
     for holder in gc.get_referrers(container) if type(container) is dict else ():
         if type(holder) is _LRU_CACHE_TYPE:
@@ -398,7 +398,7 @@ def _cached_by(container: Any) -> CodeType | None:
     return None
 
 
-def _marks(node: Any) -> set[tuple[int, int]]:
+def _marks(node: torch.autograd.graph.Node) -> set[tuple[int, int]]:
     """Return the marks in the graph below `node`, as (round, call)."""
     nodes, seen, marks = [node], {node}, set()
     for one in nodes:  # the list grows during the loop
@@ -412,7 +412,7 @@ def _marks(node: Any) -> set[tuple[int, int]]:
     return marks
 
 
-def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]]:
+def _common_holders(tensors: list[torch.Tensor], enough: int) -> Iterator[tuple[Any, Any]]:
     """Yield the containers that hold most of `tensors`, each with one of the tensors, nearest containers first.
 
     Containers are lists, dicts, deques and sets. They may hold the tensors through other containers, objects or
@@ -461,7 +461,7 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
             break
 
 
-def _who_holds(things: list[Any]) -> list[tuple[Any, list[int]]]:
+def _who_holds(things: list[object]) -> list[tuple[Any, list[int]]]:
     """Return the referrers of `things`, each with the ids of the things that it refers to.
 
     ``gc.get_referrers`` compares every reference in the process with each of `things`. If these are many, one pass over
@@ -504,5 +504,5 @@ def _running() -> Iterator[FrameType]:
             one = one.f_back
 
 
-def _is_namespace(holder: Any) -> bool:
+def _is_namespace(holder: object) -> bool:
     return type(holder) is dict and ("__builtins__" in holder or "__name__" in holder)

@@ -44,8 +44,8 @@ MAX_GRADIENTS, MAX_ELEMENTS, MAX_HELD_RESULTS, MAX_OPTIMIZERS = 4, 64, 32, 50
 class _Gradient(NamedTuple):
     """A gradient as a backward call left it: some of its values, and the factor that it has."""
 
-    parameter: weakref.ref[Any]
-    grad: weakref.ref[Any]
+    parameter: weakref.ref[torch.Tensor]
+    grad: weakref.ref[torch.Tensor]
     version: int
     values: torch.Tensor
     scale: float
@@ -60,7 +60,7 @@ class _Steps:
     :ivar changed: results of comparisons on an accelerator: whether values changed.
     """
 
-    ref: weakref.ref[Any]
+    ref: weakref.ref[torch.optim.Optimizer]
     name: str
     first: int
     scale: float
@@ -115,7 +115,7 @@ class ScaledGradientTracker(Tracker):
                 if count == MAX_GRADIENTS:
                     return
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: object) -> None:
         if not self._pending:
             return
         seen = self._context.steps.optimizers.get(id(optimizer))
@@ -174,7 +174,7 @@ class ScaledGradientTracker(Tracker):
             )
 
 
-def _divides(optimizer: Any) -> bool:
+def _divides(optimizer: object) -> bool:
     """Return whether an optimizer may divide its gradients itself.
 
     So do those that a scaler gave its factor, those of the script, and hooks.

@@ -50,8 +50,8 @@ class _Optimizer:
     """
 
     name: str
-    ref: weakref.ref[Any]
-    refs: dict[int, weakref.ref[Any]]
+    ref: weakref.ref[torch.optim.Optimizer]
+    refs: dict[int, weakref.ref[torch.Tensor]]
     is_reported: bool
     made: CodeLocation | None
     steps: int = 0
@@ -132,7 +132,7 @@ class SchedulerTracker(Tracker):
 
     # Steps of optimizers: their number is needed in fast-path steps, too
 
-    def _stepped(self, optimizer: Any) -> None:
+    def _stepped(self, optimizer: torch.optim.Optimizer) -> None:
         state = self._known.get(optimizer) or self._note_optimizer(optimizer)
         if state is None:
             return
@@ -158,11 +158,13 @@ class SchedulerTracker(Tracker):
         elif state.low_since is None:
             state.low_since = self._context.steps.index
 
-    def _note_optimizer(self, optimizer: Any) -> _Optimizer | None:
+    def _note_optimizer(self, optimizer: object) -> _Optimizer | None:
         if len(self._optimizers) >= MAX_OPTIMIZERS:
             return None
         held = parameters_of(optimizer)[:MAX_PARAMETERS]
-        refs: dict[int, weakref.ref[Any]] = {id(p): private.tensor_ref(p) for p in held if isinstance(p, torch.Tensor)}
+        refs: dict[int, weakref.ref[torch.Tensor]] = {
+            id(p): private.tensor_ref(p) for p in held if isinstance(p, torch.Tensor)
+        }
         seen = self._context.steps.optimizers.get(id(optimizer))
         made = seen.spot if seen is not None and seen.ref() is optimizer else None
         reported = schedulers.reports_steps(optimizer)
@@ -173,7 +175,9 @@ class SchedulerTracker(Tracker):
 
     # Calls of schedulers
 
-    def scheduler_called(self, scheduler: Any, metric: float | None, frame: FrameType) -> None:
+    def scheduler_called(
+        self, scheduler: torch.optim.lr_scheduler.LRScheduler, metric: float | None, frame: FrameType
+    ) -> None:
         if threading.get_ident() != self._thread:
             return
         try:
@@ -391,7 +395,7 @@ def _caller(frame: FrameType) -> tuple[FrameType | None, str, Any]:
     return at, special or method, outer
 
 
-def _wrapped(optimizer: Any) -> Any:
+def _wrapped(optimizer: torch.optim.Optimizer) -> Any:
     """Return the optimizer inside wrappers such as that of Accelerate."""
     for _ in range(4):
         inner = getattr(optimizer, "optimizer", None)
@@ -401,18 +405,18 @@ def _wrapped(optimizer: Any) -> Any:
     return optimizer
 
 
-def _period(scheduler: Any) -> int:
+def _period(scheduler: object) -> int:
     period = getattr(scheduler, "T_max", 0) if isinstance(scheduler, CosineAnnealingLR) else 0
     return period if isinstance(period, int) and period > 0 else 0
 
 
-def _length(scheduler: Any) -> int:
+def _length(scheduler: torch.optim.lr_scheduler.LRScheduler) -> int:
     """Return the number of steps that a scheduler is made for; 0 if it has none."""
     names = ("total_steps", "T_max", "total_iters")
     numbers = (vars(scheduler).get(name) for name in names)
     return next((number for number in numbers if isinstance(number, int) and number > 0), 0)
 
 
-def _base(scheduler: Any) -> float:
+def _base(scheduler: torch.optim.lr_scheduler.LRScheduler) -> float:
     rates = getattr(scheduler, "base_lrs", ())
     return max((float(rate) for rate in rates if isinstance(rate, (int, float))), default=0.0)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -118,7 +119,7 @@ class SilentBroadcasts(Tracker):
         if type(op.out) is _Tensor and private.is_dense(op.out):
             self._note_insertion(op, name, tensors)
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         """Note which broadcasts reach the roots of a call."""
         for known in self._derived.of(running.roots):
             for key in known.origins if not known.whole else ():
@@ -127,7 +128,7 @@ class SilentBroadcasts(Tracker):
 
     # Broadcasts
 
-    def _check(self, op: Op, name: str, tensors: Sequence[Any]) -> None:
+    def _check(self, op: Op, name: str, tensors: Sequence[torch.Tensor]) -> None:
         """Note the operation if it pairs all elements of two inputs."""
         for one, other in combinations(tensors[:3], 2):
             if one.dim() == other.dim():
@@ -161,7 +162,7 @@ class SilentBroadcasts(Tracker):
         inserted = self._inserted.get(longer)
         return inserted is not None and (inserted[0] is None or inserted[0] in self._modules.stack)
 
-    def _is_state(self, tensor: Any) -> bool:
+    def _is_state(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor is a parameter, another leaf that learns, or a buffer of a module."""
         if tensor.is_leaf and tensor.requires_grad:
             return True
@@ -170,14 +171,14 @@ class SilentBroadcasts(Tracker):
 
     # What becomes of their results
 
-    def _derive(self, tensor: Any, origins: frozenset[_Key], whole: bool) -> None:
+    def _derive(self, tensor: object, origins: frozenset[_Key], whole: bool) -> None:
         if type(tensor) is _Tensor:
             known = self._derived.get(tensor)
             if known is not None:
                 origins, whole = origins | known.origins, whole and known.whole
             self._derived.put(tensor, _Derived(origins, whole))
 
-    def _follow(self, op: Op, name: str, tensors: Sequence[Any]) -> None:
+    def _follow(self, op: Op, name: str, tensors: Sequence[torch.Tensor]) -> None:
         """Follow results of broadcasts through an operation, or note that it uses them as a table of pairs."""
         known = {id(t): found for t in tensors if (found := self._derived.get(t)) is not None}
         if not known:
@@ -215,7 +216,7 @@ class SilentBroadcasts(Tracker):
 
     # Dimensions that are inserted
 
-    def _note_insertion(self, op: Op, name: str, tensors: Sequence[Any]) -> None:
+    def _note_insertion(self, op: Op, name: str, tensors: Sequence[torch.Tensor]) -> None:
         out, marked = op.out, [t for t in tensors if self._inserted.get(t) is not None]
         within: ModuleCallRef | None
         if marked and (
@@ -235,7 +236,7 @@ class SilentBroadcasts(Tracker):
             return
         self._inserted.put(out, (within,))
 
-    def _is_matched(self, out: Any, tensors: Sequence[Any]) -> bool:
+    def _is_matched(self, out: Any, tensors: Sequence[torch.Tensor]) -> bool:
         """Return whether a tensor into which no dimension was inserted has the shape of `out`: one was inserted to
         match it, and not to make a table of pairs."""
         return any(t.shape == out.shape and self._inserted.get(t) is None for t in tensors)
@@ -263,7 +264,7 @@ _READ_FUNCTIONS = frozenset(
 )
 
 
-def _has_new_dimension(index: Any) -> bool:
+def _has_new_dimension(index: object) -> bool:
     return index is None or (type(index) is tuple and any(one is None for one in index))
 
 

@@ -53,7 +53,7 @@ class StaleGradReadTracker(Tracker):
             while self._handles:
                 self._handles.pop().remove()
 
-    def leaf_grad_read(self, tensor: Any, value: Any, frame: Any) -> None:
+    def leaf_grad_read(self, tensor: Any, value: object, frame: Any) -> None:
         before = self._before.get(id(tensor))
         if before is None or not _is_same(before, _state(value)) or len(self._found) >= 20:
             return

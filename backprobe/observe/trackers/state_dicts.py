@@ -80,7 +80,7 @@ class _State:
     marks: tuple[_Mark, ...]
     metadata: weakref.ref[Any] | None = None
 
-    def is_source_of(self, given: Any) -> bool:
+    def is_source_of(self, given: object) -> bool:
         """Return whether `given` is the state dict, or a copy of the dict with the same metadata."""
         if self.ref() is given:
             return True
@@ -228,7 +228,7 @@ class StateDictTracker(Tracker):
         except Exception as error:
             self._context.events.fault(self, error)
 
-    def _take(self, module: nn.Module, state: Any, spot: CodeLocation) -> None:
+    def _take(self, module: nn.Module, state: object, spot: CodeLocation) -> None:
         model = self._models.get(id(module))
         if model is None or model.ref() is not module:
             if len(self._models) >= MAX_MODULES:
@@ -250,7 +250,7 @@ class StateDictTracker(Tracker):
 
     # State dicts that are loaded
 
-    def loads(self, module: nn.Module, state: Any, assign: bool, frame: FrameType) -> None:
+    def loads(self, module: nn.Module, state: object, assign: bool, frame: FrameType) -> None:
         if not self._models or not self._is_observed() or not isinstance(state, dict):
             return
         try:
@@ -270,7 +270,7 @@ class StateDictTracker(Tracker):
         except Exception as error:
             self._context.events.fault(self, error)
 
-    def _note_writes(self, own: Iterable[tuple[str, Any]], state: dict[str, Any], is_own: bool) -> None:
+    def _note_writes(self, own: Iterable[tuple[str, object]], state: dict[str, object], is_own: bool) -> None:
         """Note what the version counters of the weights will be when the state is loaded."""
         counts: dict[int, int] = {}
         for name, parameter in own:
@@ -286,7 +286,7 @@ class StateDictTracker(Tracker):
                 elif one.version == _version(one):
                     one.version += count
 
-    def _note_vain_load(self, module: nn.Module, given: Any, spot: CodeLocation) -> None:
+    def _note_vain_load(self, module: nn.Module, given: object, spot: CodeLocation) -> None:
         states = [one for model in self._models.values() for one in model.states]
         exact = next((one for one in reversed(states) if one.is_source_of(given)), None)
         found = [exact] if exact is not None else self._copied(module, states, spot)
@@ -421,7 +421,7 @@ def _has_memory(tensor: Any) -> bool:
     return private.is_dense(tensor) and not tensor.is_meta and not tensor.is_inference() and tensor.numel() > 0
 
 
-def _is_own(own: Iterable[tuple[str, Any]], state: dict[str, Any]) -> bool:
+def _is_own(own: Iterable[tuple[str, Any]], state: dict[str, object]) -> bool:
     """Return whether a state has all parameters that are trained, each in the parameter's own memory.
 
     All parameters count if none is trained, as those of a target network.

@@ -107,7 +107,7 @@ class StatisticsTracker(Tracker):
         self._known: dict[int, MeasuredOptimizer] = {}
         #: The step before the next step in which an optimizer may be measured.
         self._soon = -1
-        self._handles: list[Any] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._on = False
         #: The measured step, its numbers, and the optimizers that are stepping, with the seconds spent before their
         #: steps.
@@ -239,14 +239,18 @@ class StatisticsTracker(Tracker):
         if id(optimizer) in self._stepping:
             self._stepping[id(optimizer)] = self._stepping[id(optimizer)][0], seconds
 
-    def _title(self, optimizer: Any) -> str:
+    def _title(self, optimizer: object) -> str:
         """Return a name for an optimizer: its class, with a number if the name is taken."""
         name, taken = type(optimizer).__name__, {one.title for one in self._known.values()}
         names = [name, *(f"{name}#{i}" for i in range(2, 3 + len(taken)))]
         return next(one for one in names if one not in taken)
 
     def _begins(
-        self, optimizer: Any, step: int, known: MeasuredOptimizer, accumulation: AccumulationState | None
+        self,
+        optimizer: torch.optim.Optimizer,
+        step: int,
+        known: MeasuredOptimizer,
+        accumulation: AccumulationState | None,
     ) -> None:
         if step != self._step:
             self._close()
@@ -261,7 +265,7 @@ class StatisticsTracker(Tracker):
             self._stepping[id(optimizer)] = mine, 0.0
             mine.before(known.spectra if known.pace.looks % COSTLY_INTERVAL == 0 else None)
 
-    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
         if _compiling():
             return
         if not self._stepping or id(optimizer) not in self._stepping or not self._on or os.getpid() != self._pid:

@@ -14,7 +14,7 @@ import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -102,8 +102,8 @@ class _Line:
 class _FrozenGroup:
     """References to the tensors that one line froze in one step, and to those that have been thawed since."""
 
-    tensors: set[weakref.ref[Any]] = field(default_factory=set)
-    back: set[weakref.ref[Any]] = field(default_factory=set)
+    tensors: set[weakref.ref[torch.Tensor]] = field(default_factory=set)
+    back: set[weakref.ref[torch.Tensor]] = field(default_factory=set)
 
 
 @dataclass
@@ -114,7 +114,7 @@ class _FrozenTensor:
     ``again``: the same line had frozen it before, and it had been thawed in between. ``back``: it has been thawed.
     """
 
-    ref: weakref.ref[Any]
+    ref: weakref.ref[torch.Tensor]
     spot: CodeLocation | None
     together: _FrozenGroup
     indirectly: bool
@@ -138,7 +138,7 @@ class StoppedLearningTracker(Tracker):
         self._latest: tuple[CodeLocation | None, int] = (None, 0)
         self._looks = 0
 
-    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
+    def requires_grad_set(self, tensor: Any, on: bool, frame: FrameType) -> None:
         """Record the line that froze a parameter, or that a frozen parameter was thawed."""
         if not on:
             if len(self._frozen) > 100_000 or not tensor.requires_grad:
@@ -159,17 +159,17 @@ class StoppedLearningTracker(Tracker):
             known.back = True
             known.together.back.add(known.ref)
 
-    def _evaluating_function(self, frame: Any) -> CodeType | None:
+    def _evaluating_function(self, frame: FrameType) -> CodeType | None:
         """Return the user's function around `frame` whose name says that it does not train, if there is one."""
         return next((code for code in self._users(frame) if _EVALUATING_FUNCTION.fullmatch(code.co_name)), None)
 
-    def _users(self, frame: Any) -> Iterator[CodeType]:
+    def _users(self, frame: FrameType | None) -> Iterator[CodeType]:
         while frame is not None:
             if self._names.frames.is_user(frame.f_code):
                 yield frame.f_code
             frame = frame.f_back
 
-    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         """Count an unrecorded call, assumed to reach the parameters of the line's last recorded call."""
         line = self._lines.get(spot)
         if line is not None:

@@ -49,7 +49,7 @@ class Tensors(Tracker):
     def step_begins(self, step: int, inspecting: bool) -> None:
         self._step, self._due = step, due(step)
 
-    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
+    def module_returned(self, module: nn.Module, where: ModuleCallRef, output: object) -> None:
         """Record the output of a module."""
         if not self._due or where.call != 1:
             return
@@ -61,7 +61,7 @@ class Tensors(Tracker):
         if isinstance(output, torch.Tensor):
             self._record(name or where.class_name, "output", name, output)
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Record weights and gradients before an optimizer steps, when the gradients are complete."""
         if not self._due:
             return
@@ -77,7 +77,7 @@ class Tensors(Tracker):
                 if parameter.grad is not None:
                     self._record(name, "gradient", owner, parameter.grad)
 
-    def _record(self, name: str, kind: str, module: str, tensor: Any) -> None:
+    def _record(self, name: str, kind: str, module: str, tensor: torch.Tensor) -> None:
         if (name, kind, self._step) in self._done:
             return
         if len(self._found) >= MAX_RECORDS:
@@ -127,7 +127,7 @@ def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSee
             return None
 
 
-def _tensor_record(what: tuple[str, str, str, int], tensor: Any, values: torch.Tensor) -> TensorSeen:
+def _tensor_record(what: tuple[str, str, str, int], tensor: torch.Tensor, values: torch.Tensor) -> TensorSeen:
     flat = values.reshape(-1)
     finite = flat[torch.isfinite(flat)]
     nan = int(torch.isnan(flat).sum())

@@ -80,7 +80,7 @@ class UnregisteredParameters(Tracker):
         for name, p in trainable:
             self._add(found_place, f"{prefix}.{name}", p)
 
-    def unregistered_leaf_found(self, tensor: Any) -> None:
+    def unregistered_leaf_found(self, tensor: object) -> None:
         """Record a leaf with a gradient that belongs to no outermost module, if an attribute of a module holds it."""
         if len(self._found) > 100:
             return
@@ -110,7 +110,7 @@ class UnregisteredParameters(Tracker):
         calls = calls_of_method(self._frames, "register_buffer")
         return next((site for site, *_ in calls if attribute in site.text), None)
 
-    def _add_made(self, root: RootModule, place: _Place, tensor: Any, site: Site | None) -> None:
+    def _add_made(self, root: RootModule, place: _Place, tensor: object, site: Site | None) -> None:
         """Record an attribute computed from a leaf that nothing else holds, such as ``nn.Parameter(...).to(...)``."""
         owner, _, attribute, _, key = place
         if site is None or (site.function not in _SETUP_METHODS and not isinstance(tensor, nn.Parameter)):
@@ -120,15 +120,15 @@ class UnregisteredParameters(Tracker):
         found_place = self._at((id(root), path, attribute), UnregisteredPlace(root, path, attribute, how, site))
         self._add(found_place, f"{attribute}{key}", tensor)
 
-    def _at(self, key: tuple[Any, ...], new: UnregisteredPlace) -> UnregisteredPlace:
+    def _at(self, key: tuple[object, ...], new: UnregisteredPlace) -> UnregisteredPlace:
         return self._found.setdefault(key, new)
 
-    def _add(self, found_place: UnregisteredPlace, name: str, tensor: Any) -> None:
+    def _add(self, found_place: UnregisteredPlace, name: str, tensor: torch.Tensor) -> None:
         if len(found_place.names) < 100 and not any(r() is tensor for r in found_place.leaves):
             found_place.names.append(name)
             found_place.leaves.append(private.tensor_ref(tensor))
 
-    def _place(self, root: RootModule, thing: Any, made: bool = False) -> _Place | None:
+    def _place(self, root: RootModule, thing: object, made: bool = False) -> _Place | None:
         """Return the place that holds `thing`, or with `made`, a tensor computed from it; ``None`` if there is none."""
         module = root.ref()
         if module is None:
@@ -172,12 +172,12 @@ _SETUP_METHODS = frozenset({"__init__", "__post_init__", "setup", "build", "rese
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 
-def _made_from(item: Any, leaf: Any) -> bool:
+def _made_from(item: object, leaf: object) -> bool:
     """Return whether a few ops computed `item` from `leaf` alone. Values that a forward stored have a larger graph."""
     return leaves_of([item], limit=8).keys() == {id(leaf)}
 
 
-def _holds(module: nn.Module, thing: Any) -> str | None:
+def _holds(module: nn.Module, thing: object) -> str | None:
     """Return the path of `thing` in `module`: a dot and the name of a parameter, or an empty string for a module.
 
     :returns: ``None`` if `module` does not contain `thing`.

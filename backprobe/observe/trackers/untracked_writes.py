@@ -8,6 +8,7 @@ read.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -50,13 +51,13 @@ class UntrackedWriteTracker(Tracker):
             own = kind[1] if type(kind) is tuple else ()
             self._prints.used([a for i, a in enumerate(op.args) if i not in own], op.before, op.after)
 
-    def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
+    def memory_read(self, func: object, tensor: torch.Tensor, out: object, frame: FrameType) -> None:
         spot = self._frames.spot(frame)
         times = self._exposures[spot] = self._exposures.get(spot, 0) + 1
         if self._context.recorder.inspecting or times <= ALWAYS_FINGERPRINTED or not times & (times - 1):
             self._prints.given(tensor, private.next_sequence_nr(), spot)
 
-    def graph_walked(self, running: ActiveBackward, frame: Any) -> None:
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         if self._prints:
             self._from_outside(running, frame)
         for i in running.graph.plan.normalising:
@@ -96,7 +97,7 @@ class UntrackedWriteTracker(Tracker):
             self._add(tensor, write.op, self._frames.site(write.spot), layout.nodes[i], running)
         writes.clear()
 
-    def _from_outside(self, running: ActiveBackward, frame: Any) -> None:
+    def _from_outside(self, running: ActiveBackward, frame: FrameType) -> None:
         """Record saved tensors whose memory was written to from outside torch."""
         prints, graph = self._prints, running.graph
         with private.unseen():
@@ -135,7 +136,7 @@ class UntrackedWriteTracker(Tracker):
             self._found.append(seen)
 
 
-def _storage(tensor: Any) -> tuple[int, int] | None:
+def _storage(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Return the address and the number of bytes of a tensor's storage; ``None`` if it has none."""
     if tensor.layout is not torch.strided:
         return None
@@ -146,7 +147,9 @@ def _storage(tensor: Any) -> tuple[int, int] | None:
         return None
 
 
-def untracked_writes(nodes: list[Any], seqs: list[int], writes: Iterable[Write]) -> list[tuple[int, str, Write]]:
+def untracked_writes(
+    nodes: list[torch.autograd.graph.Node], seqs: list[int], writes: Iterable[Write]
+) -> list[tuple[int, str, Write]]:
     """Return the last write through ``.data`` after the save for each saved tensor that has one.
 
     :returns: (node, name of the saved tensor, write) for each.

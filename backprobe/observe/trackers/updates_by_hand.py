@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ class HandUpdateTracker(Tracker):
         loss = _loss_of(running.starts) if running.arguments.get("gradient") is None else ""
         self._loss = loss if self._loss in (None, loss) else ""
 
-    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[object]) -> None:
         self._begins()
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
@@ -223,12 +224,12 @@ class HandUpdateTracker(Tracker):
 
     # Lines, in recorded steps
 
-    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+    def wrote(self, func: object, written: list[torch.Tensor], seq: int, frame: FrameType) -> None:
         for tensor in written if self._weights else ():
             if self._is_weight(tensor):
                 self._updated = self._context.frames.spot(frame) or self._updated
 
-    def _is_weight(self, tensor: Any) -> bool:
+    def _is_weight(self, tensor: torch.Tensor) -> bool:
         if id(tensor) in self._weights:
             return True
         if not private.is_plain(tensor) or tensor.layout is not torch.strided:
@@ -239,11 +240,11 @@ class HandUpdateTracker(Tracker):
         except (RuntimeError, NotImplementedError):  # a tensor without memory
             return False
 
-    def data_assigned(self, tensor: Any, frame: Any) -> None:
+    def data_assigned(self, tensor: torch.Tensor, frame: FrameType) -> None:
         if id(tensor) in self._weights:
             self._updated = self._context.frames.spot(frame) or self._updated
 
-    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
+    def grad_read_or_set(self, value: object, put: bool, frame: FrameType) -> None:
         if self._weights and not (put or self._updates) and len(self._reads) < MAX_READS:
             spot = self._context.frames.spot(frame)
             if spot is not None:
@@ -283,7 +284,7 @@ def _can_sample(tensor: Any) -> bool:
     )
 
 
-def _sample(tensor: Any) -> torch.Tensor:
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of some elements, at even distances."""
     sample: torch.Tensor = spread(tensor.detach().view(-1), MAX_ELEMENTS).to(torch.float64, copy=True)
     return sample
