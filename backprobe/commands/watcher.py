@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..basics.errors import BackprobeError, StorageError, add_note
@@ -226,7 +227,7 @@ class Watcher:
             self._cannot_keep(cannot_write(out or Path(RUNS), error))
             return None
 
-    def _begin_keeping(self, folder: Path, info: dict[str, Any]) -> None:
+    def _begin_keeping(self, folder: Path, info: dict[str, object]) -> None:
         try:
             texts = self.options.source != "none"
             self.keep = DiskSink(Writer(folder, info, self.options.max_run_mb << 20, texts))
@@ -299,7 +300,7 @@ class Watcher:
             self._session.context.receive_signal(15)
         self.finish(None, 0)
 
-    def _leaves(self, code: int, frame: Any, main: bool) -> None:
+    def _leaves(self, code: int, frame: FrameType, main: bool) -> None:
         """Finish just before a rank calls ``os._exit``."""
         session = self._session
         if session is not None and self._part is not None:
@@ -348,7 +349,7 @@ class Watcher:
             **({"signal": 15} if self._signal else {}),
         }
 
-    def _trace(self, info: dict[str, Any]) -> Trace:
+    def _trace(self, info: dict[str, object]) -> Trace:
         if self._session is not None:
             return self.collector.trace(self._session, info)
         assert self._launch is not None

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -124,7 +124,7 @@ class Stops:
             yield
             return
 
-        def handler(number: int, frame: Any) -> None:
+        def handler(number: int, frame: FrameType | None) -> None:
             if pilot.interrupted or pilot.asking:
                 raise KeyboardInterrupt
             pilot.interrupted = True

@@ -75,7 +75,7 @@ class BackwardGraph:
         arguments = entry.bind(args, kwargs)
         if arguments is None:
             raise TypeError(f"{kind} does not take these arguments")
-        self.roots: Sequence[Any] = as_list(arguments.pop(entry.roots))
+        self.roots: Sequence[object] = as_list(arguments.pop(entry.roots))
         self.create_graph = bool(arguments.get("create_graph"))
         keep = arguments.get("retain_graph")
         #: Whether the graph is kept after the call.
@@ -216,7 +216,7 @@ def short(name: str) -> str:
     return "AccumulateGrad" if name == ACCUMULATE else name
 
 
-def call_kind(tensors: Any, call: str | None) -> str:
+def call_kind(tensors: object, call: str | None) -> str:
     """Return the kind of a call from the arguments of ``backprobe.debug``.
 
     :raises BackprobeError: `call` is none of the forms.

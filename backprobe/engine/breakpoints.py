@@ -82,7 +82,7 @@ class Breakpoint:
             self.owner.remove(self)
             self._changed()
 
-    def on_condition(self, when: Any) -> None:
+    def on_condition(self, when: object) -> None:
         """Stop only if `when` holds; ``None``: always.
 
         :raises BackprobeError: it is not an expression.
@@ -271,7 +271,7 @@ class NamedNodes:
         return groups
 
 
-def _or(value: Any, default: Any) -> Any:
+def _or(value: object, default: object) -> Any:
     return default if value is None else value
 
 

@@ -17,7 +17,7 @@ from .backward_graph import NodeInfo
 from .double import Wide, widened
 
 
-def call_node(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = False) -> tuple[Any, ...]:
+def call_node(node: Any, info: NodeInfo, grads: Sequence[torch.Tensor | None], wide: bool = False) -> tuple[Any, ...]:
     """Return the outgoing gradients of `node` for `grads`, one for each edge, as the engine passes them on; not cast if
     `wide`.
     """
@@ -46,7 +46,7 @@ def call_node(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = Fals
     return fitted(node, info, out, wide)
 
 
-def _materializes(node: Any) -> bool:
+def _materializes(node: object) -> bool:
     """Return whether missing gradients are replaced by zeros.
 
     ``set_materialize_grads(False)`` cannot be read back from a node, so this checks whether its class mentions it.
@@ -59,7 +59,7 @@ def _materializes(node: Any) -> bool:
     return True
 
 
-def call_node_wide(node: Any, info: NodeInfo, grads: Sequence[Any]) -> tuple[Any, ...]:
+def call_node_wide(node: object, info: NodeInfo, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
     """Return the outgoing gradients of `node` for `grads`, computed in float64.
 
     :raises BackprobeError: it is impossible, with the reason.
@@ -71,7 +71,9 @@ def call_node_wide(node: Any, info: NodeInfo, grads: Sequence[Any]) -> tuple[Any
     return out
 
 
-def fitted(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool) -> tuple[Any, ...]:
+def fitted(
+    node: torch.autograd.graph.Node, info: NodeInfo, grads: Sequence[torch.Tensor | None], wide: bool
+) -> tuple[Any, ...]:
     """Convert outgoing gradients as the engine does (``validate_outputs`` in torch's ``engine.cpp``); not cast if
     `wide`.
     """

@@ -53,7 +53,7 @@ class ConditionPrefilter:
         #: whether a condition may hold for it alone.
         self._known: dict[int, Any] = {}
 
-    def before(self, grads: Sequence[Any]) -> bool:
+    def before(self, grads: Sequence[torch.Tensor | None]) -> bool:
         """Return whether a condition may hold for the incoming gradients of a node."""
         if len(grads) == 1:  # here, not in a function: this is asked at every node
             grad = grads[0]
@@ -75,7 +75,7 @@ class ConditionPrefilter:
                 known[id(new)] = weakref.ref(new), new._version, *old[2:]
         return self._look(grads)
 
-    def _look(self, grads: Sequence[Any], known_too: bool = True) -> bool:
+    def _look(self, grads: Sequence[torch.Tensor | None], known_too: bool = True) -> bool:
         total, count = 0.0, 0
         for grad in grads:
             if grad is not None:
@@ -86,7 +86,7 @@ class ConditionPrefilter:
                 count += one[3]
         return self._maybe(total, count)
 
-    def _measured(self, grad: Any) -> tuple[Any, ...]:
+    def _measured(self, grad: torch.Tensor) -> tuple[Any, ...]:
         known = self._known
         if len(known) > 4096:
             known.clear()

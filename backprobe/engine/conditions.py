@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, TypeAlias
 
 import torch
@@ -44,7 +45,7 @@ class ConditionNames(dict[str, Any]):
         known = NAMES.get(name)
         if known is not None:
             return known(self._stop)
-        frame: Any = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         frames = self._stop.backward.forward.frames
         while frame is not None and not frames.is_user(frame.f_code):
             frame = frame.f_back

@@ -199,7 +199,7 @@ class Control:
             return None
         return self._event(i, False, grad_outputs, grad_inputs)
 
-    def _event(self, i: int, before: bool, incoming: Any, outgoing: Any) -> Any:
+    def _event(self, i: int, before: bool, incoming: object, outgoing: object) -> Any:
         """Stop here if there is a reason; return the replaced gradients, or ``None``."""
         pilot, journal = self.pilot, self.pilot.journal
         stop: Stop | None
@@ -266,9 +266,9 @@ class Control:
 def run(
     pilot: StopController,
     kind: str,
-    args: Any,
-    kwargs: Any,
-    proceed: Callable[[], Any],
+    args: object,
+    kwargs: object,
+    proceed: Callable[[], object],
     forward: Forward,
     begins: Callable[[BackwardGraph], int | None] = lambda graph: None,
     explain: Explain | None = None,

@@ -28,7 +28,7 @@ _WIDE = {
 }  # fmt: skip
 
 
-def widened(value: Any) -> Any:
+def widened(value: object) -> Any:
     """Convert a tensor or dtype to double precision; return anything else unchanged."""
     if isinstance(value, torch.Tensor):
         dtype = _WIDE.get(value.dtype)

@@ -46,14 +46,14 @@ class GraphTask:
         """Return the gradients that have arrived at node `i` so far."""
         return tuple(self._came[i])
 
-    def ran(self, i: int, outgoing: Sequence[Any]) -> None:
+    def ran(self, i: int, outgoing: Sequence[object]) -> None:
         """Deliver the outgoing gradients of node `i`, the next one, after it has run."""
         del self._came[i]
         edges = self._graph.edges(i)
         self._deliver([(*edge, grad) for edge, grad in zip(edges, outgoing, strict=False) if edge is not None])
         self._schedule.ran(i)
 
-    def _deliver(self, grads: Sequence[tuple[int, int, Any]]) -> None:
+    def _deliver(self, grads: Sequence[tuple[int, int, object]]) -> None:
         with private.unseen(), torch.set_grad_enabled(self._graph.create_graph):
             for to, number, grad in grads:
                 if self._active is None or to in self._active:

@@ -356,12 +356,12 @@ class Debugger(Steering):
 
 
 def debug(
-    tensors: Any,
-    *args: Any,
+    tensors: object,
+    *args: object,
     call: str | None = None,
     model: nn.Module | None = None,
-    trace: Any = None,
-    **kwargs: Any,
+    trace: object = None,
+    **kwargs: object,
 ) -> Debugger:
     """Begin a backward and stop before its first node.
 

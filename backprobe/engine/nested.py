@@ -28,7 +28,7 @@ class Passing(TorchFunctionMode):
     """A debugger's function mode that passes backward calls to it."""
 
 
-def is_python(node: Any) -> bool:
+def is_python(node: object) -> bool:
     """Return whether it is the node of a ``Function`` written in Python."""
     return runs_python(type(node))
 
@@ -103,23 +103,23 @@ class Inner(TorchFunctionMode):
                 private.push_function_mode(mode)
             assert private.mode_depth() == depth
 
-    def _enter(self, *grads: Any) -> None:
+    def _enter(self, *grads: object) -> None:
         private.push_function_mode(self)
 
-    def _leave(self, *grads: Any) -> None:
+    def _leave(self, *grads: object) -> None:
         private.pop_function_mode()
 
 
 @contextmanager
-def nothing_accumulated(nodes: Sequence[Any]) -> Iterator[None]:
+def nothing_accumulated(nodes: Sequence[torch.autograd.graph.Node]) -> Iterator[None]:
     """Make a backward over `nodes` inside add nothing to ``.grad``, and call no post-accumulate hooks."""
     inners: list[Inner] = []
 
-    def enter(grads: Any) -> None:
+    def enter(grads: object) -> None:
         inners.append(Inner())
         private.push_function_mode(inners[-1])
 
-    def leave(outgoing: Any, incoming: Any) -> None:
+    def leave(outgoing: object, incoming: object) -> None:
         private.pop_function_mode()
         inners.pop().collect()
 
@@ -137,7 +137,7 @@ def nothing_accumulated(nodes: Sequence[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def no_hooks_after(nodes: Sequence[Any]) -> Iterator[None]:
+def no_hooks_after(nodes: Sequence[torch.autograd.graph.Node]) -> Iterator[None]:
     """Remove the hooks that run after accumulation into the leaves of `nodes`, and restore them."""
     kept = []
     for node in nodes:

@@ -116,7 +116,7 @@ class EngineRun:
 def engine_run(start: Start) -> EngineRun:
     """Run the backward in the engine again, without accumulating."""
     graph, found = start.graph, EngineRun()
-    handles: list[Any] = []
+    handles: list[torch.utils.hooks.RemovableHandle] = []
     number: list[int] = []
     try:
         for i, node in enumerate(graph.nodes):
@@ -218,7 +218,7 @@ def _row(info: NodeInfo, ours: Any, theirs: Any, reason: str, exact: bool = True
     return NodeParity(info, "different", far.largest, far.error, reason)
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: object, b: object) -> bool:
     """Return whether two gradients have the same values, in any precision."""
     far = difference(a, b)
     return (a is None and b is None) or (far is not None and far.largest == 0.0)

@@ -113,7 +113,7 @@ class Forward:
             different = {id(entry): entry for entry in entries}.values()
             return [*map(self._leaf, leaves), *(self._made(entry, found) for entry in different)]
 
-    def _leaf(self, node: Any) -> Provenance:
+    def _leaf(self, node: object) -> Provenance:
         variable = getattr(node, "variable", None)
         if variable is None:
             return Provenance()
@@ -163,7 +163,7 @@ def inside(module: str | None, outer: str) -> bool:
     return module is not None and (not outer or module == outer or module.startswith(outer + "."))
 
 
-def forward_of(model: nn.Module | None, trace: Any, thread: int) -> Forward:
+def forward_of(model: nn.Module | None, trace: object, thread: int) -> Forward:
     """Return the available information about graphs that this thread has built.
 
     :param trace: a ``backprobe.trace`` that was active during the forward; without it, one that is active now.

@@ -252,7 +252,7 @@ class Replay(Steering):
             self._graph.ran.append(i)
         return ran
 
-    def _stops(self, i: int, before: bool, incoming: Any, outgoing: Any) -> bool:
+    def _stops(self, i: int, before: bool, incoming: object, outgoing: object) -> bool:
         if self._pilot.resume.kind == "finish":
             if self._limit is None or not before or self.position != self._limit:
                 return False
@@ -312,15 +312,15 @@ class Replay(Steering):
 
 
 def replay(
-    tensors: Any,
-    grad_tensors: Any = None,
+    tensors: object,
+    grad_tensors: object = None,
     *,
-    inputs: Any = None,
+    inputs: object = None,
     create_graph: bool = False,
     rules: Mapping[str, Rule] | None = None,
     dtype: torch.dtype | None = None,
     model: nn.Module | None = None,
-    trace: Any = None,
+    trace: object = None,
 ) -> Replay:
     """Run a backward in Python, node by node, on an existing graph. Nothing is written to ``.grad``.
 

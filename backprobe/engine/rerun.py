@@ -53,7 +53,7 @@ class Rerun:
 def rerun(
     node: Any,
     info: NodeInfo,
-    grads: Sequence[Any],
+    grads: Sequence[torch.Tensor | None],
     engine: Sequence[Any] | None,
     dtype: torch.dtype | None = None,
 ) -> Rerun:
@@ -78,7 +78,7 @@ def rerun(
     return Rerun(out, equal, far.error if far is not None else None)
 
 
-def check_dtype(dtype: Any) -> None:
+def check_dtype(dtype: object) -> None:
     """Check that `dtype` is supported.
 
     :raises BackprobeError: it is neither ``None`` nor ``torch.float64``.
@@ -89,7 +89,7 @@ def check_dtype(dtype: Any) -> None:
         )
 
 
-def check_gradients(node: Any, info: NodeInfo, grads: Sequence[Any]) -> None:
+def check_gradients(node: Any, info: NodeInfo, grads: Sequence[torch.Tensor | None]) -> None:
     """Check `grads` against the inputs of `node`'s backward.
 
     :raises BackprobeError: `node` takes another number of gradients, or one is not a tensor.

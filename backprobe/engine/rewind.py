@@ -57,7 +57,7 @@ class Journal:
     def stopped(self) -> None:
         self._visited.append(self.clock)
 
-    def edited(self, grads: tuple[Any, ...]) -> None:
+    def edited(self, grads: tuple[torch.Tensor | None, ...]) -> None:
         """Record that the user replaced gradients here."""
         self._edits[self.clock] = grads
 

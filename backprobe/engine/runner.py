@@ -99,7 +99,7 @@ class Runner:
         ran.seal()
         return ran
 
-    def _asked(self, node: Any, received: Grads) -> tuple[Grads, str]:
+    def _asked(self, node: object, received: Grads) -> tuple[Grads, str]:
         """Return a requested gradient after the hooks of its tensors, and a note."""
         start = self._start
         if self._wide:

@@ -51,11 +51,11 @@ def hooks_of(node: Any, register: Callable[[Any], Any]) -> dict[int, Any]:
     return found
 
 
-def has_hooks(node: Any) -> bool:
+def has_hooks(node: torch.autograd.graph.Node) -> bool:
     return bool(hooks_of(node, node.register_prehook) or hooks_of(node, node.register_hook))
 
 
-def _nothing(*grads: Any) -> None:
+def _nothing(*grads: object) -> None:
     return None
 
 
@@ -93,7 +93,7 @@ class How:
     wanted: Sequence[int] | None = None
 
 
-def run_node(node: Any, info: NodeInfo, grads: Sequence[Any], how: How) -> Ran:
+def run_node(node: object, info: NodeInfo, grads: Sequence[torch.Tensor | None], how: How) -> Ran:
     """Run `node` with the given incoming gradients. All code that runs a node uses this function.
 
     Additions to ``.grad`` by a backward inside the node are undone.
@@ -117,7 +117,7 @@ def run_node(node: Any, info: NodeInfo, grads: Sequence[Any], how: How) -> Ran:
     return replace(ran, inner=found)
 
 
-def _narrow(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
+def _narrow(node: object, info: NodeInfo, grads: tuple[torch.Tensor | None, ...], how: How) -> Ran:
     """Run the node in its own precision."""
     if not how.hooks:
         return Ran(grads, _only(how.wanted, call_node(node, info, grads)))
@@ -129,7 +129,7 @@ def _narrow(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
     return Ran(grads, _only(how.wanted, call_node(node, info, grads)))
 
 
-def _wide(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
+def _wide(node: torch.autograd.graph.Node, info: NodeInfo, grads: tuple[torch.Tensor | None, ...], how: How) -> Ran:
     """Run the node in float64; see Note [Hooks beside a node in float64]."""
     if not how.hooks:
         return Ran(grads, call_node_wide(node, info, grads), wide=True)
@@ -160,7 +160,9 @@ def _wide(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
 _IN_THEIRS = "a hook changed its gradient, in its own precision: what it gave is not of float64"
 
 
-def before_wide(node: Any, grads: tuple[Any, ...], on_node: bool = True) -> tuple[tuple[Any, ...], str]:
+def before_wide(
+    node: torch.autograd.graph.Node, grads: tuple[torch.Tensor | None, ...], on_node: bool = True
+) -> tuple[tuple[Any, ...], str]:
     """Return the float64 gradients after the hooks before `node`, and a note if a hook changed them.
 
     :param on_node: also run the hooks on the node itself, not only those of the tensors that it created.
@@ -172,7 +174,7 @@ def before_wide(node: Any, grads: tuple[Any, ...], on_node: bool = True) -> tupl
     return _keep_wide_if_unchanged(tuple(map(widened, grads)), given, made)
 
 
-def _as_taken(node: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+def _as_taken(node: Any, grads: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
     """Convert `grads` to the precision that `node` takes."""
     return tuple(_like(g, m) for g, m in zip(grads, node._input_metadata, strict=True))
 
@@ -182,7 +184,7 @@ def _like(grad: Any, metadata: Any) -> Any:
 
 
 def _keep_wide_if_unchanged(
-    wide: Sequence[Any], given: Sequence[Any], made: Sequence[Any]
+    wide: Sequence[object], given: Sequence[object], made: Sequence[object]
 ) -> tuple[tuple[Any, ...], str]:
     """Return `wide` for each gradient that the hooks left unchanged, else their result `made`, widened; and the reason
     why the result is not float64, empty if it is.
@@ -192,11 +194,11 @@ def _keep_wide_if_unchanged(
     return out, "" if all(same) else _IN_THEIRS
 
 
-def _only(wanted: Sequence[int] | None, out: tuple[Any, ...]) -> tuple[Any, ...]:
+def _only(wanted: Sequence[int] | None, out: tuple[object, ...]) -> tuple[Any, ...]:
     return out if wanted is None else tuple(g if k in wanted else None for k, g in enumerate(out))
 
 
-def after_tensor_hooks(node: Any, grads: Sequence[Any], create_graph: bool) -> tuple[Any, ...]:
+def after_tensor_hooks(node: object, grads: Sequence[torch.Tensor | None], create_graph: bool) -> tuple[Any, ...]:
     """Return `grads` after the hooks of the tensors that `node` created; see Note [Hooks of a tensor]."""
     roots = [(GradientEdge(node, k), g) for k, g in enumerate(grads) if g is not None]
     if not roots:
@@ -208,7 +210,7 @@ def after_tensor_hooks(node: Any, grads: Sequence[Any], create_graph: bool) -> t
 
 
 def _in_engine(
-    node: Any, grads: Sequence[Any], create_graph: bool, wanted: Sequence[int] | None
+    node: Any, grads: Sequence[torch.Tensor | None], create_graph: bool, wanted: Sequence[int] | None
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Run one node in the engine; see Note [One node in the engine]."""
     taken: list[tuple[Any, ...]] = []
@@ -257,7 +259,9 @@ def _in_engine(
     return taken[0], taken[1]
 
 
-def _empty(node: Any, info: NodeInfo, grads: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _empty(
+    node: torch.autograd.graph.Node, info: NodeInfo, grads: tuple[torch.Tensor | None, ...]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Run a node that receives no gradient; see Note [Nodes without a gradient]."""
     for hook in list(hooks_of(node, node.register_prehook).values()):
         grads = _replaced(hook(grads), grads)
@@ -269,7 +273,7 @@ def _empty(node: Any, info: NodeInfo, grads: tuple[Any, ...]) -> tuple[tuple[Any
     return grads, out
 
 
-def _replaced(new: Any, old: tuple[Any, ...]) -> tuple[Any, ...]:
+def _replaced(new: object, old: tuple[object, ...]) -> tuple[Any, ...]:
     if new is None:
         return old
     return new if isinstance(new, tuple) else (new,)

@@ -83,7 +83,7 @@ class Start:
         ]
 
 
-def _edge(value: Any, what: str) -> GradientEdge:
+def _edge(value: object, what: str) -> GradientEdge:
     if isinstance(value, GradientEdge):
         return value
     if not isinstance(value, torch.Tensor):

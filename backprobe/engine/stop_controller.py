@@ -9,7 +9,6 @@ what waits there: a prompt, a callback, another thread that issues commands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ..basics.errors import BackprobeError
 from ..torch_internals.walk import Plans
@@ -98,7 +97,7 @@ class StopController:
         self.journal.choose(stop.phase, stops)
         return Resume("back")
 
-    def stop_at(self, named: NamedNodes, i: int, before: bool, incoming: Any, outgoing: Any) -> Stop | None:
+    def stop_at(self, named: NamedNodes, i: int, before: bool, incoming: object, outgoing: object) -> Stop | None:
         """Return a stop before or after node `i`, if there is a reason for one."""
         graph, phase = named.graph, "before" if before else "after"
         found: Stop | None = None

@@ -31,7 +31,7 @@ def _values(tensor: Any) -> Any:
     return tensor.coalesce().values() if tensor.layout is torch.sparse_coo else tensor.to_dense()
 
 
-def norm(tensors: Iterable[Any]) -> float:
+def norm(tensors: Iterable[torch.Tensor]) -> float:
     """Return the 2-norm of all elements of `tensors` together, in double precision, so that no square overflows."""
     total = 0.0
     with looking():
@@ -44,7 +44,7 @@ def norm(tensors: Iterable[Any]) -> float:
     return total
 
 
-def nonfinite(tensors: Iterable[Any]) -> int:
+def nonfinite(tensors: Iterable[torch.Tensor]) -> int:
     """Count the elements of `tensors` that are NaN or Inf."""
     count = 0
     with looking():
@@ -55,7 +55,7 @@ def nonfinite(tensors: Iterable[Any]) -> int:
     return count
 
 
-def shape_text(tensor: Any) -> str:
+def shape_text(tensor: torch.Tensor) -> str:
     return f"{dtype_name(tensor.dtype)}[{', '.join(map(str, shape_of(tensor)))}]"
 
 

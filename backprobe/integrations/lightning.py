@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .watching import Options, Watching
 
@@ -46,7 +46,7 @@ class BackprobeCallback(Callback):  # type: ignore[misc]
         self.watching.begin(pl_module, type(pl_module).__name__)
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         if numbers := self.watching.take():
             for logger in trainer.loggers:

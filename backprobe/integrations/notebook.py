@@ -98,7 +98,7 @@ class _Watched:
 
         real = getattr(self._shell, name)
 
-        def show(*args: Any, **kwargs: Any) -> Any:
+        def show(*args: object, **kwargs: object) -> Any:
             if (error := sys.exc_info()[1]) is not None:
                 strip(error)
             return None if self._raised_on else real(*args, **kwargs)
@@ -179,7 +179,7 @@ class Extension:
             self._open.append(_Watched(self.shell, about, options, self._called))
         self._called = False
 
-    def end(self, result: Any) -> None:
+    def end(self, result: object) -> None:
         about = getattr(result, "info", None)
         if not any(one is about for one in self._cells):
             return
@@ -246,14 +246,14 @@ def _covered(line: str) -> _Options | None:
 _extensions: dict[int, Extension] = {}
 
 
-def load(shell: Any) -> None:
+def load(shell: object) -> None:
     """Attach the extension to `shell`."""
     if id(shell) not in _extensions:
         _extensions[id(shell)] = extension = Extension(shell)
         extension.start()
 
 
-def unload(shell: Any) -> None:
+def unload(shell: object) -> None:
     """Undo what ``load`` did."""
     extension = _extensions.pop(id(shell), None)
     if extension is not None:

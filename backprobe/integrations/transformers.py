@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
@@ -52,11 +52,18 @@ class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
         self.watching.end(error)
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: object = None,
+        **kwargs: object,
     ) -> None:
         self.watching.begin(model, "trainer")
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         if self.watching.stop:
             control.should_training_stop = True
         if self._trainer is not None and control.should_log and (numbers := self.watching.take()):
@@ -64,6 +71,6 @@ class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
             control.should_log = True  # the Trainer's own numbers are to be logged yet
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         self.watching.end()

@@ -135,7 +135,7 @@ class Prompt:
         with completing(self.matches):
             return self.reader.read(prompt)
 
-    def contained(self, what: Callable[[], Any]) -> None:
+    def contained(self, what: Callable[[], object]) -> None:
         """Call `what` and contain its exceptions; see Note [What a command raises]."""
         try:
             what()

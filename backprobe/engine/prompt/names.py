@@ -5,6 +5,7 @@ assignments.
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ class Names:
 
     def frame(self) -> Any:
         """Return the user's frame that called backward, if it is in this thread."""
-        frame: Any = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and not self.frames.is_user(frame.f_code):
             frame = frame.f_back
         return frame
@@ -66,11 +67,11 @@ class Names:
         self._found = names
         return names
 
-    def evaluate(self, text: str, names: dict[str, Any]) -> Any:
+    def evaluate(self, text: str, names: dict[str, object]) -> Any:
         """Return the value of an expression."""
         return eval(compile(text.strip(), "<prompt>", "eval"), names)
 
-    def execute(self, text: str, names: dict[str, Any]) -> Any:
+    def execute(self, text: str, names: dict[str, object]) -> Any:
         """Return the value of an expression; for a statement ``None``, and keep its assignments."""
         try:
             code = compile(text, "<prompt>", "eval")
@@ -84,7 +85,7 @@ class Names:
             return None
         return eval(code, names)
 
-    def keep(self, before: dict[str, Any], names: dict[str, Any]) -> None:
+    def keep(self, before: dict[str, object], names: dict[str, object]) -> None:
         """Keep the variables that differ from `before`."""
         self._own.update({k: v for k, v in names.items() if k not in before or before[k] is not v})
         self._own.pop("__builtins__", None)

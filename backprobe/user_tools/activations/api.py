@@ -25,7 +25,7 @@ _NOTHING: Any = object()
 
 def capture(
     model: nn.Module,
-    inputs: Any = _NOTHING,
+    inputs: object = _NOTHING,
     *,
     select: Selection = None,
     depth: int | None = None,
@@ -33,12 +33,12 @@ def capture(
     with_inputs: bool = False,
     lines: bool | str | list[str] | tuple[str, ...] = False,
     detach: bool = False,
-    device: Any = None,
+    device: object = None,
     dtype: torch.dtype | None = None,
-    index: Any = None,
-    reduce: Callable[[Any], Any] | None = None,
+    index: object = None,
+    reduce: Callable[[object], object] | None = None,
     to: str | os.PathLike[str] | None = None,
-    preprocess: Callable[..., Any] | None = None,
+    preprocess: Callable[..., object] | None = None,
 ) -> Activations:
     """Keep the tensors that modules return.
 

@@ -18,7 +18,7 @@ from .grads import NOT_WHOLE, GradRecord, follow_view, watch
 from .options import Treatment
 
 
-def storage_of(tensor: Any) -> int:
+def storage_of(tensor: torch.Tensor) -> int:
     """Return the address of a tensor's memory, or 0 if it has none."""
     try:
         return int(tensor.untyped_storage().data_ptr())
@@ -26,7 +26,7 @@ def storage_of(tensor: Any) -> int:
         return 0
 
 
-def version_of(tensor: Any) -> int:
+def version_of(tensor: torch.Tensor) -> int:
     try:
         return int(tensor._version)
     except RuntimeError:  # made in inference mode
@@ -43,7 +43,7 @@ class Captured:
         self.tensor: Any = None
         self.stored = ""
         #: The tensor that the module returned, while the program keeps it and its value is unchanged.
-        self.source: weakref.ref[Any] | None = references.tensor_ref(source)
+        self.source: weakref.ref[torch.Tensor] | None = references.tensor_ref(source)
         self.version = version_of(source)
         self.is_view = bool(source._is_view())
         #: The memory that the kept tensor shares with the program's, 0 if none.
@@ -51,7 +51,7 @@ class Captured:
         self.edge: Any = None
         self.record: GradRecord | None = None
 
-    def watch(self, source: Any, keep: Treatment, handles: list[Any]) -> None:
+    def watch(self, source: object, keep: Treatment, handles: list[torch.utils.hooks.RemovableHandle]) -> None:
         self.record, edge = watch(source, keep, handles)
         if not keep.detach:
             self.edge = edge
@@ -84,7 +84,7 @@ class Captured:
 class ByMemory:
     """The kept values by the memory that they came in, most of which they share with the program."""
 
-    def __init__(self, handles: list[Any]) -> None:
+    def __init__(self, handles: list[torch.utils.hooks.RemovableHandle]) -> None:
         self._by_storage: dict[int, list[Captured]] = {}
         self._by_source: dict[int, Captured] = {}
         self._handles = handles
@@ -92,14 +92,14 @@ class ByMemory:
     def __bool__(self) -> bool:
         return bool(self._by_storage)
 
-    def known(self, source: Any) -> Captured | None:
+    def known(self, source: object) -> Captured | None:
         """Return the captured value of `source` if its value has not changed since, else ``None``."""
         kept = self._by_source.get(id(source))
         if kept is None or kept.source is None or kept.source() is not source or kept.version != version_of(source):
             return None
         return kept
 
-    def add(self, kept: Captured, source: Any) -> None:
+    def add(self, kept: Captured, source: object) -> None:
         self._by_source[id(source)] = kept
         storage = storage_of(source)
         if not storage:
@@ -108,7 +108,7 @@ class ByMemory:
         if kept.tensor is not None and storage_of(kept.tensor) == storage:
             kept.storage = storage
 
-    def before_write(self, written: list[Any]) -> list[tuple[Any, Captured, Any]]:
+    def before_write(self, written: list[torch.Tensor]) -> list[tuple[Any, Captured, Any]]:
         """Save the values that a write to these tensors would change. Gives what to do ``after_write``."""
         views = []
         with modes.unseen():

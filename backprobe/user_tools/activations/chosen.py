@@ -66,7 +66,7 @@ def _too_shallow(levels: dict[str, int], depth: int | None) -> BackprobeError:
     return BackprobeError(f"depth={depth} leaves nothing: {name!r}, an outermost chosen module, is at level {level}")
 
 
-def named_tensors(value: Any) -> tuple[list[tuple[str, Any]], list[str]]:
+def named_tensors(value: object) -> tuple[list[tuple[str, Any]], list[str]]:
     """Return the tensors in a nested value, as (suffix, tensor), and descriptions of other objects.
 
     A suffix is a path such as ``/1/hidden``.

@@ -63,7 +63,7 @@ class TensorFiles:
         except FileExistsError:
             raise BackprobeError(f"{to} is there already: give a new file for the captured values") from None
 
-    def write(self, name: str, tensor: Any) -> str:
+    def write(self, name: str, tensor: torch.Tensor) -> str:
         """Write one value; gives the key that ``read`` takes."""
         tensor = tensor.detach().to("cpu").contiguous().resolve_conj().resolve_neg()
         if tensor.dtype not in _TYPES or tensor.layout is not torch.strided:

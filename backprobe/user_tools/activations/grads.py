@@ -36,7 +36,7 @@ class GradRecord:
         #: Why the gradient is not the whole one, if it is not.
         self.partial = ""
 
-    def add(self, grad: Any, part: Callable[[Any], Any] | None = None) -> None:
+    def add(self, grad: torch.Tensor, part: Callable[[Any], Any] | None = None) -> None:
         """Add a gradient, or the `part` of it that belongs to this value, to the sum.
 
         A batch of gradients (``is_grads_batched``) counts as one backward call for each of its elements.
@@ -47,7 +47,7 @@ class GradRecord:
             for one in modes.one_by_one(grad):
                 self._add(part(one) if part is not None else one)
 
-    def _add(self, grad: Any) -> None:
+    def _add(self, grad: torch.Tensor) -> None:
         # A copy: an accumulator may make the very memory of this gradient a parameter's ``.grad``.
         new = self.keep(grad.detach())
         new = new.clone() if _shares(new, grad) else new
@@ -60,7 +60,7 @@ class GradRecord:
         if tensor is not None:
             tensor.grad = self.value
 
-    def move(self, tensor: Any) -> None:
+    def move(self, tensor: torch.Tensor) -> None:
         """Use `tensor` as the captured value from now on, and set its ``.grad``."""
         self.tensor = references.tensor_ref(tensor)
         if self.value is not None and _alike(tensor, self.value):
@@ -73,18 +73,18 @@ class GradRecord:
         self.value = None
 
 
-def autograd_fills(tensor: Any) -> bool:
+def autograd_fills(tensor: torch.Tensor) -> bool:
     """Return whether autograd itself sets ``.grad`` of this tensor."""
     return bool(tensor.requires_grad and (tensor.is_leaf or tensor.retains_grad))
 
 
-def _grad_of(tensor: Any) -> Any:
+def _grad_of(tensor: torch.Tensor) -> Any:
     with warnings.catch_warnings():  # autograd would warn that it does not fill this one
         warnings.simplefilter("ignore")
         return tensor.grad
 
 
-def _alike(tensor: Any, grad: Any) -> bool:
+def _alike(tensor: torch.Tensor, grad: torch.Tensor) -> bool:
     return bool((tensor.shape, tensor.dtype, tensor.device) == (grad.shape, grad.dtype, grad.device))
 
 
@@ -120,7 +120,9 @@ def has_node(tensor: Any) -> bool:
     return not (tensor.grad_fn is None and tensor._is_view() and tensor._base.requires_grad)
 
 
-def watch(tensor: Any, keep: Treatment, handles: list[Any]) -> tuple[GradRecord, Any]:
+def watch(
+    tensor: torch.Tensor, keep: Treatment, handles: list[torch.utils.hooks.RemovableHandle]
+) -> tuple[GradRecord, Any]:
     """Start to record the gradient of `tensor` as it is now. Gives its gradient edge too."""
     record = GradRecord(keep)
     edge = gradient_edge(tensor)
@@ -128,7 +130,7 @@ def watch(tensor: Any, keep: Treatment, handles: list[Any]) -> tuple[GradRecord,
     return record, edge
 
 
-def follow_view(view: Any, record: GradRecord, handles: list[Any]) -> None:
+def follow_view(view: Any, record: GradRecord, handles: list[torch.utils.hooks.RemovableHandle]) -> None:
     """Follow the gradient of a captured view whose memory was then written in place. Call this after the write.
 
     Autograd then routes the gradient past the view's own node, through the node of the write at the view's base. What

@@ -13,7 +13,7 @@ from ...basics.errors import BackprobeError
 from ...torch_internals.structure import mapped
 
 
-def prepared(model: nn.Module, inputs: Any, preprocess: Callable[..., Any] | None) -> Any:
+def prepared(model: nn.Module, inputs: object, preprocess: Callable[..., object] | None) -> Any:
     """Return `inputs` as tensors. The results of `preprocess` are moved to the model's device."""
     if preprocess is None:
         if isinstance(inputs, str) or (
@@ -37,7 +37,7 @@ def prepared(model: nn.Module, inputs: Any, preprocess: Callable[..., Any] | Non
     return mapped(made, lambda one: one.to(first.device) if isinstance(one, torch.Tensor) else one)
 
 
-def call(model: nn.Module, inputs: Any) -> Any:
+def call(model: nn.Module, inputs: object) -> Any:
     """Call with a tensor, a tuple of arguments, or a mapping of keyword arguments."""
     if isinstance(inputs, Mapping):
         return model(**inputs)

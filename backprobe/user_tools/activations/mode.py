@@ -72,7 +72,7 @@ class CaptureMode(TorchFunctionMode):
         #: The parameters that some op took.
         self.used: IdentityMap[bool] = IdentityMap(references.tensor_ref)
 
-    def look_at(self, frames: Frames, lines: Lines | None, on_result: Callable[[Site, str, str, Any], None]) -> None:
+    def look_at(self, frames: Frames, lines: Lines | None, on_result: Callable[[Site, str, str, object], None]) -> None:
         """Hand on results of ops at these lines, or at all."""
         self._frames, self._lines, self._on_result = frames, lines, on_result
 
@@ -101,7 +101,7 @@ class CaptureMode(TorchFunctionMode):
             self._line(self._frames, func, result)
         return result
 
-    def _line(self, frames: Frames, func: Any, result: Any) -> None:
+    def _line(self, frames: Frames, func: object, result: object) -> None:
         if not isinstance(result, (torch.Tensor, tuple, list)):
             return
         if getattr(func, "__name__", "") == "__get__" and _name(func) not in _OPS:

@@ -84,7 +84,7 @@ def plot(
         return _maps(part, head, kind, labels, max(1, min(limit, _MAX_MAPS)))
 
 
-def _kind_of(x: Any, grad: bool) -> str:
+def _kind_of(x: torch.Tensor, grad: bool) -> str:
     if x.dim() >= 3 and x.shape[-1] == x.shape[-2] > 1 and not grad and (x >= 0).all():
         rows = x.sum(-1)
         if torch.allclose(rows, torch.ones_like(rows), atol=1e-3):
@@ -96,7 +96,7 @@ def _kind_of(x: Any, grad: bool) -> str:
     return "histogram" if x.dim() != 1 else "line"
 
 
-def _sample(x: Any, kind: str, sample: int) -> Any:
+def _sample(x: torch.Tensor, kind: str, sample: int) -> Any:
     """Return the part to draw: 3 dimensions for maps, 2 for a matrix, 1 for a line."""
     wanted = {"maps": 3, "attention": 3, "heat": 2, "line": 1}[kind]
     if x.dim() < wanted and not (kind == "attention" and x.dim() == 2):
@@ -149,7 +149,7 @@ def _image(axes: Any, x: Any, colours: str, scale: Any, aspect: str = "equal") -
     return axes.imshow(shown, cmap=colours, norm=scale, interpolation="nearest", aspect=aspect)
 
 
-def _maps(x: Any, head: str, kind: str, labels: Sequence[str] | None, limit: int) -> Picture:
+def _maps(x: torch.Tensor, head: str, kind: str, labels: Sequence[str] | None, limit: int) -> Picture:
     count = min(len(x), limit)
     across = math.ceil(math.sqrt(count)) if count != 3 else 3
     down = math.ceil(count / across)
@@ -185,7 +185,7 @@ def _maps(x: Any, head: str, kind: str, labels: Sequence[str] | None, limit: int
     return figure
 
 
-def _heat(x: Any, head: str, labels: Sequence[str] | None) -> Picture:
+def _heat(x: object, head: str, labels: Sequence[str] | None) -> Picture:
     figure = Picture(figsize=(8, 4.2), layout="constrained")
     axes = figure.subplots()
     colours, scale, cut = _scale(x, "heat")
@@ -209,7 +209,7 @@ def _line(x: Any, head: str) -> Picture:
     return figure
 
 
-def _histogram(x: Any, head: str) -> Picture:
+def _histogram(x: torch.Tensor, head: str) -> Picture:
     finite = x[torch.isfinite(x)]
     bad = x.numel() - finite.numel()
     figure = Picture(figsize=(7, 3.6), layout="constrained")

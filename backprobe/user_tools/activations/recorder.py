@@ -37,7 +37,7 @@ class Recorder:
         self.entries: dict[str, Entry] = {}
         self.lines: dict[str, Entry] = {}
         #: Handles of the hooks on graph nodes; they outlive the block.
-        self.handles: list[Any] = []
+        self.handles: list[torch.utils.hooks.RemovableHandle] = []
         #: Remarks on captured values, by name.
         self.notes: dict[str, str] = {}
         self.writer = TensorFiles(options.to) if options.to is not None else None
@@ -109,7 +109,7 @@ class Recorder:
         return hook
 
     def _after(self, name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
+        def hook(module: nn.Module, args: object, output: object) -> None:
             if _compiling():
                 return
             if modes.tracing():
@@ -132,7 +132,7 @@ class Recorder:
 
         return hook
 
-    def _nothing(self, full: str, caller: Any) -> None:
+    def _nothing(self, full: str, caller: object) -> None:
         """Record that a module has no output: it returned None, or it raised and its hook has ``always_call``."""
         error = sys.exc_info()[1]
         if error is not None and error.__traceback__ is not None and error.__traceback__.tb_frame is caller:
@@ -140,7 +140,7 @@ class Recorder:
         else:
             self._empty[full] = "returned None"
 
-    def _keep_all(self, name: str, module: nn.Module, value: Any, is_input: bool = False) -> None:
+    def _keep_all(self, name: str, module: nn.Module, value: object, is_input: bool = False) -> None:
         found, odd = named_tensors(value)
         try:
             for suffix, tensor in found:
@@ -161,7 +161,7 @@ class Recorder:
         elif odd:
             self.notes[name] = f"not looked into: {', '.join(odd)}"
 
-    def _no_gradient(self, name: str, module: nn.Module, tensors: list[Any]) -> None:
+    def _no_gradient(self, name: str, module: nn.Module, tensors: list[torch.Tensor]) -> None:
         if not tensors or any(has_node(t) for t in tensors):
             return
         if not torch.is_grad_enabled():
@@ -169,7 +169,7 @@ class Recorder:
         elif any(p.requires_grad for p in module.parameters()):
             self.notes[name] = "has trainable parameters, but its output has no graph: no gradient will come"
 
-    def _keep(self, name: str, tensor: Any) -> Captured:
+    def _keep(self, name: str, tensor: torch.Tensor) -> Captured:
         keep = self._options.keep
         known = self._shared.known(tensor) if self.writer is None else None
         if known is not None:
@@ -185,7 +185,7 @@ class Recorder:
         self._shared.add(kept, tensor)
         return kept
 
-    def _op(self, site: Site, function: str, suffix: str, tensor: Any) -> None:
+    def _op(self, site: Site, function: str, suffix: str, tensor: torch.Tensor) -> None:
         base = f"{at_line(os.path.basename(lasting(site.file)), site.line)} {function}"
         if suffix == "" or suffix.endswith("/0"):
             self._line_calls[base] = self._line_calls.get(base, 0) + 1

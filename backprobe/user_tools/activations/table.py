@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -31,7 +30,7 @@ class Row:
     nonfinite: int = 0
 
 
-def row_of(name: str, made_by: str, tensor: Any) -> Row:
+def row_of(name: str, made_by: str, tensor: torch.Tensor) -> Row:
     """Measure one tensor. A complex one is measured by its absolute values."""
     sizes, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
     try:

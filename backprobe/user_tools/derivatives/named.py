@@ -35,7 +35,7 @@ class Named:
     def items(self) -> list[tuple[str, torch.Tensor]]:
         return list(zip(self.names, self.tensors, strict=True))
 
-    def rebuild(self, values: Sequence[Any]) -> Tree:
+    def rebuild(self, values: Sequence[object]) -> Tree:
         """Return `values`, one for each tensor, in the original structure. A mapping becomes a dict."""
         if isinstance(self._tree, torch.Tensor):
             return values[0]

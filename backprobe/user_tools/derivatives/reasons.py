@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -139,7 +138,7 @@ def _ends(y: Named, name: str) -> str:
     )
 
 
-def _came_from(node: Any, reach: Reach, depth: int = 64) -> bool:
+def _came_from(node: torch.autograd.graph.Node, reach: Reach, depth: int = 64) -> bool:
     """Return whether the nearest ancestors of `node` are in `reach`."""
     for _ in range(depth):
         following = [edge for edge in node.next_functions if edge[0] is not None]
@@ -151,7 +150,7 @@ def _came_from(node: Any, reach: Reach, depth: int = 64) -> bool:
     return False
 
 
-def _end(node: Any) -> str:
+def _end(node: torch.autograd.graph.Node) -> str:
     variable = getattr(node, "variable", None)
     if variable is not None:
         return f"a leaf of shape {list(variable.shape)}"

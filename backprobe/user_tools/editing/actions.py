@@ -201,9 +201,9 @@ def _positive(action: str, name: str, value: float) -> None:
         raise BackprobeError(f"{action}({value}): {name} is a number above 0")
 
 
-def _factor(factor: Any) -> Any:
+def _factor(factor: object) -> Any:
     return factor() if callable(factor) else factor
 
 
-def _factor_text(factor: Any) -> str:
+def _factor_text(factor: object) -> str:
     return getattr(factor, "__name__", repr(factor)) if callable(factor) else str(factor)

@@ -50,7 +50,7 @@ class GradientEdit:
 
     # Attaching
 
-    def _begun(self, roots: list[Any]) -> Callable[[], None] | None:
+    def _begun(self, roots: list[object]) -> Callable[[], None] | None:
         if self._parameters is not None:
             self._parameters.refresh()
         ended = self._nodes.hook(roots)
@@ -94,7 +94,7 @@ class GradientEdit:
     def _on_modules(self, model: nn.Module, where: str) -> None:
         self._modules = ModuleHooks(model, self._rules, where, self._tensors, self._log, self._calls)
 
-    def _on_tensors(self, tensors: Mapping[str, Any]) -> None:
+    def _on_tensors(self, tensors: Mapping[str, object]) -> None:
         for name, tensor in tensors.items():
             fitting = [rule for rule in self._rules if rule.fits(name, tensor)]
             if not fitting:
@@ -208,8 +208,8 @@ class GradientEdit:
 
 
 def edit_gradients(
-    subject: nn.Module | Mapping[str, Any] | torch.Tensor | Sequence[torch.Tensor] | None,
-    select: Any,
+    subject: nn.Module | Mapping[str, object] | torch.Tensor | Sequence[torch.Tensor] | None,
+    select: object,
     action: Function | Sequence[Function] | None = None,
     *,
     where: str | None = None,

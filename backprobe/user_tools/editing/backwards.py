@@ -88,7 +88,7 @@ class CallCounter(TorchFunctionMode):
                 self._fresh.append(number)
         known = False
 
-        def note_task(grads: Any) -> None:
+        def note_task(grads: object) -> None:
             nonlocal known
             with self._lock:
                 if not known:
@@ -126,10 +126,10 @@ class CallCounter(TorchFunctionMode):
             if ended is not None:
                 ended()
 
-    def enter(self, *_: Any) -> None:
+    def enter(self, *_: object) -> None:
         """Activate this mode before a node that runs Python (Note [Backwards inside nodes])."""
         self.__enter__()
 
-    def leave(self, *_: Any) -> None:
+    def leave(self, *_: object) -> None:
         if modes.top_mode() is self:
             self.__exit__(None, None, None)

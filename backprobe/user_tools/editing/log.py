@@ -104,7 +104,7 @@ class Log:
         self._measure = measure
         self._lock = threading.Lock()
 
-    def add(self, rule: int, action: str, place: EditPlace, backward: int, before: Any, after: Any) -> None:
+    def add(self, rule: int, action: str, place: EditPlace, backward: int, before: Any, after: object) -> None:
         measured = _measure(before, after) if self._measure else None
         entry = Application(place, action, backward, before.numel(), measured)
         key = (rule, place.where, place.name)
@@ -119,7 +119,7 @@ class Log:
         return (rule, where, name) in self.counts or (rule, where, name) in self._also
 
 
-def _measure(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
+def _measure(before: object, after: object) -> tuple[Any, Any, Any] | None:
     """Return norms and the number of changed elements as tensors of no dimension, without waiting for the device."""
     if modes.hands_off(before) or modes.hands_off(after):
         return None
@@ -147,11 +147,11 @@ def _measured(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
         return norm, norm_after, _changed(before, after, norm_after)
 
 
-def _norm(tensor: Any) -> Any:
+def _norm(tensor: torch.Tensor) -> Any:
     return norms.waiting(tensor) if tensor.is_floating_point() or tensor.is_complex() else None
 
 
-def _changed(before: Any, after: Any, norm_after: Any) -> Any:
+def _changed(before: Any, after: Any, norm_after: Any) -> torch.Tensor:
     differs = before != after
     # A NaN differs from itself. Two more passes are needed only if there is one; off the CPU that is not known yet.
     if norm_after is not None and not (norm_after.is_cpu and not norm_after.isnan()):

@@ -88,7 +88,7 @@ class ModuleHooks:
     ) -> None:
         self._where, self._tensors, self._log, self._calls = where, tensors, log, calls
         self._members = members(model, rules)
-        self._handles: list[Any] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._active = True
         for member in self._members:
             module = member.ref()
@@ -105,7 +105,7 @@ class ModuleHooks:
         return not modes.compiling() and self._active and member.ref() is module
 
     def _output_hook(self, member: Member) -> Any:
-        def note_output(module: nn.Module, args: Any, output: Any) -> None:
+        def note_output(module: nn.Module, args: object, output: object) -> None:
             if not self._here(member, module):
                 return
             member.calls += 1

@@ -35,7 +35,7 @@ class Spans:
     """The sequence numbers of nodes that the chosen modules made (Note [Nodes of chosen modules])."""
 
     def __init__(self, model: nn.Module, select: Selection) -> None:
-        self._handles: list[Any] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._depth = threading.local()
         #: Thread -> beginnings and ends of calls, in order.
         self._spans: dict[int, tuple[list[int], list[int]]] = {}
@@ -51,7 +51,7 @@ class Spans:
         # A function, not a bound method: a copy of the model copies its hooks, and not us with them.
         ref = weakref.ref(mine)
 
-        def note_call(module: nn.Module, *_: Any) -> None:
+        def note_call(module: nn.Module, *_: object) -> None:
             if not modes.compiling() and ref() is module:
                 step()
 
@@ -109,12 +109,12 @@ class NodeHooks:
         #: Nodes that have our hooks now, by id; they are alive, as the running call holds them.
         self._hooked: set[int] = set()
         self._lock = threading.RLock()
-        self._handles: list[Any] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
         #: Numbers of the rules that chose a node, and names of nodes that were there.
         self.chosen: set[int] = set()
         self.names: set[str] = set()
 
-    def hook(self, roots: list[Any]) -> Callable[[], None] | None:
+    def hook(self, roots: list[object]) -> Callable[[], None] | None:
         """Hook the graph of `roots` (tensors, gradient edges); a function that takes the hooks off."""
         if not (self._rules or self._tensors.views):
             return None
@@ -128,19 +128,19 @@ class NodeHooks:
 
         return over
 
-    def hook_for_good(self, roots: list[Any]) -> None:
+    def hook_for_good(self, roots: list[object]) -> None:
         """Hook the graph of `roots` until ``stop``."""
         _, handles, mine = self._hook(roots)
         with self._lock:
             self._handles.extend(handles)
             self._hooked.difference_update(mine)
 
-    def _hook(self, roots: list[Any]) -> tuple[list[Any], list[Any], list[int]]:
+    def _hook(self, roots: list[object]) -> tuple[list[Any], list[Any], list[int]]:
         graph = walk([node_of(root) for root in roots], self._plans)
         nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
         if len(self.names) < 1000:
             self.names.update(plan.names)
-        handles: list[Any] = []
+        handles: list[torch.utils.hooks.RemovableHandle] = []
         mine: list[int] = []
         with self._lock:
             try:
@@ -151,7 +151,14 @@ class NodeHooks:
                 raise
         return nodes, handles, mine
 
-    def _attach(self, nodes: list[Any], seqs: list[int], names: list[str], handles: list[Any], mine: list[int]) -> None:
+    def _attach(
+        self,
+        nodes: list[torch.autograd.graph.Node],
+        seqs: list[int],
+        names: list[str],
+        handles: list[torch.utils.hooks.RemovableHandle],
+        mine: list[int],
+    ) -> None:
         if self._tensors.views:
             handles.extend(self._tensors.hook_views(nodes, names, seqs, self._hooked))
         for node, seq, name in zip(nodes, seqs, names, strict=True):
@@ -189,7 +196,7 @@ class NodeHooks:
         return first(node.register_hook(lambda grad_inputs, grad_outputs: edited(grad_inputs)))
 
     @staticmethod
-    def _detach(handles: list[Any]) -> None:
+    def _detach(handles: list[torch.utils.hooks.RemovableHandle]) -> None:
         while handles:
             handles.pop().remove()
 

@@ -97,7 +97,7 @@ class ParameterHooks:
         same = slot.seen is not None and slot.seen() is parameter
         return same and slot.trained == _trained(parameter)
 
-    def _hook(self, parameter: Any, slots: list[_Slot]) -> tuple[Chain, Any]:
+    def _hook(self, parameter: torch.Tensor, slots: list[_Slot]) -> tuple[Chain, Any]:
         rules = {rule.number: rule for slot in slots for rule in slot.rules}
         place = EditPlace("parameter", slots[0].name, also=tuple(slot.name for slot in slots[1:]))
         chain = Chain(place, [rules[n] for n in sorted(rules)], self._log, self._calls)

@@ -97,7 +97,7 @@ def rules_of(select: Any, action: Any) -> list[Rule]:
     return rules
 
 
-def name_of(action: Any) -> str:
+def name_of(action: object) -> str:
     """Return the name of a function for logs and errors; for a lambda, its file and line."""
     if isinstance(action, Action):
         return repr(action)
@@ -129,7 +129,7 @@ class Chain:
         if place.name != self.place.name and place.name not in self.place.also:
             self.place = dataclasses.replace(self.place, also=(*self.place.also, place.name))
 
-    def __call__(self, grad: Any) -> Any:
+    def __call__(self, grad: object) -> Any:
         """Return the edited gradient; ``None`` if there is none, or it is unchanged."""
         if grad is None or not self.active:
             return None
@@ -185,5 +185,5 @@ class Chain:
         return BackprobeError(f"the edit {rule.text} on {self.place}, in backward call {backward}, {what}")
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     return str(tuple(value)) if isinstance(value, torch.Size) else str(value)

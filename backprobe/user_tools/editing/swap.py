@@ -27,7 +27,7 @@ class Swap:
         self._change = change
         self._back: list[tuple[Any, Any, Any, Any]] = []
 
-    def swapped(self, value: Any, path: str, depth: int = 0) -> Any:
+    def swapped(self, value: object, path: str, depth: int = 0) -> Any:
         """Return `value` with its tensors replaced; the same object if none was."""
         if isinstance(value, torch.Tensor):
             return self._change(path, value)

@@ -35,7 +35,7 @@ class Spot:
     def __init__(self) -> None:
         self.chains: list[Chain] = []
 
-    def __call__(self, grad: Any) -> Any:
+    def __call__(self, grad: torch.Tensor) -> Any:
         result = grad
         for chain in self.chains:
             edited = chain(result)
@@ -68,7 +68,7 @@ class TensorHooks:
     """Owns the hooks on tensors."""
 
     def __init__(self) -> None:
-        self._handles: list[Any] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._chains: list[weakref.ref[Chain]] = []
         self._limit = 1024
         self._lock = threading.RLock()
@@ -122,7 +122,9 @@ class TensorHooks:
         self._spots = {k: s for k, s in self._spots.items() if s[0]() is not None}
         self._limit = max(1024, 2 * len(self._handles), 2 * len(self._spots))
 
-    def hook_views(self, nodes: list[Any], names: list[str], seqs: list[int], hooked: set[int]) -> list[Any]:
+    def hook_views(
+        self, nodes: list[torch.autograd.graph.Node], names: list[str], seqs: list[int], hooked: set[int]
+    ) -> list[Any]:
         """Hook the ``CopySlices`` nodes that go round views, but for those in `hooked`; their handles. See
         Note [Edits of views]."""
         handles = []

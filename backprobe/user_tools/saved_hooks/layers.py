@@ -40,16 +40,16 @@ class Gate:
         self._modules = [m for name, m in model.named_modules() if wanted(name, m)]
         wanted.check([name for name, _ in model.named_modules()], "module")
         self._local = threading.local()
-        self._handles: list[Any] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     @property
     def open(self) -> bool:
         return getattr(self._local, "depth", 0) > 0
 
-    def _enter(self, module: nn.Module, args: Any) -> None:
+    def _enter(self, module: nn.Module, args: object) -> None:
         self._local.depth = getattr(self._local, "depth", 0) + 1
 
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, args: object, output: object) -> None:
         self._local.depth = max(0, getattr(self._local, "depth", 0) - 1)
 
     def start(self) -> None:

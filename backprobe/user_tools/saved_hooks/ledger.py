@@ -128,7 +128,7 @@ class Ledger:
 
     # Trying
 
-    def try_checkpoint(self, select: Any, step: Callable[[], Any], rounds: int = 5) -> Any:
+    def try_checkpoint(self, select: object, step: Callable[[], object], rounds: int = 5) -> Any:
         """Run ``step`` with and without the chosen modules checkpointed, and measure: see ``offload.measure``.
 
         Of nested modules, the outermost is checkpointed.
@@ -137,7 +137,7 @@ class Ledger:
         """
         return self._with_model()("checkpoint", select, step, rounds)
 
-    def try_policy(self, make: Callable[[], Any], step: Callable[[], Any], rounds: int = 5) -> Any:
+    def try_policy(self, make: Callable[[], object], step: Callable[[], object], rounds: int = 5) -> Any:
         """Run ``step`` plain and under the policy that ``make`` makes, and measure: see ``offload.measure``."""
         return self._with_model()("policy", make, step, rounds)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import nn
@@ -92,7 +91,7 @@ def compressed(
     return Compressed(dtype, level, model=model, select=select, min_bytes=min_bytes, budget_bytes=budget_bytes)
 
 
-def hooks(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> Layer:
+def hooks(pack: Callable[[torch.Tensor], object], unpack: Callable[[object], torch.Tensor]) -> Layer:
     """Return a pair of hooks like ``torch.autograd.graph.saved_tensors_hooks`` that composes: its packed tensors go to
     the policies around it, and versions are checked. Tensors in a packed tuple, list or dict are passed on; tensors in
     other objects stay.

@@ -200,8 +200,8 @@ def checkpointed(model: nn.Module, select: Selection) -> Iterator[list[str]]:
                 module.__dict__["forward"] = was
 
 
-def _checkpoint_of(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
+def _checkpoint_of(forward: Callable[..., object]) -> Callable[..., Any]:
+    def run(*args: object, **kwargs: object) -> Any:
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
@@ -236,11 +236,11 @@ class _Runs:
         self._wait()
         return time.perf_counter() - begin
 
-    def grads(self, make: Callable[[], Any]) -> dict[str, torch.Tensor | None]:
+    def grads(self, make: Callable[[], object]) -> dict[str, torch.Tensor | None]:
         self.once(make)
         return {n: None if p.grad is None else p.grad.detach().clone() for n, p in self._model.named_parameters()}
 
-    def memory(self, make: Callable[[], Any]) -> tuple[int | None, int]:
+    def memory(self, make: Callable[[], object]) -> tuple[int | None, int]:
         """Return the bytes after the forward, and the most bytes at one time."""
         kept: list[int] = []
         if self._device is not None:
@@ -292,7 +292,7 @@ def _joined(grads: dict[str, torch.Tensor | None]) -> torch.Tensor:
 
 
 def measure(
-    make: Callable[[], Any], model: nn.Module, step: Callable[[], Any], rounds: int = 5, name: str | None = None
+    make: Callable[[], object], model: nn.Module, step: Callable[[], object], rounds: int = 5, name: str | None = None
 ) -> Trial:
     """Run ``step`` plain and inside the context manager of ``make()``, in turn, and return the savings and costs.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ class Forward:
         self._recording.__exit__(None, None, None)
 
     def _called(self, entry: EntryPoint) -> Callable[..., Any]:
-        def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        def call(func: object, args: object, kwargs: object, frame: FrameType) -> Any:
             self._on_backward(entry.begins_at(args, kwargs), frame)
             return self._recorder.call(func, args, kwargs, frame)
 
@@ -94,11 +95,11 @@ class SavedBlock(Ledger):
         if self._reading is None:
             self._take(forward, forward.roots(), sys._getframe(1))
 
-    def _before_backward(self, roots: list[Any], frame: Any) -> None:
+    def _before_backward(self, roots: list[object], frame: FrameType) -> None:
         if self._reading is None and self._forward is not None:
             self._take(self._forward, [node_of(root) for root in roots], frame)
 
-    def _take(self, forward: Forward, roots: list[Any], frame: Any) -> None:
+    def _take(self, forward: Forward, roots: list[object], frame: FrameType) -> None:
         with modes.unseen():
             holders = Holders(frame, self._frames, [self._model])
             self._reading = read(walk(roots, Plans(1)), forward, holders)
@@ -140,7 +141,7 @@ def saved_tensors(subject: Any) -> Ledger:
             raise BackprobeError(
                 f"{which} {tuple(tensor.shape)} has no graph (grad_fn is None): nothing is kept for its backward. {why}"
             )
-    frame: Any = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("backprobe.user_tools.saved_hooks"):
         frame = frame.f_back
     with modes.unseen():
