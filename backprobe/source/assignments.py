@@ -268,19 +268,26 @@ def _assigned(index: SourceIndex) -> Iterator[tuple[Write, Reference]]:
             yield write, target
 
 
+def requires_grad_values(index: SourceIndex) -> Iterator[tuple[ast.AST, ast.AST | None]]:
+    """Yield the places that set ``requires_grad``, each with the value."""
+    for call in index.of(ast.Call):
+        if last_name(call.func) == "requires_grad_":
+            yield call, next(iter(arguments_of(call)), None)
+    for write in index.writes:
+        if isinstance(write.target, ast.Attribute) and write.target.attr == "requires_grad":
+            yield write.node, write.value
+
+
+def is_false(value: ast.AST | None) -> bool:
+    """Return whether an expression is the constant False."""
+    return isinstance(value, ast.Constant) and value.value is False
+
+
 def freezes(frames: Frames) -> list[Site]:
     """Return the lines of the user's code that turn ``requires_grad`` off."""
     found = []
     for index in indexes(frames.users_files(), "requires_grad"):
-        frozen: list[tuple[ast.AST, ast.AST | None]] = [
-            (call, next(iter(arguments_of(call)), None))
-            for call in index.of(ast.Call)
-            if last_name(call.func) == "requires_grad_"
-        ]
-        for write in index.writes:
-            if isinstance(write.target, ast.Attribute) and write.target.attr == "requires_grad":
-                frozen.append((write.node, write.value))
-        nodes = [node for node, value in frozen if isinstance(value, ast.Constant) and value.value is False]
+        nodes = [node for node, value in requires_grad_values(index) if is_false(value)]
         found += [index.site(node) for node in sorted(nodes, key=lambda one: one.lineno)]  # type: ignore[attr-defined]
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..records import Site
-from .assignments import freezes
+from .assignments import freezes, is_false, requires_grad_values
 from .calls import calls_of, functions_called
 from .candidates import Candidate, Reason, ranked
 from .frames import Frames
@@ -33,14 +33,14 @@ def freezing_lines(frames: Frames) -> list[Site]:
     found = dict.fromkeys(freezes(frames))
     files = frames.users_files()
     for index in indexes(files, "requires_grad"):
-        for node, value in _assigned_values(index):
+        for node, value in requires_grad_values(index):
             if isinstance(value, ast.Constant):
                 continue
             function = index.scopes[node].function
             if isinstance(value, ast.Name) and value.id in _all_parameters(function):
                 calls = calls_of(index, function, files)
                 found |= {
-                    where.site(call): None for where, call in calls if _is_false(_argument(call, function, value.id))
+                    where.site(call): None for where, call in calls if is_false(_argument(call, function, value.id))
                 }
             else:
                 found[index.site(node)] = None
@@ -53,22 +53,8 @@ def freezing_lines(frames: Frames) -> list[Site]:
 def freezes_always(site: Site) -> bool:
     """Return whether the line `site` turns ``requires_grad`` off with a constant, or calls a library that does so."""
     index = index_of(site.file)
-    values = [value for node, value in _assigned_values(index) if spans(node, site.line)]
-    return not values or any(_is_false(value) for value in values)
-
-
-def _assigned_values(index: SourceIndex) -> Iterator[tuple[ast.AST, ast.AST | None]]:
-    """Yield the places that set ``requires_grad``, each with the value."""
-    for call in index.of(ast.Call):
-        if last_name(call.func) == "requires_grad_":
-            yield call, next(iter(arguments_of(call)), None)
-    for write in index.writes:
-        if isinstance(write.target, ast.Attribute) and write.target.attr == "requires_grad":
-            yield write.node, write.value
-
-
-def _is_false(value: ast.AST | None) -> bool:
-    return isinstance(value, ast.Constant) and value.value is False
+    values = [value for node, value in requires_grad_values(index) if spans(node, site.line)]
+    return not values or any(is_false(value) for value in values)
 
 
 def _all_parameters(function: Scope) -> list[str]:

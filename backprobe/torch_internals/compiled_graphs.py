@@ -366,22 +366,20 @@ def _source(node: Any) -> str:
 
 def draws(module: torch.nn.Module, graph: Any) -> bool:
     """Return whether the graph draws random numbers."""
-    for node in graph.nodes:
-        if node.op in ("call_function", "call_method") and _DRAWS.search(_named(node.target)):
-            return True
-        inner = getattr(module, node.target, None) if node.op == "get_attr" and "." not in node.target else None
-        if isinstance(inner, torch.fx.GraphModule) and draws(inner, inner.graph):
-            return True
-    return False
+    kinds = ("call_function", "call_method")
+    return _has(module, graph, lambda node: node.op in kinds and bool(_DRAWS.search(_named(node.target))))
 
 
 def communicates(module: torch.nn.Module, graph: Any) -> bool:
     """Return whether the graph communicates with other ranks."""
+    return _has(module, graph, lambda node: node.op == "call_function" and "c10d" in _namespace(node.target))
+
+
+def _has(module: torch.nn.Module, graph: Any, fact: Callable[[torch.fx.Node], bool]) -> bool:
+    """Return whether `fact` holds of a node of the graph, or of a graph inside it."""
     for node in graph.nodes:
-        if node.op == "call_function" and "c10d" in _namespace(node.target):
-            return True
         inner = getattr(module, node.target, None) if node.op == "get_attr" and "." not in node.target else None
-        if isinstance(inner, torch.fx.GraphModule) and communicates(inner, inner.graph):
+        if fact(node) or (isinstance(inner, torch.fx.GraphModule) and _has(inner, inner.graph, fact)):
             return True
     return False
 

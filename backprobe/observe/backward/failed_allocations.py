@@ -27,7 +27,7 @@ def failed_allocation(text: str, running: ActiveBackward, names: Naming, frame: 
     :param text: torch's error.
     :param frame: called from the script's frames, whose variables hold tensors too.
     """
-    models = [model for root in names.modules.roots if (model := root.ref()) is not None]
+    models = [model for _, model in names.modules.models()]
     with private.unseen():
         saved = _saved(running.graph, Holders(frame, names.frames, models))
     parameters = {id(p): p for model in models for p in model.parameters()}.values()

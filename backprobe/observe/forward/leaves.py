@@ -249,10 +249,7 @@ class Leaves:
 
     def scan(self) -> None:
         """Record the parameters of every outermost module that is alive."""
-        for root in self._modules.roots:
-            module = root.ref()
-            if module is None:
-                continue
+        for root, module in self._modules.models():
             swapped = {id(whole): (whole, own) for own, whole in sharding.swapped(module)}
             for path, owner in module.named_modules():
                 for name, p in owner._parameters.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -477,6 +478,10 @@ class ModuleWatch:
     def place_of(self, where: ModuleCallRef | None) -> str | None:
         """Return the name of the registered module in whose call something happened (``registered``)."""
         return self.name_of(self.registered(where) or where)
+
+    def models(self) -> Iterator[tuple[RootModule, nn.Module]]:
+        """Yield the outermost modules that are still there, each with what is known of it."""
+        return ((root, model) for root in self.roots if (model := root.ref()) is not None)
 
     def full_name(self, root: RootModule, path: str) -> str:
         if self.naming <= 1 and (root.has_parameters or not self.naming):

@@ -383,10 +383,7 @@ def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | Non
     """Return (root, name) of the parameter or buffer that lives in `storage`."""
     if storage is None:
         return None
-    for root in modules.roots:
-        module = root.ref()
-        if module is None:
-            continue
+    for root, module in modules.models():
         for name, t in (*module.named_parameters(), *module.named_buffers()):
             if isinstance(t, torch.Tensor) and t.layout is torch.strided and t.untyped_storage().data_ptr() == storage:
                 return root, name
@@ -395,9 +392,8 @@ def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | Non
 
 def parameter_with_gradient(storage: int | None, modules: Any) -> str:
     """Return the name of the parameter whose gradient lives in `storage`."""
-    for root in modules.roots if storage is not None else ():
-        module = root.ref()
-        for name, p in module.named_parameters() if module is not None else ():
+    for _, module in modules.models() if storage is not None else ():
+        for name, p in module.named_parameters():
             grad = p.grad
             if grad is not None and grad.layout is torch.strided:
                 with contextlib.suppress(RuntimeError, NotImplementedError):

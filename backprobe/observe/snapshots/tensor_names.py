@@ -44,8 +44,7 @@ class TensorNames:
             raise BackprobeError(
                 f"model is a {type(model).__name__}: give a torch.nn.Module, or a dict of them by label"
             )
-        roots = [(root, root.ref()) for root in watch.roots] if watch is not None else []
-        return [(watch.full_name(root, ""), module) for root, module in roots if module is not None and watch]
+        return [(watch.full_name(root, ""), module) for root, module in watch.models()] if watch is not None else []
 
     def _add(self, label: str, module: nn.Module) -> None:
         every = [(True, *pair) for pair in module.named_buffers(remove_duplicate=False)]

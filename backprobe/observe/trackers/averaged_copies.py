@@ -141,9 +141,8 @@ class AveragedCopyTracker(Tracker):
 
     def _twin_of(self, copy: _Copy) -> dict[str, weakref.ref[nn.Module]]:
         """Return the layers of a module that was called, is in train mode and has the same layers."""
-        for root in self._modules.roots:
-            model = root.ref()
-            for module in (model, *model.children()) if model is not None else ():
+        for _, model in self._modules.models():
+            for module in (model, *model.children()):
                 if module is not copy.module() and module.training and self._modules.was_called(module):
                     norms = _norms_of(module)
                     if norms.keys() == copy.norms.keys():

@@ -86,7 +86,7 @@ class CheckpointComparison(Tracker):
 
     def _known(self) -> list[nn.Module]:
         """Return the modules of all outermost modules that are alive."""
-        return [m for root in self._modules.roots if (one := root.ref()) is not None for m in one.modules()]
+        return [module for _, model in self._modules.models() for module in model.modules()]
 
     def ended(self) -> None:
         """Compare the stored regions, and record the first difference for each line."""

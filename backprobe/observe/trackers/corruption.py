@@ -165,9 +165,8 @@ class CorruptionTracker(Tracker):
     def _module_hook(self, running: ActiveBackward, i: int) -> Any:
         """Return a hook of the module whose backward hooks node `i` calls; ``None`` if there is none."""
         path = running.live.layout(self._names).nodes[i].module
-        for root in self._names.modules.roots:
-            model = root.ref()
-            for name, module in model.named_modules() if model is not None else ():
+        for root, model in self._names.modules.models():
+            for name, module in model.named_modules():
                 if self._names.modules.full_name(root, name) == path or (name == path and not path):
                     for hook in (*module._backward_pre_hooks.values(), *module._backward_hooks.values()):
                         return hook

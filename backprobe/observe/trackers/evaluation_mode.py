@@ -55,10 +55,7 @@ class EvaluationModeTracker(Tracker):
         self._modes: dict[int, _Modes] = {}
 
     def optimizer_begins(self, optimizer: object) -> None:
-        for root in self._context.modules.roots:
-            module = root.ref()
-            if module is None:
-                continue
+        for root, module in self._context.modules.models():
             modes = self._modes.get(id(root))
             if modes is None:
                 modes = self._modes[id(root)] = _Modes(root, _affected(module))

@@ -42,12 +42,11 @@ class FreezeAttemptTracker(Tracker):
             return
         with private.measuring():
             held = ids_held_by(optimizer)
-            for root in self._context.modules.roots:
-                self._search(root, held)
+            for root, model in self._context.modules.models():
+                self._search(root, model, held)
 
-    def _search(self, root: RootModule, held: set[int]) -> None:
-        model = root.ref()
-        for module in islice(model.modules() if model is not None else (), MAX_MODULES):
+    def _search(self, root: RootModule, model: nn.Module, held: set[int]) -> None:
+        for module in islice(model.modules(), MAX_MODULES):
             path = root.path_of(module)
             kind: type = type(module)
             if path is None:

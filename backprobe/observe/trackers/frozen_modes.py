@@ -213,10 +213,9 @@ class FrozenModeTracker(Tracker):
     def _search(self, optimizer: torch.optim.Optimizer) -> None:
         """Add the frozen parts that are new."""
         held = self._held(optimizer)
-        for root in self._context.modules.roots:
-            model = root.ref()
-            if model is None or len(self._parts) >= MAX_PARTS:
-                continue
+        for root, model in self._context.modules.models():
+            if len(self._parts) >= MAX_PARTS:
+                return
             affected = self._affected.get(model)
             if affected is None:
                 affected = self._affected[model] = any(map(_has_mode, model.modules()))

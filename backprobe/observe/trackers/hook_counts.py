@@ -120,9 +120,8 @@ class HookCountTracker(Tracker):
     def _holders(self) -> Iterator[_Holder]:
         """Yield the modules, parameters and optimizers that may have hooks."""
         known: set[int] = set()
-        for root in self._modules.roots:
-            model = root.ref()
-            for path, module in model.named_modules() if model is not None else ():
+        for root, model in self._modules.models():
+            for path, module in model.named_modules():
                 if id(module) in known:
                     continue
                 known.add(id(module))

@@ -35,7 +35,7 @@ class Memory(Tracker):
         self._looked += 1
         names = self._context.names
         with private.unseen():
-            models = [m for root in names.modules.roots if (m := root.ref()) is not None]
+            models = [m for _, m in names.modules.models()]
             reading = read(running.graph, self._context.origins(), Holders(frame, names.frames, models))
         if self._most is None or reading.nbytes > self._most[0].nbytes:
             self._most = reading, running.step, running.index

@@ -119,10 +119,7 @@ class ModuleHookTracker(Tracker):
             self._remember()
         if not self._context.recorder.inspecting or compiled:  # calls of compiled modules are invisible
             return
-        for root in self._modules.roots:
-            model = root.ref()
-            if model is None:
-                continue
+        for root, model in self._modules.models():
             for module in model.modules():
                 if not module._backward_hooks or module in self._called:
                     continue
@@ -154,9 +151,8 @@ class ModuleHookTracker(Tracker):
         Each comes with its outermost module, its call, the reason and its detail.
         """
         leaves = self._context.names.leaves
-        for root in self._modules.roots:
-            model = root.ref()
-            for module in model.modules() if model is not None else ():
+        for root, model in self._modules.models():
+            for module in model.modules():
                 if _hook_of(module) is None or module in self._called or self._modules.was_called(module):
                     continue
                 known = [leaf for p in module.parameters() if (leaf := leaves.known(p)) is not None]
@@ -182,9 +178,8 @@ class ModuleHookTracker(Tracker):
         Earlier compiled code calls none of them, and torch does not check for new hooks.
         """
         leaves = self._context.names.leaves
-        for root in self._modules.roots:
-            model = root.ref()
-            for module in model.modules() if model is not None else ():
+        for root, model in self._modules.models():
+            for module in model.modules():
                 late = [n for hooks in (module._backward_hooks, module._backward_pre_hooks) for n in hooks]
                 if not late or module in self._called or min(late) < self._compiled[1]:
                     continue

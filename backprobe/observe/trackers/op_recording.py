@@ -232,10 +232,8 @@ class OpRecordingTracker(Tracker):
     def _modules(self) -> list[tuple[RootModule, str, Any]]:
         """Return all known modules, each with its outermost module and its path in it."""
         found = []
-        for root in self._context.modules.roots:
-            model = root.ref()
-            if model is not None:
-                found += [(root, root.path_of(module) or path, module) for path, module in model.named_modules()]
+        for root, model in self._context.modules.models():
+            found += [(root, root.path_of(module) or path, module) for path, module in model.named_modules()]
         return found
 
     def _weights(self) -> Iterator[tuple[RootModule, str, torch.Tensor, bool]]:

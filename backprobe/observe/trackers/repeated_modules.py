@@ -40,12 +40,11 @@ class RepeatedModules(Tracker):
             return
         with private.measuring():
             held = ids_held_by(optimizer)
-            for root in self._context.modules.roots:
-                self._search(root, held)
+            for root, model in self._context.modules.models():
+                self._search(root, model, held)
 
-    def _search(self, root: RootModule, held: set[int]) -> None:
-        model = root.ref()
-        modules = list(islice(model.modules() if model is not None else (), MAX_MODULES))
+    def _search(self, root: RootModule, model: nn.Module, held: set[int]) -> None:
+        modules = list(islice(model.modules(), MAX_MODULES))
         parents = {id(child): (one, name) for one in reversed(modules) for name, child in one._modules.items()}
         for module in modules:
             path = root.path_of(module)

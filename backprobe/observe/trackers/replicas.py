@@ -276,10 +276,7 @@ class ReplicaWatch(Tracker):
         parts: set[int] = set()
         buffers: list[tuple[str, Any]] = []
         self._wrappers.clear()
-        for root in self._names.modules.roots:
-            module = root.ref()
-            if module is None:
-                continue
+        for _, module in self._names.modules.models():
             for _, wrapper in replicas.in_ddp(module):
                 ignored = getattr(wrapper, "parameters_to_ignore", ())
                 self._wrappers.append(weakref.ref(wrapper))

@@ -166,8 +166,7 @@ class SilentBroadcasts(Tracker):
         """Return whether a tensor is a parameter, another leaf that learns, or a buffer of a module."""
         if tensor.is_leaf and tensor.requires_grad:
             return True
-        roots = (module for root in self._modules.roots if (module := root.ref()) is not None)
-        return any(tensor is buffer for module in roots for buffer in module.buffers())
+        return any(tensor is buffer for _, model in self._modules.models() for buffer in model.buffers())
 
     # What becomes of their results
 
