@@ -37,6 +37,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..basics.torch_texts import IN_PLACE
+from .dynamo_activity import put
 from .modes import has_dispatch, undispatched, unseen
 from .thread_state import autocast_now
 from .uncompiled import dynamo_passthrough, leave_alone
@@ -168,16 +169,6 @@ class CompiledGraphs:
             if scope.get(name) is ours:
                 scope[name] = made
 
-    def _put(self, owner: object, name: str, ours: object) -> None:
-        was = getattr(owner, name)
-        setattr(owner, name, ours)
-
-        def undo() -> None:
-            if getattr(owner, name, None) is ours:
-                setattr(owner, name, was)
-
-        self._undo.append(undo)
-
     def _wait(self) -> None:
         """Wrap ``torch.compile`` to attach to Dynamo after its first call, which loads it."""
         compiles = torch.compile
@@ -189,7 +180,7 @@ class CompiledGraphs:
                 self._meet()
             return made
 
-        self._put(torch, "compile", compile_and_meet)
+        self._undo.append(put(torch, "compile", compile_and_meet))
 
     def _meet(self) -> None:
         """Attach to Dynamo: intercept the graphs that it hands to backends and the globals that it installs."""
@@ -224,8 +215,8 @@ class CompiledGraphs:
                 self._failed(error)
             return result
 
-        self._put(kind, "call_user_compiler", call_user_compiler)
-        self._put(kind, "install_global_unsafe", install_global_unsafe)
+        self._undo.append(put(kind, "call_user_compiler", call_user_compiler))
+        self._undo.append(put(kind, "install_global_unsafe", install_global_unsafe))
 
     def _note(self, module: torch.nn.Module, compiler: object) -> None:
         name = module.meta.get("backend_id")

@@ -124,7 +124,7 @@ def _replace() -> None:
                     one.tell(False)
             return before
 
-        _put(sys.modules[_EVAL_FRAME], SETS_CALLBACK, set_and_tell)
+        _undo.append(put(sys.modules[_EVAL_FRAME], SETS_CALLBACK, set_and_tell))
     captures: Any = getattr(sys.modules.get(_EXPORT), CAPTURES, None)
     if captures is not None:
 
@@ -142,7 +142,7 @@ def _replace() -> None:
                     one.captures -= 1
                     one.tell(before)
 
-        _put(sys.modules[_EXPORT], CAPTURES, capture_and_tell)
+        _undo.append(put(sys.modules[_EXPORT], CAPTURES, capture_and_tell))
 
 
 def _found_none(frame: FrameType) -> bool:
@@ -157,7 +157,8 @@ def _found_none(frame: FrameType) -> bool:
     return (names["prior"] if "prior" in names else getattr(wrapper, "prior", None)) is None
 
 
-def _put(owner: ModuleType, name: str, ours: object) -> None:
+def put(owner: object, name: str, ours: object) -> Callable[[], None]:
+    """Replace an attribute, and return a function that restores it unless something else has replaced it since."""
     was = getattr(owner, name)
     setattr(owner, name, ours)
 
@@ -165,7 +166,7 @@ def _put(owner: ModuleType, name: str, ours: object) -> None:
         if getattr(owner, name, None) is ours:
             setattr(owner, name, was)
 
-    _undo.append(undo)
+    return undo
 
 
 class _Watch(MetaPathFinder):

@@ -483,6 +483,10 @@ class ModuleWatch:
         """Yield the outermost modules that are still there, each with what is known of it."""
         return ((root, model) for root in self.roots if (model := root.ref()) is not None)
 
+    def root_and_path(self, module: nn.Module) -> tuple[RootModule, str] | None:
+        """Return the outermost module that a module is in and its path there; ``None`` if no known one has it."""
+        return next(((root, path) for root in self.roots if (path := root.path_of(module)) is not None), None)
+
     def full_name(self, root: RootModule, path: str) -> str:
         if self.naming <= 1 and (root.has_parameters or not self.naming):
             return path

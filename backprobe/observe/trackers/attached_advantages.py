@@ -47,7 +47,7 @@ _Tensor = torch.Tensor
 _DISTRIBUTIONS = os.path.dirname(distributions.__file__) + os.sep
 #: Functions of distributions that return log-probabilities.
 _LOG_PROB_CODE = frozenset({"log_prob", "_sum_rightmost", "sum_rightmost"})
-_SOFTMAX, _LOG_SOFTMAX, _LOG, _EXP, _ADD = map(canonical, ("softmax", "log_softmax", "log", "exp", "add"))
+_SOFTMAX, _LOG_SOFTMAX, _LOG, _ADD = map(canonical, ("softmax", "log_softmax", "log", "add"))
 _PICKS = canonical_names("gather getitem index_select take_along_dim")
 _PRODUCTS = canonical_names("mul dot")
 _LOSSES = names_of(lambda row: row.is_distance)

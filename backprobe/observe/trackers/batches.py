@@ -161,12 +161,8 @@ class Batches(Tracker):
         step_arguments.calls.append(_Call(module, self._name_of(module), args, keywords(frame) or {}))
 
     def _name_of(self, module: nn.Module) -> str:
-        modules = self._context.modules
-        for root in modules.roots:
-            path = root.path_of(module)
-            if path is not None:
-                return modules.full_name(root, path) or root.label
-        return ""
+        found = self._context.modules.root_and_path(module)
+        return (self._context.modules.full_name(*found) or found[0].label) if found is not None else ""
 
     def sentinel_call_begins(self, spot: object, roots: object) -> None:
         if self._context.steps.index >= self._context.next_look:

@@ -120,10 +120,9 @@ class RefusedOpsTracker(Tracker):
         modules = self._names.modules
         for _, frame in reversed(running):
             owner = variables(frame).get("self")
-            for root in modules.roots if is_a(owner, nn.Module) else ():
-                path = root.path_of(owner)
-                if path is not None:
-                    return modules.full_name(root, path)
+            found = modules.root_and_path(owner) if is_a(owner, nn.Module) else None
+            if found is not None:
+                return modules.full_name(*found)
         return ""
 
 

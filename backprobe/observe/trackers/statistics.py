@@ -188,12 +188,8 @@ class StatisticsTracker(Tracker):
         self._spent += self._own.since((begun - before, clocked, ran - before, stalled))
 
     def _name_of(self, module: nn.Module) -> str | None:
-        modules = self._context.modules
-        for root in modules.roots:
-            path = root.path_of(module)
-            if path is not None:
-                return modules.full_name(root, path) or root.class_name
-        return None
+        found = self._context.modules.root_and_path(module)
+        return (self._context.modules.full_name(*found) or found[0].class_name) if found is not None else None
 
     def _fault(self, error: Exception) -> None:
         self._faults += 1
