@@ -76,6 +76,7 @@ from .updates import (
     TinyUpdates,
     UselessClipping,
     WeightsPutBack,
+    ZeroedElements,
     ZeroRate,
 )
 from .values import BadValues, TensorSeen, TensorStat, together
@@ -199,6 +200,7 @@ __all__ = [
     "Watched",
     "WeightsPutBack",
     "ZeroRate",
+    "ZeroedElements",
     "record",
     "together",
 ]

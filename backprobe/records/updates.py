@@ -60,6 +60,39 @@ class ScaledGradients:
 
 @record
 @dataclass(frozen=True, slots=True)
+class ZeroedElements:
+    """Elements of a parameter whose gradients the script sets to zero, and that the ``optimizer`` moves all the same.
+
+    :ivar rows: the numbers of the rows that they are, of ``row_count``; empty if they are no whole rows. ``share``:
+        theirs of the elements that were compared.
+    :ivar moved: how far they moved from the first of these steps to the end of the run, relative to their norm;
+        ``None`` if they were zero. ``regrown``: of those that were zero at first, the share that is not any more.
+    :ivar why: ``decay`` or ``momentum``; empty if it may be either.
+    :ivar first, last: the first and the last observed step in which they moved; ``looks``: how many did.
+    :ivar by_hook: a hook of the parameter sets the gradients to zero, and not a line after the backward call.
+    :ivar zeroed: the lines that set them to zero: of the hooks, or those that were observed to write.
+    :ivar stepped: the line that steps; ``made``: the line of the optimizer.
+    """
+
+    parameter: str
+    optimizer: str
+    rows: tuple[int, ...]
+    row_count: int
+    share: float
+    moved: float | None
+    regrown: float
+    why: str
+    first: int
+    last: int
+    looks: int
+    by_hook: bool
+    zeroed: tuple[Site, ...]
+    stepped: Site | None
+    made: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class ZeroRate:
     """Learning rates of ``optimizer`` that are zero, or practically zero, from ``step`` to the end of the run.
 

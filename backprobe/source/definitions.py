@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType
 from typing import Any
 
@@ -19,6 +19,8 @@ from .writes import Write
 Owner = tuple[type, str]
 #: Maximum number of lines that ``choices`` returns before the first use.
 MAX_CONDITIONS = 3
+#: Methods and functions that set elements to zero, or multiply them by a mask.
+_ZEROING = frozenset(("zero_", "mul_", "mul", "masked_fill_", "masked_fill", "index_fill_", "index_fill", "where"))
 _EMPTY = frozenset({"list", "dict", "tuple", "set", "OrderedDict"})
 
 
@@ -290,6 +292,32 @@ def result_of(function: object) -> Site | None:
         if write.node in own and (write.how == "in-place" or getattr(write.target, "attr", "") == "grad"):
             found.append((0, write.node))
     return index.site(min(found, key=lambda one: (one[0], _line(one[1])))[1] if found else scope.node)
+
+
+def zeroes(function: Any) -> Site | None:
+    """Return the line of a gradient's hook that sets elements to zero: the first that assigns to a part of a tensor, or
+    multiplies; if there is none, the line of ``result_of``.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if not hasattr(getattr(function, "__func__", function), "__code__"):
+        function = inspect.getattr_static(type(function), "__call__", function)
+    read = _read(function)
+    if read is None:
+        return result_of(function)
+    index, scope = read
+    found: list[ast.AST] = []
+    for node in index.walk(scope.node):
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            is_part = any(isinstance(one, ast.Subscript) for one in targets)
+            if is_part or isinstance(getattr(node, "op", None), ast.Mult):
+                found.append(node)
+        elif (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)) or (
+            isinstance(node, ast.Call) and last_name(node.func) in _ZEROING
+        ):
+            found.append(node)
+    return index.site(min(found, key=_line)) if found else result_of(function)
 
 
 def written_in_loop(function: object) -> Site | None:

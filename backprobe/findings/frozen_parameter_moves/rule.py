@@ -1,11 +1,12 @@
-"""Rule for parameters whose gradients the script sets to zero, and that the optimizer moves all the same."""
+"""Rule for parameters whose gradients the script sets to zero, whole or in part, and that the optimizer moves all the
+same."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ...basics.text import few, plural
-from ...records import Finding, LedgerRow
+from ...records import Finding, LedgerRow, ZeroedElements
 from ...records import ledger as events
 from ..relations.ledger import MIN_PERIODS, books, names_in
 from ..rules import LEARNING, Kind, Question, rule, sites_of
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     Kind(
         "frozen-parameter-moves",
         "warning",
-        "parameters are frozen by zero gradients, and the optimizer moves them by momentum or weight decay",
+        "parameters, or rows of them, are frozen by zero gradients, and the optimizer moves them by momentum or weight "
+        "decay",
         rank=LEARNING + 7,
         questions=(Question.LEARNS_BADLY,),
         points_to="the line that sets the gradients to zero",
@@ -54,7 +56,81 @@ def frozen_parameter_moves(trace: Trace) -> list[Finding]:
                 "zero.",
             )
         )
-    return found
+    whole = {name for one in found for name in one.parameters}
+    groups: dict[tuple[object, ...], list[ZeroedElements]] = {}
+    for seen in trace.facts.of(ZeroedElements):
+        if seen.parameter not in whole:
+            groups.setdefault((seen.zeroed, seen.optimizer, seen.made), []).append(seen)
+    return [*found, *(_part(group) for group in groups.values())]
+
+
+def _part(group: list[ZeroedElements]) -> Finding:
+    """Return the finding of parameters of which the script freezes some elements."""
+    first = group[0]
+    names = tuple(one.parameter for one in group)
+    whys = {one.why for one in group}
+    by = {"decay": "weight decay", "momentum": "momentum"}.get(whys.pop() if len(whys) == 1 else "", "")
+    start = min(one.first for one in group)
+    largest = max(one.share for one in group)
+    share = f"{largest:.0%}" if len(group) == 1 else f"up to {largest:.0%}"
+    what = _rows(first) if first.rows and len(group) == 1 else f"{share} of the elements"
+    is_row = len(group) == 1 and len(first.rows) == 1
+    regrown = max(one.regrown for one in group)
+    moved = max((one.moved for one in group if one.moved is not None), default=None)
+    if regrown:
+        how_far = f": {regrown:.0%} of those that were zero are not any more"
+    else:
+        how_far = f": by {_times(moved)} their norm up to the end" if moved is not None else ""
+    setter = "a hook sets" if first.by_hook else "the script sets"
+    return Finding(
+        kind="frozen-parameter-moves",
+        severity="warning",
+        title=f"{setter} the gradient of {what} of {few(names)} to zero, but {first.optimizer} still moves "
+        f"{'it' if is_row else 'them'} by {by or 'momentum or weight decay'}, since step {start} or earlier{how_far}",
+        confidence="certain" if len(first.zeroed) == 1 else "likely",
+        step=start,
+        parameters=names,
+        sites=sites_of(
+            *(("zeroed", site) for site in first.zeroed), ("stepped", first.stepped), ("optimizer", first.made)
+        ),
+        evidence={
+            "optimizer": first.optimizer,
+            "periods": max(one.looks for one in group),
+            "share": round(max(one.share for one in group), 4),
+            **({"moved": round(moved, 5)} if moved is not None else {}),
+            **({"regrown": round(regrown, 4)} if regrown else {}),
+        },
+        advice=_advice(by, bool(first.rows)),
+    )
+
+
+def _times(moved: float) -> str:
+    return f"{100 * moved:.2g}% of" if moved < 1 else f"{moved:.1f} times"
+
+
+def _rows(seen: ZeroedElements) -> str:
+    rows = seen.rows
+    if len(rows) == 1:
+        return f"row {rows[0]}"
+    if rows == tuple(range(rows[0], rows[-1] + 1)):
+        return f"rows {rows[0]} to {rows[-1]}"
+    return f"{len(rows)} of {seen.row_count} rows"
+
+
+def _advice(by: str, rows: bool) -> str:
+    zero = {
+        "weight decay": "Weight decay shrinks a weight whatever its gradient is",
+        "momentum": "The running averages of the optimizer still hold the gradients of earlier steps",
+    }.get(by, "Momentum and weight decay move a weight whatever its gradient is")
+    if rows:
+        return (
+            f"{zero}. Keep the frozen rows in a tensor of their own that the optimizer does not hold, or write the old "
+            "values back under torch.no_grad() after each step."
+        )
+    return (
+        f"{zero}. Multiply the weights themselves by the mask under torch.no_grad() after each step, or apply the mask "
+        "in the forward, as torch.nn.utils.prune does."
+    )
 
 
 def _is_zeroed(row: LedgerRow) -> bool:

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from handmade import kinds, only
-from learning import sites_of_only
+from handmade import at, kinds, only, traced
+from learning import STEP, sites_of_only
 from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, ZEROED, ZEROS, gave, ledger, row
 
+from backprobe.records import ZeroedElements
+
+ROWS = ZeroedElements(
+    "a.w",
+    "AdamW",
+    (0, 1, 2),
+    9,
+    0.3,
+    0.05,
+    0.0,
+    "decay",
+    4,
+    20,
+    6,
+    True,
+    (at(35),),
+    at(STEPPED_LINE),
+    at(MADE_LINE),
+)
 TRAINED = row(CLEARED, gave(32), USED, names=("b.weight",), periods=12)
 #: Kind -> a run that shows it, and the sites of the finding.
 FIRES = {
@@ -36,3 +57,35 @@ def test_what_is_no_frozen_parameter_that_moves() -> None:
         [TRAINED, row(ZEROED, gave(32), USED)],  # zero_grad(set_to_none=False)
     ):
         assert kinds(ledger(*rows)) == []
+
+
+def test_rows_of_a_parameter() -> None:
+    found = only(traced(STEP, seen=[ROWS]))
+    assert [(one.role, one.site.line) for one in found.sites] == [
+        ("zeroed", 35),
+        ("stepped", STEPPED_LINE),
+        ("optimizer", MADE_LINE),
+    ]
+    assert found.title == (
+        "a hook sets the gradient of rows 0 to 2 of a.w to zero, but AdamW still moves them by weight decay, since "
+        "step 4 or earlier: by 5% of their norm up to the end"
+    )
+
+
+def test_how_elements_are_named() -> None:
+    for change, part in (
+        ({"rows": (7,)}, "the gradient of row 7 of a.w to zero, but AdamW still moves it by"),
+        ({"rows": (1, 4)}, "the gradient of 2 of 9 rows of"),
+        ({"rows": (), "by_hook": False}, "the script sets the gradient of 30% of the elements of"),
+        ({"why": ""}, "by momentum or weight decay"),
+        ({"why": "momentum"}, "by momentum,"),
+        ({"moved": 2.5}, "by 2.5 times their norm"),
+        ({"moved": None, "regrown": 0.75}, "75% of those that were zero are not any more"),
+    ):
+        assert part in only(traced(STEP, seen=[replace(ROWS, **change)])).title  # type: ignore[arg-type]
+
+
+def test_several_parameters_with_the_same_lines_are_one_finding() -> None:
+    found = only(traced(STEP, seen=[ROWS, replace(ROWS, parameter="b.weight", share=0.5, first=3)]))
+    assert found.parameters == ("a.w", "b.weight") and found.step == 3
+    assert "up to 50% of the elements of a.w, b.weight" in found.title

@@ -1,0 +1,414 @@
+"""Detects elements whose gradients the script sets to zero, in part of a parameter, and that the optimizer moves.
+
+Note [Elements that are frozen by zeros]: an element is frozen if a backward call gave it a gradient that was not zero,
+which then was zero when the optimizer had stepped: a hook of the parameter, or a line after the call, set it to zero.
+So the tracker reads the gradient twice: when it reaches the parameter's hooks (or when the call is over), and when the
+optimizer has stepped. A parameter whose gradient only happens to have zeros, as that of an embedding, has them at both
+looks. An element counts if its gradient was zero at all looks from the first such one on, and its weight changed in the
+step and was not put back before the next backward call.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from ...records import ZeroedElements
+from ...source.definitions import zeroes
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ...torch_internals.measure import is_float, spread
+from ..backward.active_backward import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
+from ..forward.leaves import LeafTensor
+from ..ledger.observed_steps import is_in_row
+from ..schedule.steps import SeenOptimizer
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: The least steps in which frozen elements must have moved.
+MIN_LOOKS = 3
+#: How often elements that were set to zero may have a gradient at a later look, until the parameter is not examined any
+#: more: gradients that are dropped at random, or that are small, are zero elsewhere each time.
+MAX_RELEASES = 3
+#: The most parameters of an optimizer, parameters that are examined, and lines of one.
+MAX_PARAMETERS, MAX_EXAMINED, MAX_LINES = 1000, 64, 3
+#: The most elements of a parameter that are compared, at even distances; of one that must be copied for that; and of
+#: one whose rows are read.
+MAX_SAMPLED_ELEMENTS, MAX_COPIED_ELEMENTS, MAX_ELEMENTS = 4096, 1 << 20, 1 << 24
+#: The relative difference up to which an update counts as the decay of the weights alone.
+DECAY_WITHIN = 1e-2
+#: An update below this share of the weights is not compared: rounding changes it by more than that.
+ROUNDING = 1e-5
+
+
+@dataclass
+class _Examined:
+    """A parameter whose gradient has zeros that may come from the script.
+
+    :ivar received: the elements of which the last backward call gave a gradient that is not zero; ``None`` if unknown.
+    :ivar before: the weights before the step; ``after``: with the elements that moved, until it is known whether the
+        script puts them back.
+    :ivar frozen: the elements that the script set to zero, and that were zero at all looks since. ``releases``: how
+        often some had a gradient again, after which they are counted anew.
+    :ivar rows: the rows whose gradient was zero at all looks since then. ``start``: the weights at the first one.
+    :ivar line: the line that set elements to zero since the last backward call; ``lines``: those of all looks.
+    :ivar first, last, looks: the steps in which frozen elements moved. ``restored``: the script puts weights back.
+    """
+
+    leaf: LeafTensor
+    ref: weakref.ref[Any]
+    optimizer: weakref.ref[Any]
+    seen: SeenOptimizer | None = None
+    received: torch.Tensor | None = None
+    before: torch.Tensor | None = None
+    after: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+    frozen: torch.Tensor | None = None
+    rows: torch.Tensor | None = None
+    start: torch.Tensor | None = None
+    end: torch.Tensor | None = None
+    shape: tuple[int, ...] = ()
+    first: int = 0
+    last: int = 0
+    looks: int = 0
+    releases: int = 0
+    restored: bool = False
+    decays: set[str] = field(default_factory=set)
+    hooks: tuple[Any, ...] = ()
+    line: CodeLocation | None = None
+    lines: set[CodeLocation] = field(default_factory=set)
+    stepped: CodeLocation | None = None
+
+    @property
+    def is_ignored(self) -> bool:
+        return self.restored or self.releases >= MAX_RELEASES
+
+
+class ZeroedElementTracker(Tracker):
+    """Tracker of frozen elements that move: Note [Elements that are frozen by zeros].
+
+    It looks at recorded steps out of those that the ledger accounts for.
+    """
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context, self._frames = context, context.frames
+        self._examined: dict[int, _Examined] = {}
+        self._handles: list[Any] = []
+        #: After a backward call, by the id of a gradient and by the address of its memory: the id of the parameter.
+        #: ``_versions``: by id of the parameter, the id of its gradient and its version.
+        self._grads: dict[int, int] = {}
+        self._versions: dict[int, tuple[int, int]] = {}
+        #: Parameters whose gradients were written since then; by the id of a gradient, the line that set it.
+        self._written: set[int] = set()
+        self._set: dict[int, CodeLocation] = {}
+
+    # Backward calls
+
+    def backward_attaching(self, running: ActiveBackward) -> None:
+        self._forget()
+        if running.inside is not None or running.kind == "autograd.grad" or not is_in_row(self._context.steps.index):
+            return
+        with private.measuring():
+            self._see_restored()
+            for i, leaf in running.graph.leaves:
+                if (leaf._backward_hooks or _after_hooks(leaf)) and _is_readable(leaf):
+                    self._intercept(leaf, running.graph.nodes[i])
+
+    def _see_restored(self) -> None:
+        for one in self._examined.values():
+            parameter = one.ref()
+            if one.after is not None and parameter is not None:
+                moved, before, _ = one.after
+                now = _sample(parameter)
+                one.after = None
+                if now.shape == before.shape:
+                    one.restored = one.restored or bool((now == before)[moved].all())
+
+    def _intercept(self, leaf: Any, accumulator: Any) -> None:
+        """Register a hook that sees the gradient before the hooks of the script do."""
+        one = self._examine(leaf)
+        if one is None:
+            return
+        hooks = leaf._backward_hooks
+        one.hooks = (*(hooks or {}).values(), *_after_hooks(leaf))
+        if not hooks:
+            self._handles.append(accumulator.register_prehook(partial(self._accumulates, one)))
+            return
+        handle = leaf.register_hook(partial(self._received, one))
+        self._handles.append(handle)
+        for at in [at for at in hooks if at != handle.id]:  # the engine calls hooks in insertion order
+            hooks[at] = hooks.pop(at)
+
+    def _received(self, one: _Examined, grad: Any) -> None:
+        try:
+            with private.measuring():
+                one.received = _sample(grad) != 0 if grad is not None and _is_readable(grad) else None
+        except Exception as error:  # it may not reach the engine
+            self._context.events.fault(self, error)
+
+    def _accumulates(self, one: _Examined, grads: Any) -> None:
+        self._received(one, grads[0])
+
+    def backward_detaching(self, running: ActiveBackward) -> None:
+        self._remove_hooks()
+
+    def detached(self) -> None:
+        self._remove_hooks()
+        self._forget()
+
+    def _remove_hooks(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        self._forget(received=False)
+        step = self._context.steps.index
+        if running.inside is not None or running.kind == "autograd.grad" or not is_in_row(step):
+            return
+        if recorded.raised is not None:
+            self._forget()
+            return
+        with private.measuring():
+            for _, leaf in running.graph.leaves:
+                grad = leaf.grad
+                if grad is None or not _is_readable(grad):
+                    continue
+                self._versions[id(leaf)] = id(grad), grad._version
+                self._grads[id(grad)] = self._grads[grad.untyped_storage().data_ptr()] = id(leaf)
+                one = self._known(leaf)
+                if one is not None:
+                    one.before = _sample(leaf).clone()
+                    if not one.hooks:
+                        one.received = _sample(grad) != 0
+
+    def sentinel_call_begins(self, spot: CodeLocation | None, roots: Sequence[Any]) -> None:
+        self._forget()
+
+    def fast_path_calls(self, spot: CodeLocation | None, count: int) -> None:
+        self._forget()
+
+    def _forget(self, received: bool = True) -> None:
+        """Forget the last backward call: another one follows."""
+        if self._grads:
+            self._grads, self._versions, self._written, self._set = {}, {}, set(), {}
+        if received:
+            for one in self._examined.values():
+                one.received, one.before, one.line = None, None, None
+
+    # Lines that change gradients
+
+    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        for tensor in written if self._grads else ():
+            number = self._grads.get(id(tensor))
+            if number is None and private.is_dense(tensor):
+                with private.unseen(), private.unnoticed():
+                    number = self._grads.get(tensor.untyped_storage().data_ptr()) if tensor.is_cpu else None
+            if number is not None:
+                self._written.add(number)
+                self._see_zeros(number, frame)
+
+    def _see_zeros(self, number: int, frame: Any) -> None:
+        """Note the line, if it is the first to set elements to zero."""
+        one = self._examined.get(number)
+        parameter = one.ref() if one is not None else None
+        if one is None or parameter is None or one.line is not None or one.received is None or one.hooks:
+            return
+        with private.measuring():
+            grad = parameter.grad
+            if grad is not None and _is_readable(grad) and bool((one.received & (_sample(grad) == 0)).any()):
+                one.line = self._frames.spot(frame)
+
+    def wrote_in_step(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        """Note a write by a closure that an optimizer calls."""
+        self.wrote(func, written, seq, frame)
+
+    def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
+        if put and value is not None and self._grads and (spot := self._frames.spot(frame)) is not None:
+            self._set[id(value)] = spot
+
+    # Steps
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        if not self._versions:
+            return
+        with private.measuring():
+            for one in self._examined.values():
+                if one.before is not None and one.optimizer() is optimizer and (parameter := one.ref()) is not None:
+                    one.before = _sample(parameter).clone()
+
+    def optimizer_ended(self, optimizer: Any) -> None:
+        if not self._versions:
+            return
+        spot = self._frames.spot(sys._getframe())
+        with private.measuring():
+            for parameter in [p for group in optimizer.param_groups for p in group["params"]][:MAX_PARAMETERS]:
+                grad = parameter.grad
+                if grad is None or id(parameter) not in self._versions or not _is_readable(grad):
+                    continue
+                one = self._known(parameter)
+                if one is not None and not one.is_ignored:
+                    one.optimizer = weakref.ref(optimizer)
+                    self._look(one, parameter, grad, spot)
+                elif one is None and self._is_changed(parameter, grad) and bool((_sample(grad) == 0).any()):
+                    self._examine(parameter)
+                del self._versions[id(parameter)]
+
+    def _is_changed(self, parameter: Any, grad: Any) -> bool:
+        """Return whether the script changed the gradient after the backward call."""
+        same = self._versions[id(parameter)] == (id(grad), grad._version)
+        return not same or id(parameter) in self._written
+
+    def _known(self, parameter: Any) -> _Examined | None:
+        one = self._examined.get(id(parameter))
+        return one if one is not None and one.ref() is parameter else None
+
+    def _examine(self, parameter: Any) -> _Examined | None:
+        """Return the state of a parameter, which may be new; ``None`` if there are too many."""
+        one = self._known(parameter)
+        if one is None and len(self._examined) < MAX_EXAMINED and _is_readable(parameter):
+            leaf = self._context.names.leaves.get(parameter)
+            nothing: Any = lambda: None  # noqa: E731
+            one = self._examined[id(parameter)] = _Examined(leaf, private.tensor_ref(parameter), nothing)
+        return one
+
+    def _look(self, one: _Examined, parameter: Any, grad: Any, spot: CodeLocation | None) -> None:
+        """Note which elements the script froze in this step, and whether they moved."""
+        received, before, now = one.received, one.before, _sample(grad)
+        if received is None or before is None or now.shape != received.shape:
+            return
+        zero = now == 0
+        hooked = bool(one.hooks)
+        set_to_zero = received & zero
+        if not hooked and bool(zero.all()):
+            return  # the ledger accounts for gradients that are zero as a whole
+        if one.frozen is not None and bool((one.frozen & ~zero).any()):
+            one.releases += 1
+            one.frozen, one.looks, one.lines = None, 0, set()
+        if one.frozen is None:
+            if not bool(set_to_zero.any()):
+                return
+            one.frozen, one.start, one.shape = set_to_zero, before, tuple(parameter.shape)
+            one.rows = _zero_rows(grad)
+        else:
+            rows = _zero_rows(grad)
+            one.frozen |= set_to_zero
+            one.rows = one.rows & rows if one.rows is not None and rows is not None else None
+        after = _sample(parameter).clone()
+        moved = one.frozen & (after != before)
+        if bool(moved.any()):
+            one.first = one.first if one.looks else self._context.steps.index
+            one.looks, one.last, one.stepped = one.looks + 1, self._context.steps.index, spot
+            one.after, one.end = (moved, before, after), after
+            one.seen = self._context.steps.optimizers.get(id(one.optimizer()))
+            one.decays.add(_reason(one.optimizer(), parameter, before[moved], after[moved]))
+            line = one.line or self._set.get(id(grad))
+            if line is not None and not hooked:
+                one.lines.add(line)
+
+    # Records
+
+    def ended(self) -> None:
+        with private.measuring():
+            self._see_restored()
+            for one in self._examined.values():
+                parameter = one.ref()
+                if one.looks and parameter is not None and _is_readable(parameter):
+                    one.end = _sample(parameter).clone()
+
+    def records(self) -> Iterator[ZeroedElements]:
+        with private.measuring():
+            for one in self._examined.values():
+                if one.looks >= MIN_LOOKS and not one.is_ignored and one.frozen is not None:
+                    record = self._record(one, one.frozen)
+                    if record is not None:
+                        yield record
+
+    def _record(self, one: _Examined, frozen: torch.Tensor) -> ZeroedElements | None:
+        start, end = one.start, one.end
+        if start is None or end is None or start.shape != end.shape or torch.equal(start[frozen], end[frozen]):
+            return None
+        was = float(start[frozen].double().norm())
+        moved = float((end - start)[frozen].double().norm())
+        were_zero = frozen & (start == 0)
+        rows = _rows_of(frozen, one.rows, one.shape)
+        site = self._frames.site
+        optimizer = one.optimizer()
+        lines = [zeroes(hook) for hook in one.hooks] if one.hooks else [site(spot) for spot in one.lines]
+        return ZeroedElements(
+            self._context.names.leaves.name(one.leaf),
+            type(optimizer).__name__ if optimizer is not None else one.seen.name if one.seen is not None else "it",
+            rows,
+            one.shape[0] if one.shape else 1,
+            float(frozen.double().mean()),
+            moved / was if was else None,
+            float((end[were_zero] != 0).double().mean()) if bool(were_zero.any()) else 0.0,
+            one.decays.pop() if len(one.decays) == 1 else "",
+            one.first,
+            one.last,
+            one.looks,
+            bool(one.hooks),
+            tuple(sorted({line for line in lines if line is not None}, key=lambda at: at.line))[:MAX_LINES],
+            site(one.stepped),
+            site(one.seen.spot) if one.seen is not None else None,
+        )
+
+
+def _after_hooks(leaf: Any) -> tuple[Any, ...]:
+    return tuple(private.post_accumulate_hooks(leaf).values())
+
+
+def _is_readable(tensor: Any) -> bool:
+    if not private.is_readable(tensor) or not tensor.is_cpu or not is_float(tensor) or tensor.is_complex():
+        return False
+    return bool(tensor.numel() > 0 and (tensor.is_contiguous() or tensor.numel() <= MAX_COPIED_ELEMENTS))
+
+
+def _sample(tensor: Any) -> torch.Tensor:
+    sample: torch.Tensor = spread(tensor.detach().reshape(-1), MAX_SAMPLED_ELEMENTS)
+    return sample
+
+
+def _zero_rows(grad: torch.Tensor) -> torch.Tensor | None:
+    """Return which rows of a gradient are zero; ``None`` if it has no rows, or is too large."""
+    if grad.dim() < 2 or grad.numel() > MAX_ELEMENTS:
+        return None
+    return ~(grad.detach() != 0).flatten(1).any(1)
+
+
+def _rows_of(frozen: torch.Tensor, rows: torch.Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the rows that the frozen elements are: the first and the last if they follow each other, or all of them.
+
+    Empty if other elements of these rows are not frozen.
+    """
+    if rows is None or len(shape) < 2:
+        return ()
+    size = rows.numel() and int(torch.Size(shape).numel()) // rows.numel()
+    stride = max(1, -(-int(torch.Size(shape).numel()) // MAX_SAMPLED_ELEMENTS))
+    found = torch.unique(frozen.nonzero().flatten() * stride // size)
+    if not bool(rows[found].all()):
+        return ()
+    first, last = int(found[0]), int(found[-1])
+    whole = bool(rows[first : last + 1].all())
+    return (*range(first, last + 1),) if whole else tuple(map(int, found.tolist()))
+
+
+def _reason(optimizer: Any, parameter: Any, before: torch.Tensor, after: torch.Tensor) -> str:
+    """Return what moved elements whose gradient is zero: ``decay``, ``momentum``, or empty if that is not known."""
+    groups = optimizer.param_groups if optimizer is not None else ()
+    group = next((one for one in groups if any(p is parameter for p in one["params"])), None)
+    if group is None:
+        return ""
+    decay, rate = group.get("weight_decay", 0), float(group.get("lr", 0) or 0)
+    if not decay:
+        return "momentum"
+    update, expected = (after - before).double(), -rate * float(decay) * before.double()
+    norm = float(expected.norm())
+    if norm > ROUNDING * float(before.double().norm()) and float((update - expected).norm()) <= DECAY_WITHIN * norm:
+        return "decay"
+    return "" if group.get("momentum", group.get("betas")) else "decay"
