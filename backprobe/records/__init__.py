@@ -54,6 +54,7 @@ from .parameters import (
     RefusedOp,
     StoppedLearning,
     Stray,
+    UnlearnedRows,
     Unreduced,
 )
 from .places import Site
@@ -194,6 +195,7 @@ __all__ = [
     "TensorSeen",
     "TensorStat",
     "TinyUpdates",
+    "UnlearnedRows",
     "Unreduced",
     "Unseen",
     "UselessClipping",

@@ -241,3 +241,27 @@ class PaddingRowUsed:
     share: float
     step: int
     sites: tuple[Site, ...]
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class UnlearnedRows:
+    """Rows of a layer's weight whose gradient was zero at each of the last looks, while other rows had one.
+
+    :ivar owner: the class of the layer. ``rows``: the first 100 of them; ``count``: their number, of ``row_count``.
+    :ivar learned: how many of them had a gradient before.
+    :ivar since, last: the step of the look from which on half of them were zero, and of the last look.
+    :ivar looks: the number of looks in a row at which each was zero.
+    :ivar backward: the line of the backward call.
+    """
+
+    parameter: str
+    owner: str
+    rows: tuple[int, ...]
+    count: int
+    row_count: int
+    learned: int
+    since: int
+    last: int
+    looks: int
+    backward: Site | None

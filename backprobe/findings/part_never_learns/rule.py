@@ -1,29 +1,58 @@
-"""The rule for parts of a parameter that never learn."""
+"""The rule for parts of a parameter that never learn: padding rows, outputs that are left out, units that are dead."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ...basics.text import few, plural
-from ...records import Finding, PaddingRowUsed
-from ..rules import MEANT, Kind, Question, rule, sites_of
+from ...ops import info
+from ...records import BackwardCall, Finding, NodeRun, PaddingRowUsed, UnlearnedRows
+from ..relations.end_of_run import feeders
+from ..rules import GRADIENTS_INVALID, MEANT, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
+
+#: The share of units that must be dead for a finding, and for a warning: a few are ordinary, and a wide layer that
+#: learns well may lose half of them.
+MIN_DEAD_SHARE, MANY_DEAD_SHARE = 0.25, 2 / 3
+#: The share of units from which on it is a warning although they never learned: a model that sees a single example has
+#: many such units.
+NEARLY_ALL_SHARE = 0.9
+#: Activations that are flat for some inputs.
+_FLAT = frozenset(("relu", "relu6", "hardtanh", "threshold", "clamp", "clamp_min", "hardsigmoid", "hardswish"))
+#: The operations after which each output depends on all outputs of the layer.
+_MIXING = frozenset(
+    ("addmm", "mm", "bmm", "baddbmm", "linear", "convolution", "softmax", "log_softmax", "nll_loss", "sum", "mean")
+)
+#: Those that take a part of what they get; and by indices.
+_PARTS = frozenset(("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind"))
+_BY_INDEX = frozenset(("gather", "index", "index_select", "take", "take_along_dim"))
+#: The most nodes between a layer and the operation that leaves outputs out.
+MAX_NODES = 40
 
 
 @rule(
     Kind(
         "part-never-learns",
         "info",
-        "an embedding is looked up by single ids, and one of them is its padding row, which gets no gradient",
+        "rows of a parameter get no gradient: a padding row that is looked up, outputs that never reach the loss, "
+        "units whose ReLU is always zero",
         rank=MEANT + 20,
         questions=(Question.NOT_LEARNING,),
-        points_to="`padding_idx=0` with ids that begin at 0",
-    )
+        points_to="`padding_idx=0` with ids that begin at 0, the slice that leaves outputs out, or the ReLU",
+    ),
+    silenced_by=(GRADIENTS_INVALID,),
 )
 def part_never_learns(trace: Trace) -> list[Finding]:
-    return [_finding(seen) for seen in trace.facts.of(PaddingRowUsed)]
+    padding = [_finding(seen) for seen in trace.facts.of(PaddingRowUsed)]
+    groups: dict[tuple[object, str], list[tuple[UnlearnedRows, NodeRun]]] = {}
+    for seen in trace.facts.of(UnlearnedRows):
+        run = _cause(trace, seen)
+        if run is not None:
+            groups.setdefault((run.site, info(run.name).name), []).append((seen, run))
+    found = [_unlearned(group) for group in groups.values()]
+    return [*padding, *(one for one in found if one is not None)]
 
 
 def _finding(seen: PaddingRowUsed) -> Finding:
@@ -41,3 +70,89 @@ def _finding(seen: PaddingRowUsed) -> Finding:
         advice=f"If {seen.row} is the id of something real, leave padding_idx out or let ids begin after it. If it "
         "stands for a missing value, nothing is wrong.",
     )
+
+
+def _cause(trace: Trace, seen: UnlearnedRows) -> NodeRun | None:
+    """Return the operation after the layer that may give some of its outputs no gradient; ``None`` if there is none.
+
+    That is an activation that is flat for some inputs; otherwise the first operation that takes a part.
+    """
+    call = next((one for one in reversed(list(trace.backwards)) if _weight(one, seen.parameter) is not None), None)
+    weight = _weight(call, seen.parameter) if call is not None else None
+    if call is None or weight is None:
+        return None
+    into, part = feeders(call), None
+    stack, known, in_layer = [weight.node.index], {weight.node.index}, {weight.node.index}
+    for index in stack:  # grows as we go
+        if len(stack) > MAX_NODES:
+            break
+        for above, _ in into.get(index, ()):
+            run = call.nodes[above]
+            operator = info(run.name)
+            if index in in_layer:  # the layer itself, and views of the weight
+                if above not in known:
+                    known.add(above)
+                    stack.append(above)
+                    if operator.reshapes:
+                        in_layer.add(above)
+                continue
+            if operator.name in _FLAT:
+                return run
+            if part is None and (operator.name in _PARTS or operator.name in _BY_INDEX):
+                part = run
+            if above not in known and operator.name not in _MIXING and operator.forward != "normalises":
+                known.add(above)
+                stack.append(above)
+    return part
+
+
+def _weight(call: BackwardCall, name: str) -> NodeRun | None:
+    return next((run for run in call.nodes if run.parameter == name), None)
+
+
+def _unlearned(group: list[tuple[UnlearnedRows, NodeRun]]) -> Finding | None:
+    """Return the finding of weights whose rows get no gradient because of one line; ``None`` if it is ordinary."""
+    seen, run = max(group, key=lambda one: one[0].count / one[0].row_count)
+    operator, share = info(run.name), seen.count / seen.row_count
+    names = tuple(one.parameter for one, _ in group)
+    dies, died = operator.name in _FLAT, 2 * seen.learned > seen.count
+    if dies and share < MIN_DEAD_SHARE:
+        return None
+    if dies:
+        is_warning = share >= (MANY_DEAD_SHARE if died else NEARLY_ALL_SHARE)
+        why = f"{operator.name} is flat for every input of these units"
+    else:
+        is_warning = seen.count == 1 and operator.name in _PARTS
+        why = f"{operator.name} leaves {plural(seen.rows, 'this output', 'these outputs')} of {seen.owner} out"
+    when = f"since about step {seen.since}" if died else f"in all {seen.looks} examined steps"
+    names = (seen.parameter, *(name for name in names if name != seen.parameter))
+    others = f" (and some of {few(names[1:])})" if len(names) > 1 else ""
+    return Finding(
+        kind="part-never-learns",
+        severity="warning" if is_warning else "info",
+        title=f"{_rows(seen)} of {seen.parameter}{others} {plural(seen.rows, 'has', 'have')} a gradient of exactly "
+        f"zero {when}, while the others learn: {why}",
+        confidence="likely",
+        module=seen.parameter.rpartition(".")[0] or None,
+        node=run.name,
+        step=seen.since,
+        parameters=names,
+        sites=sites_of(("cut", run.site), ("backward", seen.backward)),
+        evidence={
+            "rows": list(seen.rows[:20]),
+            "count": seen.count,
+            "of": seen.row_count,
+            "learned_before": seen.learned,
+            "looks": seen.looks,
+            "op": operator.name,
+        },
+        advice="Lower the learning rate, or clip gradients: one large update pushes units below zero for good. Look at "
+        "the biases, or use leaky_relu, gelu or silu, whose slope is not zero."
+        if dies
+        else "Look at the indices: they may be off by one, or of the wrong dimension. If these outputs are meant to be "
+        "spare, as those of a vocabulary that is padded, nothing is wrong.",
+    )
+
+
+def _rows(seen: UnlearnedRows) -> str:
+    return f"row {seen.rows[0]}" if seen.count == 1 else f"{seen.count} of {seen.row_count} rows"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from handmade import at, only, traced
+from handmade import at, call, kinds, leaf, only, roles, run, traced
 from learning import STEP, sites_of_only
 
-from backprobe.records import PaddingRowUsed
+from backprobe.records import BackwardCall, Finding, PaddingRowUsed, UnlearnedRows
 
 PADDING_ROW = PaddingRowUsed(("users.weight", "items.weight"), 0, 0.25, 1, (at(7), at(8)))
 
@@ -26,3 +28,61 @@ def test_the_row_and_its_share_are_named() -> None:
     trace = traced(STEP, seen=[PADDING_ROW])
     assert "row 0 of users.weight, items.weight get no gradient" in only(trace).title
     assert only(trace).severity == "info" and "25.0% of the lookups" in only(trace).title
+
+
+ROWS = UnlearnedRows("a.weight", "Linear", (5,), 1, 6, 0, 3, 90, 40, at(90))
+
+
+def after_layer(*above: str) -> BackwardCall:
+    """A call in which operations follow a layer with ``a.weight``, from the loss on."""
+    names = ["SumBackward0", *above, "AddmmBackward0", "TBackward0"]
+    runs = [run(name, i + 1, line=10 + i) for i, name in enumerate(names)]
+    return call(*runs, leaf("a.weight"))
+
+
+def found_in(seen: UnlearnedRows, *above: str) -> Finding:
+    return only(traced(after_layer(*above), seen=[seen]))
+
+
+@pytest.mark.parametrize("above", ["SliceBackward0", "SelectBackward0", "SplitBackward0"])
+def test_an_output_that_is_cut_off(above: str) -> None:
+    found = found_in(ROWS, "SigmoidBackward0", above, "TanhBackward0")
+    assert (found.severity, found.confidence, found.module) == ("warning", "likely", "a")
+    assert roles(found) == [("cut", 12), ("backward", 90)]
+    assert "row 5 of a.weight has a gradient of exactly zero in all 40 examined steps" in found.title
+
+
+def test_outputs_to_spare_are_no_warning() -> None:
+    assert found_in(replace(ROWS, count=2, rows=(4, 5)), "SliceBackward0").severity == "info"
+    assert found_in(ROWS, "GatherBackward0").severity == "info"
+
+
+def test_units_that_are_dead() -> None:
+    died = replace(ROWS, count=8, rows=tuple(range(8)), row_count=10, learned=8)
+    found = found_in(died, "ReluBackward0", "NativeBatchNormBackward0")
+    assert found.severity == "warning" and roles(found)[0] == ("cut", 11)
+    assert "8 of 10 rows of a.weight have a gradient of exactly zero since about step 3" in found.title
+    for change, severity in (
+        ({"count": 6}, "info"),  # a wide layer may lose half of its units
+        ({"learned": 0}, "info"),  # a single example gives many units no gradient
+        ({"learned": 0, "count": 9}, "warning"),
+    ):
+        assert found_in(replace(died, **change), "ReluBackward0").severity == severity  # type: ignore[arg-type]
+    assert kinds(traced(after_layer("ReluBackward0"), seen=[replace(died, count=2)])) == []
+
+
+def test_layers_of_one_line_are_one_finding() -> None:
+    runs = [run("SumBackward0", 1, 5, line=10)]
+    for i, name in ((1, "a.weight"), (5, "b.weight")):
+        runs += [run("ReluBackward0", i + 1, line=11), run("AddmmBackward0", i + 2, line=11)]
+        runs += [run("TBackward0", i + 3, line=11), leaf(name)]
+    dead = replace(ROWS, count=4, rows=(0, 1, 2, 3), learned=4)
+    found = only(traced(call(*runs), seen=[dead, replace(dead, parameter="b.weight", count=5)]))
+    assert found.parameters == ("b.weight", "a.weight")
+    assert "5 of 6 rows of b.weight (and some of a.weight) have" in found.title
+
+
+def test_zeros_that_nothing_after_the_layer_explains() -> None:
+    for above in ((), ("TanhBackward0",), ("SliceBackward0", "MmBackward0")):
+        assert kinds(traced(after_layer(*above), seen=[ROWS])) == []
+    assert kinds(traced(STEP, seen=[replace(ROWS, parameter="other")])) == []

@@ -1,0 +1,153 @@
+"""Detects outputs of linear and convolution layers whose rows of the weight have a gradient of zero to the end."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import UnlearnedRows
+from ...source.frames import CodeLocation
+from ...torch_internals import private
+from ...torch_internals.measure import is_float
+from ..backward.active_backward import ActiveBackward
+from ..backward.pending_call_record import PendingCallRecord
+from ..forward.leaves import LeafTensor
+from ..ledger.observed_steps import OBSERVATION_INTERVAL, is_in_row
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: The least successive looks at which the gradient of a row must have been zero, while others were not.
+MIN_LOOKS = 20
+#: The least rows of a weight, and the most weights, elements of one, and rows that are listed.
+MIN_ROWS, MAX_WEIGHTS, MAX_ELEMENTS, MAX_LISTED = 2, 500, 1 << 24, 100
+#: A window of looks has this share of the steps before it, and at least so many: a weight all of whose rows had a
+#: gradient in a window is not read in it any more.
+WINDOW_SHARE, MIN_WINDOW = 0.25, 16
+#: The layers whose weight has a row for each output.
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@dataclass
+class _Weight:
+    """A weight that is read.
+
+    :ivar zeros: for each row, at how many successive looks its gradient was zero; ``learned``: it was not once.
+    :ivar alive: the rows that had a gradient in this window; ``None`` if all had one. ``since``: for each row, the
+        first step of those looks.
+    """
+
+    ref: weakref.ref[Any]
+    leaf: LeafTensor
+    owner: str
+    zeros: torch.Tensor
+    learned: torch.Tensor
+    since: torch.Tensor
+    alive: torch.Tensor | None
+    last: int = -1
+    spot: CodeLocation | None = None
+
+
+class ZeroRowTracker(Tracker):
+    """Tracker of rows of weights whose gradient is zero.
+
+    It reads gradients in recorded steps: those that the ledger accounts for, and others at growing intervals.
+    """
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        self._weights: dict[int, _Weight] = {}
+        #: Leaves that are no weights of such layers.
+        self._others: set[int] = set()
+        #: The first step of the next window, and the step of the last look.
+        self._window, self._looked = 0, -1
+
+    def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
+        step = self._context.steps.index
+        if running.inside is not None or running.kind == "autograd.grad" or not self._is_due(step):
+            return
+        if recorded.raised is not None or recorded.trouble:
+            return
+        with private.measuring():
+            if step >= self._window:
+                self._window = step + max(MIN_WINDOW, int(WINDOW_SHARE * step))
+                for one in self._weights.values():
+                    one.alive = torch.zeros(len(one.zeros), dtype=torch.bool)
+            for _, leaf in running.graph.leaves:
+                if id(leaf) in self._others or leaf.grad is None:
+                    continue
+                weight = self._weight(leaf)
+                if weight is not None and weight.alive is not None:
+                    self._look(weight, leaf, step, running.spot)
+
+    def _is_due(self, step: int) -> bool:
+        """Return whether to look at the gradients of a recorded step: the intervals between looks grow."""
+        if not is_in_row(step) and step < self._looked + step // OBSERVATION_INTERVAL:
+            return False
+        self._looked = step
+        return True
+
+    def _weight(self, leaf: Any) -> _Weight | None:
+        known = self._weights.get(id(leaf))
+        if known is not None and known.ref() is leaf:
+            return known
+        named = self._context.names.leaves.known(leaf)
+        owner = named.owner() if named is not None and named.owner is not None else None
+        if named is None or not _is_weight(owner, leaf) or len(self._weights) >= MAX_WEIGHTS:
+            if len(self._others) < 100 * MAX_WEIGHTS:
+                self._others.add(id(leaf))
+            return None
+        nothing = torch.zeros(len(leaf), dtype=torch.int64)
+        dead = torch.zeros(len(leaf), dtype=torch.bool)
+        made = _Weight(
+            private.tensor_ref(leaf), named, type(owner).__name__, nothing, dead, nothing.clone(), dead.clone()
+        )
+        self._weights[id(leaf)] = made
+        return made
+
+    def _look(self, one: _Weight, leaf: Any, step: int, spot: CodeLocation | None) -> None:
+        grad = leaf.grad
+        if not private.is_readable(grad) or len(grad) != len(one.zeros) or leaf._backward_hooks:
+            return
+        alive = (grad.detach() != 0).flatten(1).any(1)
+        if one.alive is None or not bool(alive.any()):
+            return  # a gradient that is zero as a whole is reported by itself
+        one.since = torch.where(one.zeros > 0, one.since, step)
+        one.zeros = torch.where(alive, 0, one.zeros + (step != one.last))
+        one.learned |= alive
+        one.last, one.spot = step, spot
+        one.alive |= alive
+        if bool(one.alive.all()):
+            one.alive = None
+
+    def records(self) -> Iterator[UnlearnedRows]:
+        with private.measuring():
+            for one in self._weights.values():
+                dead = one.zeros >= MIN_LOOKS
+                if not bool(dead.any()) or bool(dead.all()):
+                    continue
+                rows = tuple(map(int, dead.nonzero().flatten().tolist()))
+                yield UnlearnedRows(
+                    self._context.names.leaves.name(one.leaf),
+                    one.owner,
+                    rows[:MAX_LISTED],
+                    len(rows),
+                    len(dead),
+                    int((one.learned & dead).sum()),
+                    int(one.since[dead].median()),
+                    one.last,
+                    int(one.zeros[dead].min()),
+                    self._context.frames.site(one.spot),
+                )
+
+
+def _is_weight(owner: Any, leaf: Any) -> bool:
+    """Return whether a leaf is the weight of a layer with a row for each output, and can be read here."""
+    if not isinstance(owner, LAYERS) or id(owner.weight) != id(leaf) or not private.is_readable(leaf):
+        return False
+    readable = leaf.is_cpu and is_float(leaf) and leaf.dim() > 1
+    return bool(readable and len(leaf) >= MIN_ROWS and leaf.numel() <= MAX_ELEMENTS)
