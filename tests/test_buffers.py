@@ -75,6 +75,15 @@ def test_a_nan_that_a_skipped_batch_left(settings: Settings) -> None:
     assert texts == {"cause": "loss = model(x).square().mean()", "condition": "if not loss.isfinite():"}
 
 
+def test_the_step_is_known_between_looks() -> None:
+    def late(model: nn.Module, n: int) -> torch.Tensor:
+        return one_nan(model, 9 if n == 40 else 0)
+
+    (found,) = trained(late, steps=60).findings
+    assert found.step == 40 and found.evidence["finite_after_step"] == 39
+    assert "in step 40" in found.title
+
+
 def of_buffers(trace: Any) -> list[Any]:
     return [found for found in trace.findings if found.kind == "nonfinite-buffer"]
 

@@ -2,8 +2,10 @@
 
 Note [Looks at buffers]: a batch whose loss the script skips meets no backward call, but it has changed the running
 statistics of every normalisation layer. So buffers are read when a step is over: after the steps of ``is_in_row`` and
-some others, and when the script ends. The largest absolute values of all buffers are read together. Those on an
-accelerator are read many looks later, without waiting, or when the script ends: Note [Nothing waits].
+some others, and when the script ends. The largest absolute values of all buffers are read together. After the other
+recorded steps, and some that are not, a few elements of two buffers show whether all have to be read: a NaN spreads to
+the statistics of the last layer. Buffers on an accelerator are read many looks later, without waiting, or when the
+script ends: Note [Nothing waits].
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from ...source.roots import ModuleCallRef, RootModule
 from ...source.sites import is_before
 from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing, fetch
+from ...torch_internals.measure import spread
 from ...torch_internals.references import IdentityMap
 from ..ledger.observed_steps import (
     FIRST_OBSERVED_STEPS,
@@ -46,6 +49,8 @@ STEPS_AFTER_CHANGE, MAX_CHANGES = 10, 4
 MAX_SAMPLED_LAYERS = 4
 #: The most elements of a buffer that is read (a larger one is a table or a mask), and the most buffers.
 MAX_ELEMENTS, MAX_BUFFERS = 65536, 2000
+#: The number of elements of a buffer that are read after each recorded step, and after one of so many others.
+SAMPLED_ELEMENTS, UNRECORDED_INTERVAL = 32, 8
 #: A frozen layer's statistics count as moving if they changed in that many steps, and in that share of all pairs of
 #: looks at successive steps.
 MIN_MOVES, MIN_MOVING_SHARE = 8, 0.9
@@ -157,6 +162,8 @@ class BufferTracker(Tracker):
         self._later = Later()
         #: The step that ended last, and the number of outermost modules at the last search for modules.
         self._index = self._roots = 0
+        #: Whether a call of a module with buffers was seen in the running step.
+        self._was_called = False
         #: The number of frozen layers among the first ones, after the step that ended last.
         self._frozen = 0
         #: The step before which every step is followed by a look, because the graph changed; how often this may happen.
@@ -175,6 +182,7 @@ class BufferTracker(Tracker):
 
     def module_returned(self, module: nn.Module, where: ModuleCallRef, output: Any) -> None:
         if module._buffers or not where.path:
+            self._was_called = True
             first = self._first_call(module)
             if first.order == sys.maxsize:
                 first.order, first.spot = self._seen_calls, self._frames.spot(sys._getframe())
@@ -195,8 +203,23 @@ class BufferTracker(Tracker):
             if self._frozen > frozen:
                 self._look_often(step.index)
         doubled = step.index & (step.index - 1) == 0
-        if doubled or step.index < self._until or is_in_row(step.index):
+        if doubled or step.index < self._until or is_in_row(step.index) or self._is_suspicious():
             self._look(step.index)
+        self._was_called = False
+
+    def _is_suspicious(self) -> bool:
+        """Return whether one of two buffers is not finite any more."""
+        due = self._was_called or self._index % UNRECORDED_INTERVAL == 0
+        if not due or not self._buffers or capturing():
+            return False
+        last = next((one for one in reversed(self._buffers) if one.statistics and one.name == "running_var"), None)
+        other = next((one for one in reversed(self._buffers) if not one.statistics), None)
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            watched = [one for one in (last, other) if one is not None and one.step < 0 and one.after >= 0]
+            bad = [one for one in watched if _looks_bad(one)]
+        for one in watched if not bad else ():
+            one.after = self._index
+        return bool(bad)
 
     def ended(self) -> None:
         self._look(max(self._index, self._context.steps.index - 1))
@@ -336,7 +359,7 @@ class BufferTracker(Tracker):
             self._name(first.root, first.path),
             first.class_name,
             first.what,
-            first.after,
+            max(one.after for one in bad if one.step == first.step),
             first.step,
             first.statistics,
             called,
@@ -385,6 +408,15 @@ class BufferTracker(Tracker):
 def _is_readable(tensor: Any) -> bool:
     """Return whether a buffer has values of floating point that can be read."""
     return private.is_readable(tensor) and tensor.is_floating_point() and 0 < tensor.numel() <= MAX_ELEMENTS
+
+
+def _looks_bad(one: _Buffer) -> bool:
+    """Return whether some elements of a buffer are NaN, or Inf in running statistics."""
+    tensor = one.tensor()
+    if tensor is None or not _is_readable(tensor) or not tensor.is_cpu or not tensor.is_contiguous():
+        return False
+    value = float(spread(tensor.view(-1), SAMPLED_ELEMENTS).sum())
+    return value != value or (one.statistics and value - value != 0.0)
 
 
 def _note(buffers: list[_Buffer], step: int, largest: list[float]) -> None:
