@@ -17,6 +17,7 @@ from ...records import BackwardCall, Finding, Inside, NodeRun, Parameter, Site
 from ...traces.steps import numbers_of
 from ..relations.end_of_run import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, latest_recorded, learned
 from ..rules import GRADIENTS_INVALID, LEARNING, Kind, Question, rule, sites_of
+from .rounding import rounding
 
 if TYPE_CHECKING:
     from ...traces import Trace
@@ -53,7 +54,7 @@ def zero_grads(trace: Trace) -> list[Finding]:
     """
     dead = {p.name for p in trace.parameters if p.requires_grad and p.reached and not p.alive and all(p.shape)}
     if not dead:
-        return _died(trace)
+        return rounding(trace) or _died(trace)
     young = sum(1 for _ in trace.backwards) < 3
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
     inside = [one for one in trace.facts.of(Inside) if one.how == "zero"]

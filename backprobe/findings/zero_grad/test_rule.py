@@ -213,3 +213,31 @@ def test_factors_of_several_layers_are_one_finding(weight: float | None) -> None
     named = [("cut", 16), ("defined", 10), ("defined", 11), ("failed", 90)]
     assert roles(found) == (named if weight == 0 else [named[0], named[-1]])
     assert ("each is a factor" in found.title) == (weight == 0)
+
+
+def normalised(left: float = 1e-7, learned: float = 1e-7, calls: int = 6) -> Trace:
+    """A layer whose result is divided by its norm in line 11: of gradients of 5, `left` is left."""
+    runs = [
+        run("SumBackward0", 1, 5, line=12),
+        run("DivBackward0", 3, 2, line=11, came=(5.0,), gave=(5.0, 5.0)),
+        run("LinalgVectorNormBackward0", 3, op="norm", line=11, came=(5.0,), gave=(5.0,)),
+        run("AddmmBackward0", 4, line=10, came=(left,), gave=(left,)),
+        leaf("a.weight", came=learned),
+        leaf("b.weight"),
+    ]
+    return traced(*(call(*runs, index=i) for i in range(calls)), parameters=reached("a.weight", "b.weight"))
+
+
+def test_gradients_that_cancel_but_for_rounding() -> None:
+    found = only(normalised())
+    assert (found.kind, found.confidence, found.parameters) == ("zero-grad", "likely", ("a.weight",))
+    assert roles(found) == [("cut", 11), ("failed", 90)]
+    assert "cancels but for rounding: 2e-08 of it is left" in found.title
+
+
+def test_gradients_that_are_more_than_rounding() -> None:
+    assert kinds(normalised(left=1e-4)) == []
+    assert kinds(normalised(learned=0.1)) == []  # it learns from something else
+    assert kinds(normalised(calls=4)) == []
+    first, others = next(iter(normalised().backwards)), [*normalised(left=0.1).backwards][1:]
+    assert kinds(traced(first, *others, parameters=reached("a.weight", "b.weight"))) == []

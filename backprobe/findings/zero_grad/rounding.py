@@ -1,0 +1,123 @@
+"""Finds gradients that cancel but for rounding, as behind a normalisation over a single value.
+
+``x / x.norm(dim=-1)`` does not depend on ``x`` if the dimension has one element: what goes back through the quotient
+and through the norm adds up to zero, and only rounding errors are left. Torch's own layers return exact zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ...basics.text import few
+from ...records import BackwardCall, Finding, NodeRun
+from ..relations.end_of_run import feeders
+from ..rules import sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+#: The largest share of what several nodes give that is left of their sum, if they cancel: float32 rounds to 1e-7, and
+#: an element of a sum of a few terms to several times that.
+MAX_LEFT = 2e-6
+#: The largest gradient of a parameter that learns nothing else, as a share of what is given.
+MAX_LEARNED = 1e-4
+#: The least calls in which it has to be so, and the most that are examined. All have to be so, from the first on: near
+#: a minimum, too, two terms of a loss may cancel.
+MIN_CALLS, MAX_CALLS = 5, 24
+#: The most nodes of a graph that is examined.
+MAX_NODES = 20_000
+
+
+@dataclass(frozen=True)
+class _Cancelled:
+    """Gradients that cancel where they meet.
+
+    :ivar node: the node that they meet at; ``above``: the one of those that gave them that ran first in the forward.
+    :ivar left: the share that is left.
+    :ivar given: the norm of what was given.
+    """
+
+    node: NodeRun
+    above: NodeRun
+    left: float
+    given: float
+
+
+def rounding(trace: Trace) -> list[Finding]:
+    """Return findings for parameters that get nothing but rounding errors in all recorded calls."""
+    calls = [*islice((c for c in trace.backwards if c.inside is None and 0 < len(c.nodes) <= MAX_NODES), MAX_CALLS)]
+    if len(calls) < MIN_CALLS:
+        return []
+    found = {_key(one): one for one in _cancelled(calls[0])}
+    for call in calls[1:]:
+        if not found:
+            return []
+        here = {_key(one): one for one in _cancelled(call)}
+        present = {(run.name, run.site) for run in call.nodes}
+        for key in [key for key in found if key not in here and key[:2] in present]:
+            del found[key]
+    findings = []
+    for one in found.values():
+        names = _starved(calls[0], one)
+        if names:
+            findings.append(_finding(one, names, calls[0]))
+    return findings
+
+
+def _key(one: _Cancelled) -> tuple[str, object, str]:
+    return one.above.name, one.above.site, one.node.name
+
+
+def _cancelled(call: BackwardCall) -> list[_Cancelled]:
+    into, found = feeders(call), []
+    for run in call.nodes:
+        above = into.get(run.node.index, ())
+        if len(above) < 2 or not run.node.edges or len(run.grad_outputs) != 1:
+            continue
+        total = run.grad_outputs[0]
+        if total is None or not total.norm:
+            continue
+        giving = [(call.nodes[index], call.nodes[index].grad_inputs[k : k + 1]) for index, k in above]
+        norms = [(node, stat[0].norm) for node, stat in giving if stat and stat[0] is not None and stat[0].norm]
+        given = max((norm for _, norm in norms), default=0.0)
+        if len(norms) > 1 and 0 < total.norm <= MAX_LEFT * given:
+            first = max((node for node, _ in norms), key=lambda node: node.order if node.order is not None else -1)
+            found.append(_Cancelled(run, first, total.norm / given, given))
+    return found
+
+
+def _starved(call: BackwardCall, one: _Cancelled) -> list[str]:
+    """Return the parameters before the node whose gradients are as small as rounding errors."""
+    stack, seen, names = [one.node.node.index], {one.node.node.index}, []
+    for index in stack:  # grows as we go
+        run = call.nodes[index]
+        norm = run.grad_outputs[0].norm if run.grad_outputs and run.grad_outputs[0] is not None else None
+        if run.parameter is not None and norm is not None and norm <= MAX_LEARNED * one.given:
+            names.append(run.parameter)
+        for edge in run.node.edges:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append(edge[0])
+    return names
+
+
+def _finding(one: _Cancelled, names: list[str], call: BackwardCall) -> Finding:
+    op = one.above.node.op or one.above.name
+    return Finding(
+        kind="zero-grad",
+        severity="warning",
+        title=f"what goes back through {op} and around it cancels but for rounding: {one.left:.0e} of it is left (its "
+        f"result does not depend on what it is given): {few(sorted(names))} never learn",
+        confidence="likely",
+        module=one.above.module,
+        node=one.above.name,
+        parameters=tuple(names),
+        step=call.step,
+        sites=sites_of(("cut", one.above.site), ("failed", call.site)),
+        evidence={"op": op, "incoming_norm": one.given, "left": one.left},
+        advice="Over a single element a quotient by the norm or by the sum is 1 or -1, whatever the element is: "
+        "normalise over a dimension that has several, or leave the normalisation out. Adam divides gradients by their "
+        "size, so that even rounding errors move the parameters, at random.",
+    )
