@@ -73,7 +73,8 @@ def _part(group: list[ZeroedElements]) -> Finding:
     start = min(one.first for one in group)
     largest = max(one.share for one in group)
     share = f"{largest:.0%}" if len(group) == 1 else f"up to {largest:.0%}"
-    what = _rows(first) if first.rows and len(group) == 1 else f"{share} of the elements"
+    elements = f"{share} of the elements" if min(one.share for one in group) < 1 else "all elements"
+    what = _rows(first) if first.rows and len(group) == 1 and first.share < 1 else elements
     is_row = len(group) == 1 and len(first.rows) == 1
     regrown = max(one.regrown for one in group)
     moved = max((one.moved for one in group if one.moved is not None), default=None)
@@ -100,7 +101,7 @@ def _part(group: list[ZeroedElements]) -> Finding:
             **({"moved": round(moved, 5)} if moved is not None else {}),
             **({"regrown": round(regrown, 4)} if regrown else {}),
         },
-        advice=_advice(by, bool(first.rows)),
+        advice=_advice(by, bool(first.rows), min(one.share for one in group) == 1),
     )
 
 
@@ -117,11 +118,13 @@ def _rows(seen: ZeroedElements) -> str:
     return f"{len(rows)} of {seen.row_count} rows"
 
 
-def _advice(by: str, rows: bool) -> str:
+def _advice(by: str, rows: bool, whole: bool) -> str:
     zero = {
         "weight decay": "Weight decay shrinks a weight whatever its gradient is",
         "momentum": "The running averages of the optimizer still hold the gradients of earlier steps",
     }.get(by, "Momentum and weight decay move a weight whatever its gradient is")
+    if whole:
+        return f"{zero}. To freeze a parameter, take it out of the optimizer, or set its .grad to None."
     if rows:
         return (
             f"{zero}. Keep the frozen rows in a tensor of their own that the optimizer does not hold, or write the old "

@@ -77,6 +77,7 @@ def test_how_elements_are_named() -> None:
         ({"rows": (7,)}, "the gradient of row 7 of a.w to zero, but AdamW still moves it by"),
         ({"rows": (1, 4)}, "the gradient of 2 of 9 rows of"),
         ({"rows": (), "by_hook": False}, "the script sets the gradient of 30% of the elements of"),
+        ({"share": 1.0}, "the gradient of all elements of a.w to zero"),
         ({"why": ""}, "by momentum or weight decay"),
         ({"why": "momentum"}, "by momentum,"),
         ({"moved": 2.5}, "by 2.5 times their norm"),

@@ -258,6 +258,8 @@ class ZeroedElementTracker(Tracker):
                 elif one is None and self._is_changed(parameter, grad) and bool((_sample(grad) == 0).any()):
                     self._examine(parameter)
                 del self._versions[id(parameter)]
+        if not self._versions:
+            self._forget()
 
     def _is_changed(self, parameter: Any, grad: Any) -> bool:
         """Return whether the script changed the gradient after the backward call."""
