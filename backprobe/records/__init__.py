@@ -14,7 +14,7 @@ from .corruption import GradientHook, Spoilt
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, HooksPileUp, StaleRead
-from .ledger import LedgerEvent, LedgerOptimizer, LedgerRow
+from .ledger import LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, WeightChange
 from .loss_targets import AttachedAdvantage, CollapsedEmbeddings, StraightThroughLoss
 from .loss_terms import LostTerm
 from .memory import (
@@ -129,6 +129,7 @@ __all__ = [
     "Inside",
     "Judged",
     "KeptBatch",
+    "LedgerChanges",
     "LedgerEvent",
     "LedgerOptimizer",
     "LedgerRow",
@@ -200,6 +201,7 @@ __all__ = [
     "Unseen",
     "UselessClipping",
     "Watched",
+    "WeightChange",
     "WeightsPutBack",
     "ZeroRate",
     "ZeroedElements",

@@ -96,3 +96,41 @@ class LedgerOptimizer:
     periods: int
     reads: tuple[Site, ...] = ()
     omitted: int = 0
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class WeightChange:
+    """The change of a parameter by an observed step, estimated from a sample of its elements.
+
+    The parts are ``None`` for an optimizer of which they are not known. If they are known, the sample was computed
+    again from the optimizer's formula, its state before the step and the gradient.
+
+    :ivar step: the step; ``weight``: the norm of the weight before it; ``change``: of the change.
+    :ivar gradient, momentum, decay: the norms of the parts that come from the gradient of this step, from momentum of
+        earlier steps, and from weight decay. ``*_share``: how much of the change the part is, along the change; the
+        shares add up to one but for rounding, and the share of a part that works against the change is negative.
+    :ivar rest: the norm of what the parts leave of the change; ``explained``: rounding explains all of it.
+    """
+
+    step: int
+    weight: float
+    change: float
+    gradient: float | None = None
+    momentum: float | None = None
+    decay: float | None = None
+    gradient_share: float = 0.0
+    momentum_share: float = 0.0
+    decay_share: float = 0.0
+    rest: float = 0.0
+    explained: bool = True
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class LedgerChanges:
+    """Changes of a parameter by some steps of the ``LedgerOptimizer`` with that number, in order."""
+
+    parameter: str
+    optimizer: int
+    changes: tuple[WeightChange, ...]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 
-from ..basics.text import counted, few, html_table, text_table
-from ..records import Facts, LedgerEvent, LedgerOptimizer, LedgerRow, Site
+from ..basics.text import counted, few, html_table, number, text_table
+from ..records import Facts, LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, Site, WeightChange
 from ..records import ledger as events
 from ..records.places import short_path
 
@@ -18,6 +19,11 @@ STEPS = {
     events.SKIPPED: "{} stepped without a gradient",
 }
 HEAD = ("steps", "times", "what happened", "line")
+CHANGE_HEAD = ("step", "change (of the weight)", "gradient", "momentum", "weight decay", "the rest")
+#: What rounding leaves of a change is not shown below this share of its largest part.
+MIN_REST = 0.001
+#: Most parameters of a module whose changes are printed below its rows.
+MAX_PARAMETERS_WITH_CHANGES = 8
 
 
 @dataclass(frozen=True)
@@ -28,28 +34,41 @@ class Ledger:
     optimizer has stepped and ends when it has stepped again; periods in which the same happened are one row.
 
     :ivar name: the parameter or module; ``rows``: its rows, by first step; ``optimizers``: by number.
+    :ivar changes: what some of the steps changed.
     """
 
     name: str
     rows: Sequence[LedgerRow]
     optimizers: Mapping[int, LedgerOptimizer]
+    changes: Sequence[LedgerChanges] = ()
 
     def __repr__(self) -> str:
         if not self.rows:
             return f"{self.name}: no step of an optimizer that holds it was accounted for"
-        parts = [f"{names}\n{text_table(HEAD, self._table(rows), {1})}" for names, rows in self._groups()]
-        return "\n\n".join(parts)
+        return "\n\n".join(f"{title}\n{text_table(head, body, right)}" for title, head, body, right in self._tables())
 
     def _repr_html_(self) -> str:
-        return "".join(f"<p>{names}</p>{html_table(HEAD, self._table(rows), {1})}" for names, rows in self._groups())
+        tables = self._tables()
+        return "".join(f"<p>{escape(title)}</p>{html_table(head, body, right)}" for title, head, body, right in tables)
+
+    def _tables(self) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]], set[int]]]:
+        """Yield tables with their titles, heads and right-aligned columns."""
+        for names, rows in self._groups():
+            yield names, HEAD, self._table(rows), {1}
+        for one in self.changes if len(self.changes) <= MAX_PARAMETERS_WITH_CHANGES else ():
+            title = f"{one.parameter}: how much steps of {self.optimizers[one.optimizer].name} changed it"
+            split = any(change.gradient is not None for change in one.changes)
+            head = CHANGE_HEAD if split else CHANGE_HEAD[:2]
+            body = [change_cells(change)[: len(head)] for change in one.changes]
+            yield title if split else f"{title}; the parts are not known", head, body, {0}
 
     def _groups(self) -> Iterator[tuple[str, list[LedgerRow]]]:
         """Yield the names of parameters, and their rows."""
         groups: dict[tuple[int, tuple[str, ...]], list[LedgerRow]] = {}
         for row in self.rows:
             groups.setdefault((row.optimizer, row.parameters), []).append(row)
-        for (number, names), rows in groups.items():
-            held = self.optimizers[number]
+        for (optimizer, names), rows in groups.items():
+            held = self.optimizers[optimizer]
             made = f" ({_place(held.made)})" if held.made is not None else ""
             yield f"{few(names)}, in {held.name}{made}", rows
 
@@ -83,15 +102,43 @@ def event_line(
     return text, event.site
 
 
+def change_cells(change: WeightChange) -> tuple[str, ...]:
+    """Return the cells of a change: step, size, the three parts, and what they leave of it."""
+    size = number(change.change)
+    if change.weight > 0 and change.change > 0:
+        size += f" ({100 * change.change / change.weight:.2g}%)"
+    if change.gradient is None:
+        return str(change.step), size, *["not known"] * 3, ""
+    norms = change.gradient, change.momentum or 0.0, change.decay or 0.0
+    shares = change.gradient_share, change.momentum_share, change.decay_share
+    cells = [_part(norm, share, change.change) for norm, share in zip(norms, shares, strict=True)]
+    rest = f"{number(change.rest)}: " + ("rounding" if change.explained else "not explained")
+    has_rest = not change.explained or change.rest > MIN_REST * max(norms)
+    return str(change.step), size, *cells, rest if has_rest else ""
+
+
+def _part(norm: float, share: float, change: float) -> str:
+    if not norm:
+        return "0"
+    return f"{number(norm)} ({round(100 * share)}%)" if change else number(norm)
+
+
 def ledger_of(facts: Facts, name: str) -> Ledger:
     """Return the ledger of the parameter `name`, or of the parameters of the module `name`."""
     rows = []
     for row in facts.of(LedgerRow):
-        names = tuple(n for n in row.parameters if n == name or n.startswith(f"{name}.") or not name)
+        names = tuple(n for n in row.parameters if _belongs(n, name))
         if names:
             rows.append(replace(row, parameters=names))
     rows.sort(key=lambda row: (row.optimizer, row.first))
-    return Ledger(name, rows, {one.number: one for one in facts.of(LedgerOptimizer)})
+    optimizers = {one.number: one for one in facts.of(LedgerOptimizer)}
+    changes = [one for one in facts.of(LedgerChanges) if _belongs(one.parameter, name) and one.optimizer in optimizers]
+    return Ledger(name, rows, optimizers, changes)
+
+
+def _belongs(parameter: str, name: str) -> bool:
+    """Return whether a parameter is `name`, or in the module of that name."""
+    return parameter == name or parameter.startswith(f"{name}.") or not name
 
 
 def _movement(row: LedgerRow) -> str:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from ...records import WeightChange
 from ...records import ledger as events
 from ...source.frames import CodeLocation
 from ...torch_internals import private
@@ -41,9 +42,11 @@ class Account:
     :ivar grad, version: a reference to the gradient of the last look, and its version.
     :ivar used: that gradient is what the last step used, unchanged; ``zero``: all its elements are zero.
     :ivar perturbed: the weight was changed after the first backward call of the period, and not restored since.
+    :ivar changes: what some of the steps changed, in all periods.
     """
 
     __slots__ = (
+        "changes",
         "dtype",
         "events",
         "first_value",
@@ -64,6 +67,7 @@ class Account:
     def __init__(self, parameter: Any, leaf: LeafTensor) -> None:
         self.ref, self.leaf = private.tensor_ref(parameter), leaf
         self.dtype = str(parameter.dtype).removeprefix("torch.")
+        self.changes: list[WeightChange] = []
         self.events: list[list[Any]] | None = None
         self.lines: dict[int, set[CodeLocation]] = {}
         self.grad: Any = None

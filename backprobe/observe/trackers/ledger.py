@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ...records import LedgerEvent, LedgerOptimizer, LedgerRow, Site
+from ...records import LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, Site
 from ...records import ledger as events
 from ...source.assignments import freezes
 from ...source.calls import module_casts
@@ -20,6 +20,7 @@ from ...torch_internals.references import IdentityMap
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..ledger.account import Account, can_account, sample_norms
+from ..ledger.changes import MAX_MEASURED_PARAMETERS, StepChanges, is_measurable, keep
 from ..ledger.observed_steps import ObservedSteps
 from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker
@@ -56,6 +57,8 @@ class _Book:
     :ivar next_sampled: position of the parameter with which the next sample of values begins.
     :ivar reads: lines that read gradients of the period; ``reads_in_vain``: those that read gradients that were cleared
         before a step used them.
+    :ivar changes: the running step, if its changes are measured; ``measured``: those of a step were since the accounts
+        were closed; ``next_measured``: position of the parameter with which the next measurement begins.
     """
 
     number: int
@@ -73,10 +76,13 @@ class _Book:
     lines: dict[_Sequence, list[set[CodeLocation]]] = field(default_factory=dict)
     reads: set[CodeLocation] = field(default_factory=set)
     reads_in_vain: set[CodeLocation] = field(default_factory=set)
+    changes: StepChanges | None = None
+    measured: bool = False
+    next_measured: int = 0
 
     def close(self) -> None:
         if self.is_open:
-            self.is_open = False
+            self.is_open = self.measured = False
             for account in self.accounts:
                 account.close()
 
@@ -269,6 +275,20 @@ class LedgerTracker(Tracker):
         if book is not None and book.is_open and self._observed.is_observed:
             with private.measuring():
                 self._look([book], False)
+                book.changes = StepChanges(optimizer, chosen) if (chosen := self._choose_measured(book)) else None
+
+    def _choose_measured(self, book: _Book) -> list[Account]:
+        """Choose the accounts whose changes are measured in this step: some in turn, in few of the observed steps.
+
+        Of the first steps, these are those of which the number is a power of two; of a later row, its first step.
+        """
+        count, periods = len(book.accounts), book.periods + 1
+        if not count or (periods & (periods - 1) if self._observed.is_first else book.measured):
+            return []
+        book.measured, first = True, book.next_measured
+        book.next_measured = (first + MAX_MEASURED_PARAMETERS) % count
+        turn = (book.accounts[(first + i) % count] for i in range(min(count, MAX_MEASURED_PARAMETERS)))
+        return [account for account in turn if is_measurable(account.ref())]
 
     def _book(self, optimizer: Any) -> _Book | None:
         book = self._books.get(id(optimizer))
@@ -290,13 +310,21 @@ class LedgerTracker(Tracker):
         book.seen = self._context.steps.optimizers.get(id(optimizer))
         if not self._observed.is_observed:
             book.close()
+            book.changes = None
             return
         spot = self._frames.spot(sys._getframe())
         book.spot = spot or book.spot
         with private.measuring():
+            self._take_changes(book)
             self._end_periods(book)
             self._tell_others(book, spot)
             self._open(book, optimizer)
+
+    def _take_changes(self, book: _Book) -> None:
+        changes, book.changes = book.changes, None
+        found = changes.ended(self._context.steps.index) if changes is not None else {}
+        for account, measured in found.items():
+            keep(account, measured.change, len(book.accounts))
 
     def _end_periods(self, book: _Book) -> None:
         if not book.is_open:
@@ -392,6 +420,7 @@ class LedgerTracker(Tracker):
             if book.periods:
                 found.append(self._optimizer(book))
                 found += self._rows(book)
+                found += self._changed(book)
         return tuple(found)
 
     def _optimizer(self, book: _Book) -> LedgerOptimizer:
@@ -416,6 +445,12 @@ class LedgerTracker(Tracker):
                 groups.setdefault(key, []).append(name(account.leaf))
             for key, names in groups.items():
                 yield LedgerRow(tuple(names), book.number, told, *key)
+
+    def _changed(self, book: _Book) -> Iterator[LedgerChanges]:
+        name = self._context.names.leaves.name
+        for account in book.accounts:
+            if account.changes:
+                yield LedgerChanges(name(account.leaf), book.number, tuple(account.changes))
 
     def _casts_to(self, dtype: str) -> tuple[Site, ...]:
         """Return the statements that may have cast the model to a dtype of 16 bits."""
