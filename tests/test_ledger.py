@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from ledgers import row as row_with
 from torch import nn
 
 from backprobe.basics.errors import UnknownName
 from backprobe.observe.ledger.account import MAX_SAMPLED_ELEMENTS, sample_norms
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.records import LedgerRow
+from backprobe.records import LedgerRow, LedgerStay
 from backprobe.records import ledger as events
+from backprobe.traces.ledger import movement
 
 Loop = Callable[[nn.Module, torch.optim.Optimizer, int], None]
 
@@ -47,6 +50,10 @@ def of_loop(loop: Loop, steps: int = 12, kind: Any = torch.optim.SGD, **options:
             loop(model, optimizer, n)
 
     return recorded(run)
+
+
+def row_of(**more: Any) -> LedgerRow:
+    return row_with(**{"moved": 0, **more})
 
 
 def whats(row: LedgerRow) -> list[str]:
@@ -237,6 +244,85 @@ def test_steps_that_do_not_move_the_weight() -> None:
 def test_a_gradient_of_zeros_is_no_update_that_rounds_away() -> None:
     row = only_row(of_loop(gives_zeros))
     assert (row.moved, row.kept) == (0, 0)
+
+
+def clips_by_norm(bound: float) -> Loop:
+    def loop(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), bound)
+        optimizer.step()
+
+    return loop
+
+
+def clips_by_value(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    nn.utils.clip_grad_value_(model.parameters(), 0.0)
+    optimizer.step()
+
+
+def freezes_first(model: Any, optimizer: torch.optim.Optimizer, n: int) -> None:
+    model[0].requires_grad_(False)
+    plain(model, optimizer, n)
+
+
+CAUSES: list[tuple[str, Loop, dict[str, Any], str]] = [
+    ("rate", plain, {"lr": 0.0}, events.NO_RATE),
+    ("rate in a tensor", plain, {"lr": torch.tensor(0.0)}, events.NO_RATE),
+    ("tiny rate", plain, {"lr": 1e-12}, events.ROUNDED),
+    ("tiny rate of Adam", plain, {"lr": 1e-12, "kind": torch.optim.Adam}, events.ROUNDED),
+    ("clipped to zero", clips_by_norm(0.0), {}, events.CLIPPED),
+    ("clipped to little", clips_by_norm(1e-12), {}, events.CLIPPED),
+    ("clipped, and a tiny rate", clips_by_norm(1.0), {"lr": 1e-14}, events.ROUNDED),
+    ("values clipped", clips_by_value, {}, events.CLIPPED),
+    ("zeros", gives_zeros, {}, events.ZERO_GRADIENT),
+    ("cleared", without_gradient, {}, events.NO_GRADIENT),
+    ("frozen", freezes_first, {}, events.FROZEN),
+    ("other optimizer", plain, {"lr": 1e-14, "kind": torch.optim.ASGD, "lambd": 0.0}, events.NOT_KNOWN),
+]
+
+
+@pytest.mark.parametrize(("loop", "options", "cause"), [case[1:] for case in CAUSES], ids=[case[0] for case in CAUSES])
+def test_why_steps_leave_a_weight_as_it_was(loop: Loop, options: dict[str, Any], cause: str) -> None:
+    row = next(row for row in of_loop(loop, **options).facts.of(LedgerRow) if "0.weight" in row.parameters)
+    (stay,) = row.stayed
+    assert (stay.cause, stay.periods, row.moved) == (cause, 11, 0)
+    if cause == events.ROUNDED:
+        assert stay.largest is not None and 0 < stay.largest < 1
+    if cause == events.CLIPPED:
+        assert (
+            stay.norm_before is not None and stay.norm_after is not None and stay.norm_after < 1e-9 < stay.norm_before
+        )
+
+
+def test_some_steps_leave_a_weight_as_it_was() -> None:
+    def loop(model: nn.Module, optimizer: torch.optim.Optimizer, n: int) -> None:
+        optimizer.param_groups[0]["lr"] = 0.0 if n < 5 else 1e-2
+        plain(model, optimizer, n)
+
+    row = only_row(of_loop(loop))
+    assert row.moved == 7 and [(stay.cause, stay.periods) for stay in row.stayed] == [(events.NO_RATE, 4)]
+
+
+def test_why_a_weight_stayed_in_words() -> None:
+    rate, rounded = LedgerStay(events.NO_RATE, 4), LedgerStay(events.ROUNDED, 5, 0.25)
+    assert movement(row_of(kept=3)) == "it stayed as it was"
+    assert movement(row_of(stayed=(LedgerStay(events.NOT_KNOWN, 5),))) == "it stayed as it was"
+    assert movement(row_of(moved=5)) == "it moved" and movement(row_of()) == ""
+    assert (
+        movement(row_of(stayed=(replace(rate, periods=5),))) == "it stayed as it was, because the learning rate was 0"
+    )
+    some = movement(row_of(moved=7, stayed=(rate,)))
+    assert some == "it moved in 7 of 11; it stayed because the learning rate was 0 (4 times)"
+    both = movement(row_of(stayed=(rate, rounded), kept=5))
+    assert both.startswith(
+        "it stayed as it was, because the learning rate was 0 (4 times), because the update rounds away"
+    )
+    assert both.endswith("at most 0.25 of half a unit in the last place (5 times)")
+    clipped = LedgerStay(events.CLIPPED, 5, None, 3.5, 0.0)
+    assert movement(row_of(stayed=(clipped,))).endswith("because clipping took the norm of the gradients from 3.5 to 0")
 
 
 def test_the_statement_that_casts_the_model() -> None:

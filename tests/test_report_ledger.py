@@ -17,7 +17,7 @@ from torch import nn
 
 import backprobe
 from backprobe import Trace
-from backprobe.records import LedgerOptimizer, LedgerRow
+from backprobe.records import LedgerOptimizer, LedgerRow, LedgerStay
 from backprobe.records import ledger as events
 from backprobe.report import ledger as limits
 from backprobe.report.columns import CODES
@@ -73,6 +73,13 @@ def test_events_are_in_order_with_their_lines_and_signs() -> None:
     }
     (held,) = made["ledger"]["optimizers"]  # the other one holds no parameter with a row
     assert (held["name"], made["sites"][held["made"]]["line"], held["omitted"]) == ("SGD", MADE_LINE, 0)
+
+
+def test_a_row_says_why_the_weight_stayed() -> None:
+    stays = (LedgerStay(events.NO_RATE, 2), LedgerStay(events.NOT_KNOWN, 1))
+    made = document(recorded(row(USED, moved=3, kept=1, stayed=stays), row(CLEARED, USED)))
+    found = [(one["kept"], one["why"]) for one in made["ledger"]["rows"]]
+    assert found == [(3, "it stayed because the learning rate was 0 (2 times)"), (0, "")]
 
 
 def test_every_event_has_a_sign() -> None:

@@ -14,7 +14,7 @@ from .corruption import GradientHook, Spoilt
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, HooksPileUp, StaleRead
-from .ledger import LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, WeightChange
+from .ledger import LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, LedgerStay, WeightChange
 from .loss_targets import AttachedAdvantage, CollapsedEmbeddings, StraightThroughLoss
 from .loss_terms import LostTerm
 from .memory import (
@@ -133,6 +133,7 @@ __all__ = [
     "LedgerEvent",
     "LedgerOptimizer",
     "LedgerRow",
+    "LedgerStay",
     "LeftInEvaluation",
     "LoadedRate",
     "LostTerm",

@@ -24,6 +24,11 @@ WRITTEN, MOVED_IN_STEP, RESTORED = "weight changed outside of steps", "weight mo
 USED, USED_ZERO, USED_AGAIN, SKIPPED = "used", "used: zeros", "used again", "no gradient in the step"
 #: Events after which there is a gradient of a backward call; after which there is none.
 GIVING, CLEARING = (GRADIENT, ADDED), (CLEARED, ZEROED)
+#: Why a step left the weight as it was: its learning rate was zero; adding the update rounds to the same weight;
+#: clipping has made the gradient zero, or so small that the update rounds away; the gradient was zero; there was none,
+#: or none because the parameter was frozen. ``NOT_KNOWN``: it was not measured.
+NO_RATE, ROUNDED, CLIPPED = "rate of zero", "rounded", "clipped"
+ZERO_GRADIENT, NO_GRADIENT, FROZEN, NOT_KNOWN = "gradient of zeros", "no gradient", "frozen", ""
 EVENTS = (
     *(GRADIENT, ADDED, CLEARED, ZEROED, SCALED, REPLACED, OTHER_STEP, SHARED_STEP, WRITTEN, MOVED_IN_STEP, RESTORED),
     *(USED, USED_ZERO, USED_AGAIN, SKIPPED),
@@ -46,6 +51,24 @@ class LedgerEvent:
     site: Site | None = None
     times: int = 1
     optimizers: tuple[int, ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class LedgerStay:
+    """Steps that left the weight as it was, for one reason.
+
+    :ivar cause: one of the causes above; ``periods``: how many.
+    :ivar largest: for ``ROUNDED`` and ``CLIPPED``: the largest update of an element, as a share of the half unit in the
+        last place of the weight from which on the weight moves.
+    :ivar norm_before, norm_after: for ``CLIPPED``: the total norm that the last such call found, and left.
+    """
+
+    cause: str
+    periods: int
+    largest: float | None = None
+    norm_before: float | None = None
+    norm_after: float | None = None
 
 
 @record
@@ -75,6 +98,8 @@ class LedgerRow:
     #: The parameters' dtype, and for one of 16 bits the statements that may have cast the model to it.
     dtype: str = ""
     cast_at: tuple[Site, ...] = ()
+    #: The steps that left the weight as it was, by cause: those of ``kept``, and those without an update to round.
+    stayed: tuple[LedgerStay, ...] = ()
 
 
 @record

@@ -8,7 +8,7 @@ from typing import Any
 from ..records import LedgerEvent, LedgerOptimizer, LedgerRow
 from ..records import ledger as events
 from ..traces import Trace
-from ..traces.ledger import STEPS, event_line
+from ..traces.ledger import STEPS, event_line, stayed, why_stayed
 from .columns import column
 from .tables import Parameters, Sites
 
@@ -104,5 +104,6 @@ def _row(row: LedgerRow, optimizers: Mapping[int, int], table: _Events) -> dict[
         "optimizer": optimizers[row.optimizer],
         "events": [table.of(row, event) for event in row.events],
         **{"periods": row.periods, "first": row.first, "last": row.last},
-        **{"moved": row.moved, "kept": row.kept, "frozen": row.frozen},
+        **{"moved": row.moved, "kept": stayed(row), "frozen": row.frozen},
+        "why": why_stayed(row).lstrip(",; "),
     }

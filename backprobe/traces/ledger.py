@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from ..basics.text import counted, few, html_table, number, text_table
-from ..records import Facts, LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, Site, WeightChange
+from ..records import Facts, LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, LedgerStay, Site, WeightChange
 from ..records import ledger as events
 from ..records.places import short_path
 
@@ -17,6 +17,12 @@ STEPS = {
     events.USED_ZERO: "{} stepped with zeros",
     events.USED_AGAIN: "{} stepped with the gradient of its last step",
     events.SKIPPED: "{} stepped without a gradient",
+}
+REASONS = {
+    events.NO_RATE: "the learning rate was 0",
+    events.ZERO_GRADIENT: "the gradient was zero",
+    events.NO_GRADIENT: "it had no gradient",
+    events.FROZEN: "it had no gradient: it is frozen",
 }
 HEAD = ("steps", "times", "what happened", "line")
 CHANGE_HEAD = ("step", "change (of the weight)", "gradient", "momentum", "weight decay", "the rest")
@@ -55,7 +61,8 @@ class Ledger:
         """Yield tables with their titles, heads and right-aligned columns."""
         for names, rows in self._groups():
             yield names, HEAD, self._table(rows), {1}
-        for one in self.changes if len(self.changes) <= MAX_PARAMETERS_WITH_CHANGES else ():
+        changes = [one for one in self.changes if any(c.change or c.gradient for c in one.changes)]
+        for one in changes if len(changes) <= MAX_PARAMETERS_WITH_CHANGES else ():
             title = f"{one.parameter}: how much steps of {self.optimizers[one.optimizer].name} changed it"
             split = any(change.gradient is not None for change in one.changes)
             head = CHANGE_HEAD if split else CHANGE_HEAD[:2]
@@ -83,8 +90,8 @@ class Ledger:
 
     def _line(self, row: LedgerRow, event: LedgerEvent) -> tuple[str, str]:
         text, site = event_line(row, event, self.optimizers)
-        if event.what in STEPS and row.moved + row.kept:
-            text += f": {_movement(row)}"
+        if event.what in STEPS and (moved := movement(row)):
+            text += f": {moved}"
         return text, _place(site)
 
 
@@ -141,11 +148,42 @@ def _belongs(parameter: str, name: str) -> bool:
     return parameter == name or parameter.startswith(f"{name}.") or not name
 
 
-def _movement(row: LedgerRow) -> str:
-    """Say how many steps moved the weight, of those in which its values were compared."""
-    if not row.kept:
+def movement(row: LedgerRow) -> str:
+    """Say how many steps moved the weight, of those in which its values were compared; empty if there are none."""
+    still = stayed(row)
+    if not row.moved + still:
+        return ""
+    if not still:
         return "it moved"
-    return f"it moved in {row.moved:,} of {row.moved + row.kept:,}" if row.moved else "it stayed as it was"
+    text = f"it moved in {row.moved:,} of {row.moved + still:,}" if row.moved else "it stayed as it was"
+    return text + why_stayed(row)
+
+
+def stayed(row: LedgerRow) -> int:
+    """Return how many steps left the weight as it was."""
+    return max(row.kept, sum(stay.periods for stay in row.stayed))
+
+
+def why_stayed(row: LedgerRow) -> str:
+    """Say why steps left the weight as it was, as the end of a sentence; empty if that is not known."""
+    known = [stay for stay in row.stayed if stay.cause != events.NOT_KNOWN]
+    total = sum(stay.periods for stay in row.stayed)
+    if not known:
+        return ""
+    reasons = [f"because {_reason(stay)}" for stay in known]
+    if row.moved or len(known) > 1 or known[0].periods < total:
+        counts = [counted(stay.periods, "time") for stay in known]
+        reasons = [f"{reason} ({count})" for reason, count in zip(reasons, counts, strict=True)]
+    return ("; it stayed " if row.moved else ", ") + ", ".join(reasons)
+
+
+def _reason(stay: LedgerStay) -> str:
+    """Return why a step left the weight as it was, as a clause."""
+    if stay.cause == events.CLIPPED:
+        return f"clipping took the norm of the gradients from {number(stay.norm_before)} to {number(stay.norm_after)}"
+    if stay.cause == events.ROUNDED:
+        return f"the update rounds away: at most {number(stay.largest)} of half a unit in the last place"
+    return REASONS[stay.cause]
 
 
 def _place(site: Site | None) -> str:

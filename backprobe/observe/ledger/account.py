@@ -42,7 +42,8 @@ class Account:
     :ivar grad, version: a reference to the gradient of the last look, and its version.
     :ivar used: that gradient is what the last step used, unchanged; ``zero``: all its elements are zero.
     :ivar perturbed: the weight was changed after the first backward call of the period, and not restored since.
-    :ivar changes: what some of the steps changed, in all periods.
+    :ivar changes: what some of the steps changed, in all periods. ``stays``: the last step left the weight as it was,
+        for a reason that only a measurement shows.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class Account:
         "perturbed",
         "ref",
         "sampled",
+        "stays",
         "step_value",
         "used",
         "value",
@@ -72,7 +74,7 @@ class Account:
         self.lines: dict[int, set[CodeLocation]] = {}
         self.grad: Any = None
         self.version = self.weight_version = 0
-        self.used = self.zero = self.perturbed = self.sampled = False
+        self.used = self.zero = self.perturbed = self.sampled = self.stays = False
         #: The norm of the weight's sample at the last look, at the first backward call of the period, and when the
         #: optimizer's step began.
         self.value: float | None = None

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ...records import LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, Site
+from ...records import LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, LedgerStay, Site
 from ...records import ledger as events
 from ...source.assignments import freezes
 from ...source.calls import module_casts
 from ...source.frames import CodeLocation
-from ...torch_internals import private
+from ...torch_internals import gradient_clipping, private
+from ...torch_internals.gradient_clipping import ClipCall
 from ...torch_internals.references import IdentityMap
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..ledger.account import Account, can_account, sample_norms
-from ..ledger.changes import MAX_MEASURED_PARAMETERS, StepChanges, is_measurable, keep
+from ..ledger.changes import MAX_MEASURED_PARAMETERS, MeasuredChange, StepChanges, keep
 from ..ledger.observed_steps import ObservedSteps
+from ..ledger.stays import (
+    MAX_MEASURED_AGAIN,
+    MAX_STEPS_MEASURED_AGAIN,
+    Clips,
+    Stays,
+    stay_of,
+    together,
+    with_rate_of_zero,
+)
 from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -39,13 +50,17 @@ _Sequence = tuple[tuple[tuple[Any, int], ...], bool]
 
 @dataclass
 class _Periods:
-    """How many periods of a parameter had a sequence of events, when, and how many steps moved the weight or not."""
+    """How many periods of a parameter had a sequence of events, when, and how many steps moved the weight or not.
+
+    :ivar stays: the steps that did not, by cause.
+    """
 
     count: int = 0
     first: int = 0
     last: int = 0
     moved: int = 0
     kept: int = 0
+    stays: Stays = field(default_factory=Stays)
 
 
 @dataclass
@@ -58,7 +73,8 @@ class _Book:
     :ivar reads: lines that read gradients of the period; ``reads_in_vain``: those that read gradients that were cleared
         before a step used them.
     :ivar changes: the running step, if its changes are measured; ``measured``: those of a step were since the accounts
-        were closed; ``next_measured``: position of the parameter with which the next measurement begins.
+        were closed; ``next_measured``: position of the parameter with which the next measurement begins;
+        ``more_again``: how many more steps may be measured because one left weights as they were.
     """
 
     number: int
@@ -79,6 +95,7 @@ class _Book:
     changes: StepChanges | None = None
     measured: bool = False
     next_measured: int = 0
+    more_again: int = MAX_STEPS_MEASURED_AGAIN
 
     def close(self) -> None:
         if self.is_open:
@@ -101,6 +118,34 @@ class LedgerTracker(Tracker):
         self._grads: IdentityMap[None] = IdentityMap(private.tensor_ref)
         self._weights: dict[int, int] = {}
         self._entries = 0
+        self._clips = Clips()
+        self._thread = threading.get_ident()
+        self._listener: Callable[[ClipCall], None] = self._clipping
+        context.put_back.append(self.detached)
+
+    def attached(self) -> None:
+        self._thread = threading.get_ident()
+        gradient_clipping.listen_to_calls(self._listener)
+
+    def detached(self) -> None:
+        gradient_clipping.unlisten_to_calls(self._listener)
+
+    def _clipping(self, call: ClipCall) -> None:
+        """Note the norms of a call that clips gradients of open accounts."""
+        steps = self._context.steps
+        if steps.passing or steps.paused or not self._observed.is_observed or threading.get_ident() != self._thread:
+            return
+        try:
+            books = [book for book in self._books.values() if book.is_open]
+            with private.measuring():
+                if call.parameters is not None:
+                    held: list[Any] = [p for p in call.parameters if any(id(p) in book.ids for book in books)]
+                else:
+                    numbers = {id(grad) for grad in call.grads}
+                    held = [p for book in books for _, p in self._alive(book) if id(p.grad) in numbers]
+                self._clips.add(call, held)
+        except Exception as error:
+            self._context.events.fault(self, error)
 
     # Looks
 
@@ -110,6 +155,7 @@ class LedgerTracker(Tracker):
         return [book for book in self._books.values() if book.is_open]
 
     def _close_all(self) -> None:
+        self._clips.clear()
         for book in self._books.values():
             book.close()
 
@@ -280,15 +326,18 @@ class LedgerTracker(Tracker):
     def _choose_measured(self, book: _Book) -> list[Account]:
         """Choose the accounts whose changes are measured in this step: some in turn, in few of the observed steps.
 
-        Of the first steps, these are those of which the number is a power of two; of a later row, its first step.
+        Of the first steps, these are those of which the number is a power of two; of a later row, its first step. After
+        a step that left weights as they were, some of these are measured, too.
         """
         count, periods = len(book.accounts), book.periods + 1
+        again = [account for account in book.accounts if account.stays][:MAX_MEASURED_AGAIN] if book.more_again else []
         if not count or (periods & (periods - 1) if self._observed.is_first else book.measured):
-            return []
+            book.more_again -= bool(again)
+            return again
         book.measured, first = True, book.next_measured
         book.next_measured = (first + MAX_MEASURED_PARAMETERS) % count
         turn = (book.accounts[(first + i) % count] for i in range(min(count, MAX_MEASURED_PARAMETERS)))
-        return [account for account in turn if is_measurable(account.ref())]
+        return list(dict.fromkeys([*again, *turn]))
 
     def _book(self, optimizer: Any) -> _Book | None:
         book = self._books.get(id(optimizer))
@@ -315,26 +364,28 @@ class LedgerTracker(Tracker):
         spot = self._frames.spot(sys._getframe())
         book.spot = spot or book.spot
         with private.measuring():
-            self._take_changes(book)
-            self._end_periods(book)
+            self._end_periods(book, self._take_changes(book))
             self._tell_others(book, spot)
             self._open(book, optimizer)
 
-    def _take_changes(self, book: _Book) -> None:
+    def _take_changes(self, book: _Book) -> dict[Account, MeasuredChange]:
         changes, book.changes = book.changes, None
         found = changes.ended(self._context.steps.index) if changes is not None else {}
         for account, measured in found.items():
             keep(account, measured.change, len(book.accounts))
+        return found
 
-    def _end_periods(self, book: _Book) -> None:
+    def _end_periods(self, book: _Book, changes: Mapping[Account, MeasuredChange]) -> None:
         if not book.is_open:
             return
         book.periods += 1
-        idle = _without_rate(book.ref())
+        optimizer = book.ref()
+        idle, zero_rate = _without_rate(optimizer), with_rate_of_zero(optimizer)
         for account, parameter, value in self._valued(book):
             self._note_use(account)
             found = account.events
-            periods = None
+            periods, clip = None, self._clips.take(parameter)
+            account.stays = False
             if found is not None:
                 sequence = tuple((event, times) for event, times in found), not parameter.requires_grad
                 periods = self._periods_of(book, sequence, account)
@@ -348,6 +399,10 @@ class LedgerTracker(Tracker):
                 periods.moved += value != account.step_value
                 in_vain = value == account.step_value and id(parameter) not in idle
                 periods.kept += in_vain and account.grad is not None and not account.zero
+                if value == account.step_value:
+                    stay = stay_of(account, parameter, changes.get(account), id(parameter) in zero_rate, clip)
+                    periods.stays.add(stay)
+                    account.stays = stay.cause in (events.NOT_KNOWN, events.ROUNDED) or stay.largest is not None
             lines = book.lines.setdefault(sequence, [set() for _ in found])
             for i, known in enumerate(lines):
                 known |= account.lines.get(i, set())
@@ -436,15 +491,19 @@ class LedgerTracker(Tracker):
         may_freeze = tuple(freezes(self._frames)) if any(frozen for _, frozen in book.rows) else ()
         for sequence, accounts in book.rows.items():
             told = self._events(sequence, book.lines[sequence])
-            groups: dict[tuple[Any, ...], list[str]] = {}
+            groups: dict[tuple[Any, ...], tuple[list[str], dict[str, LedgerStay]]] = {}
             for account, periods in accounts.items():
                 observed = site(account.leaf.frozen) if sequence[1] else None
                 frozen_at = (observed,) if observed is not None else may_freeze if sequence[1] else ()
                 told_of = sequence[1], frozen_at, observed is not None, account.dtype, casts[account.dtype]
                 key = periods.count, periods.first, periods.last, periods.moved, periods.kept, *told_of
-                groups.setdefault(key, []).append(name(account.leaf))
-            for key, names in groups.items():
-                yield LedgerRow(tuple(names), book.number, told, *key)
+                names, stays = groups.setdefault((key, periods.stays.key), ([], {}))
+                names.append(name(account.leaf))
+                for cause, stay in periods.stays.by_cause.items():
+                    stays[cause] = together(stays[cause], stay, True) if cause in stays else stay
+            for (key, _), (names, stays) in groups.items():
+                numbers = *key, tuple(stays.values())
+                yield LedgerRow(tuple(names), book.number, told, *numbers)
 
     def _changed(self, book: _Book) -> Iterator[LedgerChanges]:
         name = self._context.names.leaves.name
