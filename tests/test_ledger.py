@@ -188,6 +188,54 @@ def test_the_line_that_writes_through_data() -> None:
     assert lines == ["p.data.add_(p.grad)", "p.data.copy_(old)"]
 
 
+SAVED: dict[str, Any] = {}
+
+
+def rewrites(how: str) -> Loop:
+    def loop(model: Any, optimizer: torch.optim.Optimizer, n: int) -> None:
+        if n == 0:
+            average = torch.optim.swa_utils.AveragedModel(model)
+            SAVED.update(state={k: v.clone() for k, v in model.state_dict().items()}, average=average)
+        plain(model, optimizer, n)
+        weight = model[0].weight
+        if how == "load_state_dict":
+            model.load_state_dict(SAVED["state"])
+        elif how == "copy_":
+            with torch.no_grad():
+                weight.copy_(SAVED["state"]["0.weight"])
+        elif how == "assignment to .data":
+            weight.data = weight.data * 0.5
+        elif how == "mul_":
+            weight.data.mul_(0.5)
+        elif how == "vector_to_parameters":
+            nn.utils.vector_to_parameters(torch.ones(49), model.parameters())
+        elif how == "normal_":
+            nn.init.normal_(weight)
+        elif how == "lerp_":
+            weight.detach().lerp_(SAVED["state"]["0.weight"], 0.1)
+        elif how == "":
+            weight.data.mul_(0.5).add_(0.1)
+
+    return loop
+
+
+CALLS = ("load_state_dict", "copy_", "assignment to .data", "mul_", "vector_to_parameters", "normal_", "lerp_", "")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_the_call_that_writes_to_a_weight(call: str) -> None:
+    rows = of_loop(rewrites(call)).facts.of(LedgerRow)
+    row = max((row for row in rows if "0.weight" in row.parameters), key=lambda row: row.periods)
+    (written,) = [event for event in row.events if event.what in (events.WRITTEN, events.RESTORED)]
+    assert written.call == call and written.site is not None
+
+
+def test_the_call_is_in_the_table() -> None:
+    text = repr(of_loop(rewrites("load_state_dict")).ledger("0.weight"))
+    assert "weight changed outside of steps by load_state_dict" in text
+    assert "changed in place by clip_grad_norm_" in repr(of_loop(accumulates).ledger("0.weight"))
+
+
 def test_a_closure_that_moves_the_weights_between_its_calls() -> None:
     trace = of_loop(with_closure, kind=torch.optim.LBFGS, max_iter=3)
     row = max(trace.facts.of(LedgerRow), key=lambda row: row.periods)

@@ -24,6 +24,8 @@ WRITTEN, MOVED_IN_STEP, RESTORED = "weight changed outside of steps", "weight mo
 USED, USED_ZERO, USED_AGAIN, SKIPPED = "used", "used: zeros", "used again", "no gradient in the step"
 #: Events after which there is a gradient of a backward call; after which there is none.
 GIVING, CLEARING = (GRADIENT, ADDED), (CLEARED, ZEROED)
+#: Events that are writes to a gradient or a weight, of which the call may be known.
+WRITES = (SCALED, WRITTEN, RESTORED)
 #: Why a step left the weight as it was: its learning rate was zero; adding the update rounds to the same weight;
 #: clipping has made the gradient zero, or so small that the update rounds away; the gradient was zero; there was none,
 #: or none because the parameter was frozen. ``NOT_KNOWN``: it was not measured.
@@ -45,12 +47,15 @@ class LedgerEvent:
         observed to make it, ``None`` if no line or several were observed.
     :ivar optimizers: for a gradient: the numbers of the optimizers to whose parameters the call gave gradients; for a
         step: the number of the optimizer.
+    :ivar call: for ``WRITES``: the function that the script called to make the change, such as ``load_state_dict`` or
+        ``copy_``; empty if none or several were observed.
     """
 
     what: str
     site: Site | None = None
     times: int = 1
     optimizers: tuple[int, ...] = ()
+    call: str = ""
 
 
 @record

@@ -102,7 +102,11 @@ def event_line(
     held = optimizers[row.optimizer]
     if event.what in STEPS:
         return STEPS[event.what].format(held.name), held.stepped
-    text = event.what + (f", {counted(event.times, 'time')}" if event.times > 1 else "")
+    text = (
+        event.what
+        + (f" by {event.call}" if event.call else "")
+        + (f", {counted(event.times, 'time')}" if event.times > 1 else "")
+    )
     others = [optimizers[n].name for n in event.optimizers if n in optimizers]
     if event.what in (events.OTHER_STEP, events.SHARED_STEP) and others:
         text += f" ({', '.join(others)})"

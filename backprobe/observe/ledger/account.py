@@ -31,6 +31,9 @@ RESTORED_WITHIN = 1e-5
 #: What happened; the place, if it identifies the event; the numbers of optimizers.
 Event: TypeAlias = tuple[str, CodeLocation | None, tuple[int, ...]]
 
+#: A line of the script that changed a tensor, and the name of what it called to do so.
+Change: TypeAlias = tuple[CodeLocation, str]
+
 
 class Account:
     """The account of one parameter since its optimizer last stepped.
@@ -38,7 +41,7 @@ class Account:
     :ivar ref: a reference to the parameter; ``leaf``: its record, which names it; ``dtype``: of torch.
     :ivar sampled: its values are compared in this period.
     :ivar events: the events of the period, each with how often it happened in a row; ``None`` while the account is
-        closed: something was missed. ``lines``: by position of an event, the lines that were observed to cause it.
+        closed: something was missed. ``lines``: by position of an event, the changes that were observed to cause it.
     :ivar grad, version: a reference to the gradient of the last look, and its version.
     :ivar used: that gradient is what the last step used, unchanged; ``zero``: all its elements are zero.
     :ivar perturbed: the weight was changed after the first backward call of the period, and not restored since.
@@ -71,7 +74,7 @@ class Account:
         self.dtype = str(parameter.dtype).removeprefix("torch.")
         self.changes: list[WeightChange] = []
         self.events: list[list[Any]] | None = None
-        self.lines: dict[int, set[CodeLocation]] = {}
+        self.lines: dict[int, set[Change]] = {}
         self.grad: Any = None
         self.version = self.weight_version = 0
         self.used = self.zero = self.perturbed = self.sampled = self.stays = False
@@ -107,8 +110,8 @@ class Account:
         else:
             self.events = None
 
-    def add_lines(self, lines: Iterable[CodeLocation]) -> None:
-        """Note lines that were observed to cause the last event."""
+    def add_lines(self, lines: Iterable[Change]) -> None:
+        """Note changes that were observed to cause the last event."""
         if self.events:
             self.lines.setdefault(len(self.events) - 1, set()).update(lines)
 

@@ -21,7 +21,7 @@ from ...torch_internals.gradient_clipping import ClipCall
 from ...torch_internals.references import IdentityMap
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
-from ..ledger.account import Account, can_account, sample_norms
+from ..ledger.account import Account, Change, can_account, sample_norms
 from ..ledger.changes import MAX_MEASURED_PARAMETERS, MeasuredChange, StepChanges, keep
 from ..ledger.observed_steps import ObservedSteps
 from ..ledger.stays import (
@@ -41,6 +41,8 @@ from ..tracker_context import TrackerContext
 MAX_OPTIMIZERS, MAX_PARAMETERS, MAX_SAMPLED_LATER = 20, 2000, 32
 #: Dtype of 16 bits -> how code names it: as a dtype, or by a method that casts to it.
 CASTS_TO_16_BITS = {"bfloat16": ("bfloat16",), "float16": ("float16", "half")}
+#: Functions of torch and Python around the one that the script calls.
+WRAPPERS = frozenset({"decorate_context", "wrapper", "inner", "profile_hook_step"})
 #: Most entries of all books: a sequence of events of a parameter is one.
 MAX_ENTRIES = 50_000
 
@@ -67,8 +69,8 @@ class _Periods:
 class _Book:
     """The accounts of one optimizer.
 
-    :ivar rows: sequence of events -> account -> its periods. ``lines``: sequence of events -> for each event the lines
-        that were observed to cause it.
+    :ivar rows: sequence of events -> account -> its periods. ``lines``: sequence of events -> for each event the
+        changes that were observed to cause it.
     :ivar next_sampled: position of the parameter with which the next sample of values begins.
     :ivar reads: lines that read gradients of the period; ``reads_in_vain``: those that read gradients that were cleared
         before a step used them.
@@ -89,7 +91,7 @@ class _Book:
     omitted: int = 0
     next_sampled: int = 0
     rows: dict[_Sequence, dict[Account, _Periods]] = field(default_factory=dict)
-    lines: dict[_Sequence, list[set[CodeLocation]]] = field(default_factory=dict)
+    lines: dict[_Sequence, list[set[Change]]] = field(default_factory=dict)
     reads: set[CodeLocation] = field(default_factory=set)
     reads_in_vain: set[CodeLocation] = field(default_factory=set)
     changes: StepChanges | None = None
@@ -112,9 +114,11 @@ class LedgerTracker(Tracker):
         self._observed = ObservedSteps(context)
         self._books: dict[int, _Book] = {}
         self._gone: list[_Book] = []
-        #: In recorded steps: lines that changed gradients and weights since the last look, by the id of the tensor; the
-        #: gradients; and the ids of the weights by themselves and by the addresses of their memory.
-        self._changes: dict[int, set[CodeLocation]] = {}
+        #: In recorded steps: changes since the last look: to gradients, by the id of the gradient or of its parameter;
+        #: and to weights, by their ids. Then the gradients, and the ids of the weights by themselves and by the
+        #: addresses of their memory.
+        self._changes: dict[int, set[Change]] = {}
+        self._writes: dict[int, set[Change]] = {}
         self._grads: IdentityMap[None] = IdentityMap(private.tensor_ref)
         self._weights: dict[int, int] = {}
         self._entries = 0
@@ -181,11 +185,12 @@ class LedgerTracker(Tracker):
             book.reads.clear()
             self._look_at_weights(book, in_step, at_backward)
         self._changes.clear()
+        self._writes.clear()
 
     def _look_at_weights(self, book: _Book, in_step: bool, at_backward: bool) -> None:
         for account, parameter, value in self._valued(book):
             if account.look_at_weight(parameter, value, in_step):
-                self._keep_lines(account, parameter)
+                account.add_lines(self._writes.get(id(parameter), ()))
             if not at_backward:
                 account.step_value = value
             elif account.first_value is None:
@@ -198,7 +203,7 @@ class LedgerTracker(Tracker):
         return [(a, p, next(norms) if a.sampled else None) for a, p in alive]
 
     def _keep_lines(self, account: Account, *changed: Any) -> None:
-        """Keep the lines that were observed to change one of the tensors, for the last event of the account."""
+        """Keep the changes that were observed to one of these gradients or parameters, for the account's last event."""
         for one in changed:
             if (lines := self._changes.get(id(one))) is not None:
                 account.add_lines(lines)
@@ -274,14 +279,23 @@ class LedgerTracker(Tracker):
                     if private.is_plain(parameter) and private.local(parameter) is parameter:
                         self._weights[parameter.untyped_storage().data_ptr()] = id(parameter)
 
-    def _note_change(self, number: int, frame: Any) -> None:
-        spot = self._frames.spot(frame)
-        if spot is not None:
-            self._changes.setdefault(number, set()).add(spot)
+    def _note_change(self, changes: dict[int, set[Change]], number: int, frame: Any, name: str) -> None:
+        """Note in `changes` that `frame` changes the tensor with the id `number`.
+
+        :param name: what makes the change; if `frame` is of a library, the function that the script called counts.
+        """
+        user = self._frames.first(frame)
+        if user is None:
+            return
+        while frame is not user:
+            called = frame.f_code.co_name
+            name = name if called in WRAPPERS or called.startswith("_") else called
+            frame = frame.f_back
+        changes.setdefault(number, set()).add(((user.f_code, user.f_lasti), name))
 
     def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
         if put and self._weights:
-            self._note_change(id(value), frame)
+            self._note_change(self._changes, id(value), frame, "")
         elif value is not None and value in self._grads and self._frames.is_user(frame.f_code):
             spot = self._frames.spot(frame)
             for book in self._books.values():
@@ -290,14 +304,15 @@ class LedgerTracker(Tracker):
 
     def grad_cleared(self, tensor: Any, frame: Any) -> None:
         if id(tensor) in self._weights:
-            self._note_change(id(tensor), frame)
+            self._note_change(self._changes, id(tensor), frame, "")
 
     def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        name = getattr(func, "__name__", "")
         for tensor in written if self._weights else ():
             if tensor in self._grads:
-                self._note_change(id(tensor), frame)
+                self._note_change(self._changes, id(tensor), frame, name)
             elif (number := self._weight_of(tensor)) is not None:
-                self._note_change(number, frame)
+                self._note_change(self._writes, number, frame, name)
 
     def _weight_of(self, tensor: Any) -> int | None:
         """Return the id of the weight whose memory `tensor` has; ``None`` for none."""
@@ -312,7 +327,7 @@ class LedgerTracker(Tracker):
 
     def data_assigned(self, tensor: Any, frame: Any) -> None:
         if id(tensor) in self._weights:
-            self._note_change(id(tensor), frame)
+            self._note_change(self._writes, id(tensor), frame, "assignment to .data")
 
     # Events of optimizers
 
@@ -454,6 +469,7 @@ class LedgerTracker(Tracker):
         self._choose_sampled(book)
         book.is_open = True
         self._changes.clear()
+        self._writes.clear()
         norms = iter(sample_norms([p for account, p in opened if account.sampled]))
         for account, p in opened:
             account.open(p, next(norms) if account.sampled else None)
@@ -516,12 +532,13 @@ class LedgerTracker(Tracker):
         casts = CASTS_TO_16_BITS.get(dtype)
         return tuple(module_casts(self._frames, casts)) if casts is not None else ()
 
-    def _events(self, sequence: _Sequence, lines: list[set[CodeLocation]]) -> tuple[LedgerEvent, ...]:
+    def _events(self, sequence: _Sequence, lines: list[set[Change]]) -> tuple[LedgerEvent, ...]:
         told = []
         for ((what, spot, optimizers), times), known in zip(sequence[0], lines, strict=True):
-            sites = {self._frames.site(one) for one in known}
+            sites = {self._frames.site(one) for one, _ in known}
+            calls = {call for _, call in known} if what in events.WRITES else set()
             site = self._frames.site(spot) if spot is not None else sites.pop() if len(sites) == 1 else None
-            told.append(LedgerEvent(what, site, times, optimizers))
+            told.append(LedgerEvent(what, site, times, optimizers, calls.pop() if len(calls) == 1 else ""))
         return tuple(told)
 
 
