@@ -13,6 +13,7 @@ from torch import nn
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
+from backprobe.records import LedgerBuffer
 
 NAN = float("nan")
 
@@ -173,3 +174,85 @@ def test_frozen_statistics_that_follow_other_data() -> None:
 )
 def test_frozen_statistics_that_are_as_they_should_be(options: dict[str, Any]) -> None:
     assert frozen(**options) == []
+
+
+def buffers_of(act: Callable[[Any, int], None], steps: int = 12, settings: Settings | None = None) -> Any:
+    """A run in which `act` changes the model after each step."""
+
+    def batch(model: nn.Module, n: int) -> torch.Tensor:
+        act(model, n)
+        return torch.randn(8, 4)
+
+    return trained(batch, steps, settings)
+
+
+def history(trace: Any, name: str) -> LedgerBuffer:
+    (found,) = trace.ledger(name).buffers
+    return found
+
+
+def test_what_changes_buffers() -> None:
+    def act(model: Any, n: int) -> None:
+        if n == 5:
+            model[4].largest.fill_(3.0)
+        if n == 7:
+            model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()})
+
+    trace = buffers_of(act)
+    mean = history(trace, "1.running_mean")
+    assert (mean.class_name, mean.changed, mean.forwards, mean.unknown) == ("BatchNorm1d", 11, 11, 0)
+    assert mean.called is not None and mean.called.text == "loss = model(x).square().mean()"
+    assert [(one.call, one.times) for one in mean.writes] == [("load_state_dict", 1)]
+    running = history(trace, "4.running")
+    assert {one.call for one in running.writes} == {"mul_", "add_", "load_state_dict"} and not running.forwards
+    largest = history(trace, "4.largest")
+    assert largest.changed == 2 and [one.call for one in largest.writes] == ["fill_", "load_state_dict"]
+    assert largest.writes[0].site.text == "model[4].largest.fill_(3.0)"  # type: ignore[union-attr]
+    assert [name for one in trace.ledger("1").buffers for name in one.names] == [
+        *("1.running_mean", "1.running_var", "1.num_batches_tracked")
+    ]
+
+
+def test_a_buffer_that_never_changes_and_layers_in_evaluation_mode() -> None:
+    trace = buffers_of(lambda model, n: model[1].eval() and None)
+    mean = history(trace, "1.running_mean")
+    assert mean.looks == 12 and mean.changed == mean.forwards == 0 and mean.called is None  # once when the run ended
+    assert repr(trace.ledger("1.running_mean")).endswith("of BatchNorm1d: compared 12 times, never changed")
+
+
+def test_a_buffer_from_which_step_on_is_not_finite() -> None:
+    def act(model: Any, n: int) -> None:
+        if n == 6:
+            model[4].largest.fill_(NAN)
+
+    trace = buffers_of(act)
+    largest = history(trace, "4.largest")
+    assert (largest.what, largest.step, largest.changed) == ("NaN", 5, 1)  # before the forward of step 6
+    lines = repr(trace.ledger("4.largest")).splitlines()
+    assert lines[-1].split() == ["5", "on", "NaN"] and "written by fill_" in lines[-2]
+
+
+def test_changes_of_buffers_in_steps_that_are_not_recorded() -> None:
+    mean = history(buffers_of(lambda model, n: None, 300, Settings("minimal")), "1.running_mean")
+    assert mean.changed == mean.forwards == mean.looks > 5 and not mean.unknown
+
+
+def test_instance_norm_and_a_buffer_that_is_assigned() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.InstanceNorm1d(4, track_running_stats=True, affine=True))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    model.register_buffer("mark", torch.zeros(1))
+    collector = Collector()
+    session = Session(collector, Settings(budget=None))
+    session.start()
+    for n in range(6):
+        model.mark = torch.full((1,), float(n // 2))
+        optimizer.zero_grad()
+        model(torch.randn(2, 4, 8)).square().sum().backward()
+        optimizer.step()
+    session.stop()
+    trace = collector.trace(session)
+    mean, mark = history(trace, "0.running_mean"), history(trace, "mark")
+    assert mean.changed == mean.unknown == 5  # no count of batches, and no op that is known to write
+    assert (mark.changed, mark.unknown, mark.writes) == (2, 2, ())
+    assert "changed, by a call that was not observed" in repr(trace.ledger("mark"))

@@ -14,7 +14,16 @@ from .corruption import GradientHook, Spoilt
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, HooksPileUp, StaleRead
-from .ledger import LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, LedgerStay, WeightChange
+from .ledger import (
+    BufferWrite,
+    LedgerBuffer,
+    LedgerChanges,
+    LedgerEvent,
+    LedgerOptimizer,
+    LedgerRow,
+    LedgerStay,
+    WeightChange,
+)
 from .loss_targets import AttachedAdvantage, CollapsedEmbeddings, StraightThroughLoss
 from .loss_terms import LostTerm
 from .memory import (
@@ -97,6 +106,7 @@ __all__ = [
     "BadValues",
     "Born",
     "BriefSteps",
+    "BufferWrite",
     "ClimbingUpdates",
     "CollapsedEmbeddings",
     "Collective",
@@ -129,6 +139,7 @@ __all__ = [
     "Inside",
     "Judged",
     "KeptBatch",
+    "LedgerBuffer",
     "LedgerChanges",
     "LedgerEvent",
     "LedgerOptimizer",

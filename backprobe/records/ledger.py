@@ -164,3 +164,40 @@ class LedgerChanges:
     parameter: str
     optimizer: int
     changes: tuple[WeightChange, ...]
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class BufferWrite:
+    """Writes to a buffer that were observed in recorded steps: the function that the script called, and its line."""
+
+    call: str
+    site: Site | None
+    times: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class LedgerBuffer:
+    """Buffers of one module to which the same happened.
+
+    :ivar names: their paths in the model; ``class_name``: the class of the module.
+    :ivar looks: how often they were compared with what they were before; ``changed``: how often they had changed;
+        ``first`` and ``last``: the steps after which the first and the last change were found, -1 for none.
+    :ivar forwards: in how many looks a forward in training mode had changed them; ``called``: the line that calls the
+        module. ``writes``: writes that were observed. ``unknown``: in how many looks neither was seen.
+    :ivar what: ``NaN`` or ``Inf``, if they were finite and became so; ``step``: the first step after which they were.
+    """
+
+    names: tuple[str, ...]
+    class_name: str
+    looks: int
+    changed: int
+    first: int
+    last: int
+    forwards: int = 0
+    called: Site | None = None
+    writes: tuple[BufferWrite, ...] = ()
+    unknown: int = 0
+    what: str = ""
+    step: int = -1

@@ -6,8 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-from ..basics.text import counted, few, html_table, number, text_table
-from ..records import Facts, LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow, LedgerStay, Site, WeightChange
+from ..basics.text import counted, few, html_table, number, plural, text_table
+from ..records import (
+    Facts,
+    LedgerBuffer,
+    LedgerChanges,
+    LedgerEvent,
+    LedgerOptimizer,
+    LedgerRow,
+    LedgerStay,
+    Site,
+    WeightChange,
+)
 from ..records import ledger as events
 from ..records.places import short_path
 
@@ -40,18 +50,21 @@ class Ledger:
     optimizer has stepped and ends when it has stepped again; periods in which the same happened are one row.
 
     :ivar name: the parameter or module; ``rows``: its rows, by first step; ``optimizers``: by number.
-    :ivar changes: what some of the steps changed.
+    :ivar changes: what some of the steps changed. ``buffers``: the buffer of that name, or those of the module.
     """
 
     name: str
     rows: Sequence[LedgerRow]
     optimizers: Mapping[int, LedgerOptimizer]
     changes: Sequence[LedgerChanges] = ()
+    buffers: Sequence[LedgerBuffer] = ()
 
     def __repr__(self) -> str:
-        if not self.rows:
+        if not (self.rows or self.buffers):
             return f"{self.name}: no step of an optimizer that holds it was accounted for"
-        return "\n\n".join(f"{title}\n{text_table(head, body, right)}" for title, head, body, right in self._tables())
+        return "\n\n".join(
+            f"{title}\n{text_table(head, body, right)}".rstrip() for title, head, body, right in self._tables()
+        )
 
     def _repr_html_(self) -> str:
         tables = self._tables()
@@ -68,6 +81,9 @@ class Ledger:
             head = CHANGE_HEAD if split else CHANGE_HEAD[:2]
             body = [change_cells(change)[: len(head)] for change in one.changes]
             yield title if split else f"{title}; the parts are not known", head, body, {0}
+
+        for buffer in self.buffers:
+            yield buffer_title(buffer), HEAD, buffer_rows(buffer), {1}
 
     def _groups(self) -> Iterator[tuple[str, list[LedgerRow]]]:
         """Yield the names of parameters, and their rows."""
@@ -93,6 +109,29 @@ class Ledger:
         if event.what in STEPS and (moved := movement(row)):
             text += f": {moved}"
         return text, _place(site)
+
+
+def buffer_title(buffer: LedgerBuffer) -> str:
+    """Return the names of buffers, and how often they changed."""
+    title = f"{few(buffer.names)}, {plural(buffer.names, 'a buffer', 'buffers')} of {buffer.class_name}"
+    changed = f"changed {counted(buffer.changed, 'time')}" if buffer.changed else "never changed"
+    return f"{title}: compared {counted(buffer.looks, 'time')}, {changed}"
+
+
+def buffer_rows(buffer: LedgerBuffer) -> list[tuple[str, ...]]:
+    """Return the rows of a buffer's table: what changed it, and from when on it was not finite."""
+    first, last = buffer.first, buffer.last
+    steps = f"{first}" if first == last else f"{first} to {last}"
+    found: list[tuple[str, str, str]] = []
+    if buffer.forwards:
+        found.append((f"{buffer.forwards:,}", "forward in training mode", _place(buffer.called)))
+    found += [(f"{one.times:,}", f"written by {one.call or 'the script'}", _place(one.site)) for one in buffer.writes]
+    if buffer.unknown:
+        found.append((f"{buffer.unknown:,}", "changed, by a call that was not observed", ""))
+    rows: list[tuple[str, ...]] = [(steps if not i else "", *row) for i, row in enumerate(found)]
+    if buffer.what:
+        rows.append((f"{buffer.step} on", "", buffer.what, ""))
+    return rows
 
 
 def event_line(
@@ -144,7 +183,12 @@ def ledger_of(facts: Facts, name: str) -> Ledger:
     rows.sort(key=lambda row: (row.optimizer, row.first))
     optimizers = {one.number: one for one in facts.of(LedgerOptimizer)}
     changes = [one for one in facts.of(LedgerChanges) if _belongs(one.parameter, name) and one.optimizer in optimizers]
-    return Ledger(name, rows, optimizers, changes)
+    buffers = []
+    for buffer in facts.of(LedgerBuffer):
+        names = tuple(n for n in buffer.names if _belongs(n, name))
+        if names:
+            buffers.append(replace(buffer, names=names))
+    return Ledger(name, rows, optimizers, changes, buffers)
 
 
 def _belongs(parameter: str, name: str) -> bool:

@@ -185,13 +185,13 @@ class Trace:
     def ledger(self, name: str) -> Ledger:
         """Return what happened to the gradient and the weight of a parameter, period by period.
 
-        :param name: a parameter's name, or the path of a module for all of its parameters.
+        :param name: the name of a parameter or buffer, or the path of a module for all of its parameters and buffers.
         :raises UnknownName: no parameter in the trace has that name; also a ``KeyError``. The message lists similar
             names.
         """
         found = ledger_of(self.facts, name)
         names = {*(p.name for p in self.parameters), *(p.name for p in self.facts.of(FreeParameter))}
-        if not found.rows and not any(_within(one, name) for one in names):
+        if not found.rows and not found.buffers and not any(_within(one, name) for one in names):
             like = f"names are like {quoted(near(name, sorted(names)))}" if names else "it has none"
             raise UnknownName(f"no parameter {name!r} in this trace; {like}")
         return found

@@ -22,6 +22,7 @@ from ...source.frames import CodeLocation
 from ...torch_internals import private
 from ...torch_internals.measure import is_float, spread
 from ..forward.leaves import LeafTensor
+from .changed_by import Change
 
 #: Most events of one period; most elements of a sample, and of a tensor that must be copied to sample it.
 MAX_EVENTS, MAX_SAMPLED_ELEMENTS, MAX_COPIED_ELEMENTS = 64, 4096, 1 << 20
@@ -30,9 +31,6 @@ RESTORED_WITHIN = 1e-5
 
 #: What happened; the place, if it identifies the event; the numbers of optimizers.
 Event: TypeAlias = tuple[str, CodeLocation | None, tuple[int, ...]]
-
-#: A line of the script that changed a tensor, and the name of what it called to do so.
-Change: TypeAlias = tuple[CodeLocation, str]
 
 
 class Account:

@@ -14,14 +14,14 @@ import re
 import sys
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from ...records import BadBuffers, FrozenStatistics, Site, Step
+from ...records import BadBuffers, BufferWrite, FrozenStatistics, LedgerBuffer, Site, Step
 from ...source.assignments import assigned_in, freezes, writes_to
 from ...source.calls import calls_of_method
 from ...source.control_flow import nonfinite_checks
@@ -33,6 +33,8 @@ from ...torch_internals import private
 from ...torch_internals.async_scalars import Later, capturing, fetch
 from ...torch_internals.measure import spread
 from ...torch_internals.references import IdentityMap
+from ..ledger.buffer_history import BatchCount, BufferHistory
+from ..ledger.changed_by import change_by
 from ..ledger.observed_steps import (
     FIRST_OBSERVED_STEPS,
     OBSERVATION_INTERVAL,
@@ -60,6 +62,8 @@ MIN_BATCHES = 16
 MAX_LINES = 3
 #: A call that switches to train mode, not back to an earlier mode.
 _TRAIN_CALL = re.compile(r"\.train\((True|mode=True)?\)")
+#: The functions by which these layers write to their buffers in training mode.
+NORM_WRITES = ("add_", "batch_norm", "instance_norm")
 #: The layers with running statistics.
 NORMS = (
     nn.BatchNorm1d,
@@ -88,6 +92,7 @@ class _Buffer:
     :ivar calls: the first calls of the module and of its outermost module: the modules may be gone when the run ends.
     :ivar after, step: the last step after which it was finite, and the first of those since then after which it was
         not; -1 for none. ``what``: what it was then.
+    :ivar count: of the batches of its module, if that is a normalisation layer; ``history``: its changes.
     """
 
     module: weakref.ref[nn.Module]
@@ -97,9 +102,11 @@ class _Buffer:
     calls: tuple[_FirstCall, _FirstCall]
     name: str
     statistics: bool
+    count: BatchCount | None = None
     after: int = -1
     step: int = -1
     what: str = ""
+    history: BufferHistory = field(default_factory=BufferHistory)
 
     def tensor(self) -> Any:
         module = self.module()
@@ -159,6 +166,9 @@ class BufferTracker(Tracker):
         #: The first calls of modules with buffers and of outermost modules, and the number of those that were seen.
         self._calls: IdentityMap[_FirstCall] = IdentityMap()
         self._seen_calls = 0
+        #: The numbers of batches of normalisation layers; and the buffers by their tensors.
+        self._counts: list[tuple[weakref.ref[nn.Module], BatchCount]] = []
+        self._written: IdentityMap[_Buffer] = IdentityMap(private.tensor_ref)
         self._later = Later()
         #: The step that ended last, and the number of outermost modules at the last search for modules.
         self._index = self._roots = 0
@@ -282,16 +292,66 @@ class BufferTracker(Tracker):
             path = root.path_of(module) or ""
         ref, kind = weakref.ref(module), type(module).__name__
         is_norm = isinstance(module, NORMS)
+        count = BatchCount() if is_norm else None
+        if count is not None:
+            self._counts.append((ref, count))
         calls = self._first_call(module), self._first_call(model)
         for name, buffer in module._buffers.items():
-            if buffer is None or buffer.is_floating_point():
-                self._buffers.append(_Buffer(ref, root, path, kind, calls, name, is_norm))
+            self._buffers.append(_Buffer(ref, root, path, kind, calls, name, is_norm, count))
+            if buffer is not None:
+                self._written[buffer] = self._buffers[-1]
         if is_norm and module.track_running_stats and module._parameters:
             self._layers.append(_Layer(ref, root, path, kind, calls))
+
+    # What changes
+
+    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        """Note a write to a buffer in a recorded step."""
+        name = getattr(func, "__name__", "")
+        for tensor in written if self._buffers else ():
+            one = self._written.get(tensor)
+            if one is None:
+                continue
+            if one.statistics and name in NORM_WRITES:
+                one.history.ran = True
+            elif (change := change_by(self._frames, frame, name)) is not None:
+                one.history.wrote(change)
+
+    def _compare(self, step: int, values: dict[int, float]) -> None:
+        """Compare all buffers with what they were. `values`: of some, by position, the largest absolute value."""
+        for ref, count in self._counts:
+            module: Any = ref()
+            count.look(module.num_batches_tracked if module is not None else None)
+        for i, one in enumerate(self._buffers):
+            tensor = one.tensor()
+            if tensor is not None and private.is_plain(tensor) and not tensor.is_meta:
+                forwards = one.count is not None and one.count.forwards
+                one.history.look(step, tensor, values.get(i), forwards)
+                if one.history.changed and tensor not in self._written:
+                    self._written[tensor] = one
+
+    def _histories(self) -> Iterator[LedgerBuffer]:
+        found: dict[tuple[int, LedgerBuffer], list[str]] = {}
+        for one in self._buffers:
+            known = one.history
+            if not known.looks:
+                continue
+            site = self._frames.site
+            writes = tuple(BufferWrite(call, site(spot), times) for (spot, call), times in known.writes.items())
+            called = self._call_site(one) if known.forwards else None
+            numbers = known.looks, known.changed, known.first, known.last, known.forwards
+            what = one.what if one.step >= 0 else ""
+            record = LedgerBuffer((), one.class_name, *numbers, called, writes, known.unknown, what, one.step)
+            name = self._name(one.root, f"{one.path}.{one.name}".lstrip("."))
+            found.setdefault((id(one.calls[0]), record), []).append(name)
+        for (_, record), names in found.items():
+            yield replace(record, names=tuple(names))
 
     # NaN and Inf
 
     def _read(self, step: int) -> None:
+        values: dict[int, float] = {}
+        places = {id(one): i for i, one in enumerate(self._buffers)}
         groups: dict[Any, list[tuple[_Buffer, torch.Tensor]]] = {}
         for one in self._buffers:
             tensor = one.tensor()
@@ -301,9 +361,12 @@ class BufferTracker(Tracker):
             buffers = [one for one, _ in group]
             largest = torch.stack(torch._foreach_norm([tensor for _, tensor in group], float("inf")))
             if largest.is_cpu:
-                _note(buffers, step, largest.tolist())
+                read = largest.tolist()
+                _note(buffers, step, read)
+                values.update(zip((places[id(one)] for one in buffers), read, strict=True))
             else:
                 self._later.add_all(largest, partial(_note, buffers, step))
+        self._compare(step, values)
 
     # Frozen layers
 
@@ -338,8 +401,8 @@ class BufferTracker(Tracker):
 
     # Records
 
-    def records(self) -> tuple[BadBuffers | FrozenStatistics, ...]:
-        return (*self._bad_buffers(), *self._frozen_statistics())
+    def records(self) -> tuple[BadBuffers | FrozenStatistics | LedgerBuffer, ...]:
+        return (*self._bad_buffers(), *self._frozen_statistics(), *self._histories())
 
     def _bad_buffers(self) -> Iterator[BadBuffers]:
         bad = [one for one in self._buffers if one.step >= 0]

@@ -21,7 +21,8 @@ from ...torch_internals.gradient_clipping import ClipCall
 from ...torch_internals.references import IdentityMap
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
-from ..ledger.account import Account, Change, can_account, sample_norms
+from ..ledger.account import Account, can_account, sample_norms
+from ..ledger.changed_by import Change, change_by
 from ..ledger.changes import MAX_MEASURED_PARAMETERS, MeasuredChange, StepChanges, keep
 from ..ledger.observed_steps import ObservedSteps
 from ..ledger.stays import (
@@ -41,8 +42,6 @@ from ..tracker_context import TrackerContext
 MAX_OPTIMIZERS, MAX_PARAMETERS, MAX_SAMPLED_LATER = 20, 2000, 32
 #: Dtype of 16 bits -> how code names it: as a dtype, or by a method that casts to it.
 CASTS_TO_16_BITS = {"bfloat16": ("bfloat16",), "float16": ("float16", "half")}
-#: Functions of torch and Python around the one that the script calls.
-WRAPPERS = frozenset({"decorate_context", "wrapper", "inner", "profile_hook_step"})
 #: Most entries of all books: a sequence of events of a parameter is one.
 MAX_ENTRIES = 50_000
 
@@ -284,14 +283,8 @@ class LedgerTracker(Tracker):
 
         :param name: what makes the change; if `frame` is of a library, the function that the script called counts.
         """
-        user = self._frames.first(frame)
-        if user is None:
-            return
-        while frame is not user:
-            called = frame.f_code.co_name
-            name = name if called in WRAPPERS or called.startswith("_") else called
-            frame = frame.f_back
-        changes.setdefault(number, set()).add(((user.f_code, user.f_lasti), name))
+        if (change := change_by(self._frames, frame, name)) is not None:
+            changes.setdefault(number, set()).add(change)
 
     def grad_read_or_set(self, value: Any, put: bool, frame: Any) -> None:
         if put and self._weights:
