@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from handmade import at as site_at
 from handmade import parameter, traced
 from learning import OPTIMIZER, STEP
 from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, event, gave, optimizer, row
@@ -17,7 +18,15 @@ from torch import nn
 
 import backprobe
 from backprobe import Trace
-from backprobe.records import LedgerOptimizer, LedgerRow, LedgerStay
+from backprobe.records import (
+    BufferWrite,
+    LedgerBuffer,
+    LedgerChanges,
+    LedgerOptimizer,
+    LedgerRow,
+    LedgerStay,
+    WeightChange,
+)
 from backprobe.records import ledger as events
 from backprobe.report import ledger as limits
 from backprobe.report.columns import CODES
@@ -80,6 +89,30 @@ def test_a_row_says_why_the_weight_stayed() -> None:
     made = document(recorded(row(USED, moved=3, kept=1, stayed=stays), row(CLEARED, USED)))
     found = [(one["kept"], one["why"]) for one in made["ledger"]["rows"]]
     assert found == [(3, "it stayed because the learning rate was 0 (2 times)"), (0, "")]
+
+
+def test_changes_and_buffers_are_in_the_document() -> None:
+    change = WeightChange(3, 2.0, 0.1, 0.08, 0.05, 0.0, 0.75, 0.25, 0.0, 1e-9)
+    writes = (BufferWrite("load_state_dict", site_at(40), 1),)
+    seen = [
+        *(optimizer(), row(USED), LedgerChanges("a.weight", 0, (change,)), LedgerChanges("elsewhere", 0, (change,))),
+        LedgerBuffer(("a.mean", "a.var"), "BatchNorm1d", 9, 4, 2, 8, 3, site_at(32), writes, 0, "NaN", 5),
+    ]
+    made = document(traced(STEP, seen=[OPTIMIZER, *seen], parameters=[parameter(name) for name in NAMES]))
+    (changed,) = made["ledger"]["changes"]
+    assert (
+        changed["split"] and changed["optimizer"] == 0 and made["parameters"][changed["parameter"]]["name"] == NAMES[0]
+    )
+    assert changed["rows"] == [["3", "0.1 (5%)", "0.08 (75%)", "0.05 (25%)", "0", ""]]
+    (buffer,) = made["ledger"]["buffers"]
+    assert (buffer["module"], buffer["title"].startswith("a.mean, a.var, buffers of BatchNorm1d")) == ("a", True)
+    lines = [made["sites"][row[3]]["line"] if row[3] >= 0 else -1 for row in buffer["rows"]]
+    assert [row[:3] for row in buffer["rows"]] == [
+        ["2 to 8", "3", "forward in training mode"],
+        ["", "1", "written by load_state_dict"],
+        ["5 on", "", "NaN"],
+    ]
+    assert lines == [32, 40, -1]
 
 
 def test_every_event_has_a_sign() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import islice
 from typing import Any
 
-from ..records import LedgerEvent, LedgerOptimizer, LedgerRow
+from ..records import LedgerBuffer, LedgerChanges, LedgerEvent, LedgerOptimizer, LedgerRow
 from ..records import ledger as events
 from ..traces import Trace
-from ..traces.ledger import STEPS, event_line, stayed, why_stayed
+from ..traces.ledger import STEPS, buffer_events, buffer_title, change_cells, event_line, stayed, why_stayed
 from .columns import column
 from .tables import Parameters, Sites
 
 #: Maximum number of rows in a page, and in the account of one parameter; above it, the rows of the most periods stay,
 #: those of parameters in findings before others.
 MAX_ROWS, MAX_ROWS_EACH = 2000, 60
+#: Maximum number of parameters with changes, and of groups of buffers, in a page.
+MAX_CHANGED, MAX_BUFFERS = 500, 500
 #: Event -> the sign that the page shows; all others are steps of the optimizer.
 SIGNS = {
     **dict.fromkeys(events.GIVING, "gradient"),
@@ -50,6 +53,8 @@ def ledger(trace: Trace, parameters: Parameters, sites: Sites) -> dict[str, Any]
         "events": table.rows,
         "accounts": [{"rows": list(mine), "cut": count} for mine, count in accounts],
         "of": column("i", of),
+        "changes": list(_changes(trace, parameters, optimizers)),
+        "buffers": [_buffer(one, sites) for one in islice(trace.facts.of(LedgerBuffer), MAX_BUFFERS)],
     }
 
 
@@ -89,6 +94,23 @@ def _choose(
             else:
                 cut[name] = cut.get(name, 0) + 1
     return chosen, cut
+
+
+def _changes(trace: Trace, parameters: Parameters, optimizers: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+    """Yield what steps changed in the parameters of the page, for the first of them."""
+    known = [one for one in trace.facts.of(LedgerChanges) if one.optimizer in optimizers]
+    for one in [one for one in known if parameters.of(one.parameter) >= 0][:MAX_CHANGED]:
+        yield {
+            "parameter": parameters.of(one.parameter),
+            "optimizer": optimizers[one.optimizer],
+            "split": any(change.gradient is not None for change in one.changes),
+            "rows": [list(change_cells(change)) for change in one.changes],
+        }
+
+
+def _buffer(one: LedgerBuffer, sites: Sites) -> dict[str, Any]:
+    rows = [[steps, times, what, sites.of(site)] for steps, times, what, site in buffer_events(one)]
+    return {"module": one.names[0].rpartition(".")[0], "title": buffer_title(one), "rows": rows}
 
 
 def _place(row: LedgerRow) -> tuple[int, int, int]:

@@ -119,19 +119,22 @@ def buffer_title(buffer: LedgerBuffer) -> str:
 
 
 def buffer_rows(buffer: LedgerBuffer) -> list[tuple[str, ...]]:
-    """Return the rows of a buffer's table: what changed it, and from when on it was not finite."""
+    """Return the rows of a buffer's table."""
+    return [(steps, times, what, _place(site)) for steps, times, what, site in buffer_events(buffer)]
+
+
+def buffer_events(buffer: LedgerBuffer) -> list[tuple[str, str, str, Site | None]]:
+    """Return what changed a buffer, and from when on it was not finite: steps, times, what happened, line."""
     first, last = buffer.first, buffer.last
     steps = f"{first}" if first == last else f"{first} to {last}"
-    found: list[tuple[str, str, str]] = []
+    found: list[tuple[str, str, Site | None]] = []
     if buffer.forwards:
-        found.append((f"{buffer.forwards:,}", "forward in training mode", _place(buffer.called)))
-    found += [(f"{one.times:,}", f"written by {one.call or 'the script'}", _place(one.site)) for one in buffer.writes]
+        found.append((f"{buffer.forwards:,}", "forward in training mode", buffer.called))
+    found += [(f"{one.times:,}", f"written by {one.call or 'the script'}", one.site) for one in buffer.writes]
     if buffer.unknown:
-        found.append((f"{buffer.unknown:,}", "changed, by a call that was not observed", ""))
-    rows: list[tuple[str, ...]] = [(steps if not i else "", *row) for i, row in enumerate(found)]
-    if buffer.what:
-        rows.append((f"{buffer.step} on", "", buffer.what, ""))
-    return rows
+        found.append((f"{buffer.unknown:,}", "changed, by a call that was not observed", None))
+    rows = [(steps if not i else "", *row) for i, row in enumerate(found)]
+    return [*rows, (f"{buffer.step} on", "", buffer.what, None)] if buffer.what else rows
 
 
 def event_line(

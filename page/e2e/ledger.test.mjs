@@ -13,7 +13,7 @@ const show = (page, name) => opened(page, "ledger", `#/flow?parameter=${numberOf
 
 /** What the page shows: by group of rows, its head, and each event with its line. */
 const shown = (page) =>
-  page.locator(`${PANEL} tbody`).evaluateAll((groups) =>
+  page.locator(`${PANEL} .chart-scroll:not(.ledger-plain) tbody`).evaluateAll((groups) =>
     groups.map((group) => ({
       head: group.querySelector("th").innerText.replace(/\s+/g, " "),
       events: [...group.rows].map((row) => [...row.cells].slice(-2).map((cell) => cell.innerText.trim())),
@@ -61,6 +61,22 @@ test("a change outside of steps is in the account of that weight alone", async (
   await page.waitForFunction(() =>
     document.querySelector(".ledger .chart-note")?.innerText.startsWith("critic.2.bias"),
   );
+  page.quiet();
+  await page.context().close();
+});
+
+test("the changes by steps are those of the document, with their parts", async () => {
+  const page = await watched(browser);
+  const name = "generator.0.weight";
+  await show(page, name);
+  const { rows } = documentOf("ledger").ledger.changes.find((one) => one.parameter === numberOf(name));
+  assert.ok(rows.length > 0 && rows[0].length === 6);
+  const table = page.getByRole("region", { name: `Changes of ${name} by Adam` });
+  const cells = await table
+    .locator("tbody tr")
+    .evaluateAll((all) => all.map((row) => [...row.cells].map((cell) => cell.innerText.trim())));
+  assert.deepEqual(cells, rows);
+  assert.match(await page.innerText(PANEL), /the shares add up to 100%/);
   page.quiet();
   await page.context().close();
 });

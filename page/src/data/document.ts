@@ -418,6 +418,29 @@ export interface Ledger<I> {
   accounts: { rows: number[]; cut: number }[];
   /** By parameter, index into `accounts`, or -1. */
   of: I;
+  /** What some steps changed. */
+  changes: LedgerChanges[];
+  buffers: LedgerBuffer[];
+}
+
+/** Changes of a parameter by steps of one optimizer. */
+export interface LedgerChanges {
+  parameter: number;
+  /** Index into `optimizers`. */
+  optimizer: number;
+  /** The parts of the changes are known. */
+  split: boolean;
+  /** Cells of a row: step, change, gradient, momentum, weight decay, the rest. */
+  rows: string[][];
+}
+
+/** Buffers of one module to which the same happened. */
+export interface LedgerBuffer {
+  /** Their module. */
+  module: string;
+  title: string;
+  /** Steps, times, what happened, index of the line or -1. */
+  rows: [string, string, string, number][];
 }
 
 /** Periods with the same events. A period lasts from one step of the optimizer to its next. */
@@ -430,10 +453,12 @@ export interface LedgerRow {
   periods: number;
   first: number;
   last: number;
-  /** In how many of them the step changed the weight, and in how many it did not though it should have; in the others
-   * the values of the weight were not compared. */
+  /** In how many of them the step changed the weight, and in how many it did not; in the others the values of the
+   * weight were not compared. */
   moved: number;
   kept: number;
+  /** Why the weight stayed, or "". */
+  why: string;
   /** `requires_grad` was off when the optimizer stepped. */
   frozen: boolean;
 }

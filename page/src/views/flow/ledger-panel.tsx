@@ -1,7 +1,7 @@
 import "./ledger.css";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Button, Panel } from "../../charts/panel";
-import type { LedgerEvent, LedgerRow } from "../../data/document";
+import type { LedgerBuffer, LedgerChanges, LedgerEvent, LedgerRow } from "../../data/document";
 import type { Model } from "../../data/model";
 import { saveCsv } from "../../parts/save";
 import { count } from "../../parts/words";
@@ -62,6 +62,12 @@ export function ParameterLedger({ model, parameter, arrive, link }: Props) {
           </p>
         )}
         <Alike model={model} alike={account.alike} link={link} />
+        {account.changes.map((one) => (
+          <Changes key={one.optimizer} model={model} one={one} name={name} link={link} />
+        ))}
+        {account.buffers.map((one) => (
+          <Buffers key={one.title} model={model} one={one} link={link} />
+        ))}
       </Panel>
     </div>
   );
@@ -189,6 +195,90 @@ function Line({ model, site, link }: Pick<Props, "model" | "link"> & { site: num
     <a class="mono" href={link("source", { file, line: String(line) })} title={model.place(site)}>
       <span>{file.length > LONG ? file.replace(/.*[/\\]/, "…/") : file}</span>:{line}
     </a>
+  );
+}
+
+const CHANGE_HEAD = ["step", "change (of the weight)", "gradient", "momentum", "weight decay", "the rest"];
+
+/** How much steps of one optimizer changed the parameter, and the parts of the change. */
+function Changes({ model, one, name, link }: Pick<Props, "model" | "link"> & { one: LedgerChanges; name: string }) {
+  const optimizer = model.doc.ledger!.optimizers[one.optimizer]!.name;
+  return (
+    <>
+      <p class="ledger-held">
+        How much steps of <b>{optimizer}</b> changed it{one.split ? "" : "; the parts of the change are not known"}
+      </p>
+      <div
+        class="chart-scroll ledger-plain"
+        tabIndex={0}
+        role="region"
+        aria-label={`Changes of ${name} by ${optimizer}`}
+      >
+        <table>
+          <thead>
+            <tr>
+              {CHANGE_HEAD.slice(0, one.split ? 6 : 2).map((head) => (
+                <th key={head} scope="col">
+                  {head}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {one.rows.map(([step, ...cells]) => (
+              <tr key={step}>
+                <td>
+                  <a href={link("steps", { step: step! })}>{step}</a>
+                </td>
+                {cells.slice(0, one.split ? 5 : 1).map((cell, i) => (
+                  <td key={i} class={cell.endsWith("not explained") ? "ledger-stayed" : ""}>
+                    {cell}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {one.split && (
+        <p class="chart-note quiet">
+          Norms, and in brackets the share of the change: the shares add up to 100%; a negative one works against it.
+        </p>
+      )}
+    </>
+  );
+}
+
+/** What changed buffers of the module that holds the parameter. */
+function Buffers({ model, one, link }: Pick<Props, "model" | "link"> & { one: LedgerBuffer }) {
+  return (
+    <>
+      <p class="ledger-held">{one.title}</p>
+      {one.rows.length > 0 && (
+        <div class="chart-scroll ledger-plain" tabIndex={0} role="region" aria-label={one.title}>
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">steps</th>
+                <th scope="col">times</th>
+                <th scope="col">what happened</th>
+                <th scope="col">line</th>
+              </tr>
+            </thead>
+            <tbody>
+              {one.rows.map(([steps, times, what, site], i) => (
+                <tr key={i}>
+                  <td>{steps}</td>
+                  <td>{times}</td>
+                  <td>{what}</td>
+                  <td>{site >= 0 && <Line model={model} site={site} link={link} />}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </>
   );
 }
 

@@ -12,6 +12,7 @@ function row(more: Partial<LedgerRow> = {}): LedgerRow {
     last: 5,
     moved: 5,
     kept: 0,
+    why: "",
     frozen: false,
     ...more,
   };
@@ -28,6 +29,11 @@ function doc(of: number[], accounts: number[][], rows: LedgerRow[]): Decoded {
     events: [{ sign: "step", text: "SGD stepped with the gradient", site: -1 }],
     accounts: accounts.map((one) => ({ rows: one, cut: 0 })),
     of: Int32Array.from(of),
+    changes: [{ parameter: 0, optimizer: 0, split: true, rows: [["1", "0.1 (5%)", "0.1 (100%)", "0", "0", ""]] }],
+    buffers: [
+      { module: "", title: "mean, a buffer of Norm", rows: [] },
+      { module: "norm", title: "norm.mean, a buffer of Norm", rows: [] },
+    ],
   };
   const parameters = ["a", "b", "c", "d"].map((name) => ({ name }) as Decoded["parameters"][number]);
   return { ...empty(), parameters, ledger };
@@ -48,6 +54,21 @@ describe("the account of a parameter", () => {
     expect(found.alike).toEqual([0, 3]);
     expect(found.books.map(({ optimizer }) => optimizer.name)).toEqual(["SGD", "Adam"]);
     expect(found.books.map((book) => book.rows)).toEqual([[rows[0], rows[1]], [rows[2]]]);
+  });
+
+  test("has the changes of the parameter and the buffers of its module", () => {
+    const found = accountOf(doc([0, 0], [[0]], [row()]), 0)!;
+    expect(found.changes).toHaveLength(1);
+    expect(found.buffers.map(({ title }) => title)).toEqual(["mean, a buffer of Norm"]);
+    expect(accountOf(doc([0, 0], [[0]], [row()]), 1)!.changes).toEqual([]);
+  });
+
+  test("says why a weight stayed, and keeps such rows apart", () => {
+    const why = "because the learning rate was 0";
+    expect(movement(row({ moved: 0, kept: 5, why })).text).toBe(`the weight stayed as it was, ${why}`);
+    expect(movement(row({ moved: 3, kept: 2, why })).text).toBe(`the weight moved in 3 of 5; ${why}`);
+    const rows = [row({ moved: 0, kept: 5, why }), row({ moved: 0, kept: 4, why })];
+    expect(accountOf(doc([0], [[0, 1]], rows), 0)!.books[0]!.rows).toHaveLength(2);
   });
 
   test("has one row for rows that read the same", () => {

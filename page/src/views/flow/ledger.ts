@@ -1,5 +1,5 @@
 /** The ledger of a parameter: what happened to its gradient and its weight from one step of its optimizer to the next. */
-import type { Decoded, Finding, Ledger, LedgerRow } from "../../data/document";
+import type { Decoded, Finding, Ledger, LedgerBuffer, LedgerChanges, LedgerRow } from "../../data/document";
 import { count } from "../../parts/words";
 
 /** The section of the view, as the address names it. */
@@ -17,10 +17,13 @@ export interface Account {
   cut: number;
   /** The other parameters to which the same happened, in forward order. */
   alike: number[];
+  changes: LedgerChanges[];
+  /** Buffers of the parameter's module. */
+  buffers: LedgerBuffer[];
 }
 
 /** The account of a parameter; null where no optimizer holds it or nothing was observed. */
-export function accountOf({ ledger }: Decoded, parameter: number): Account | null {
+export function accountOf({ ledger, parameters }: Decoded, parameter: number): Account | null {
   const number = ledger?.of[parameter] ?? -1;
   const account = ledger?.accounts[number];
   if (!ledger || !account) return null;
@@ -28,7 +31,8 @@ export function accountOf({ ledger }: Decoded, parameter: number): Account | nul
   for (const at of account.rows) {
     const row = ledger.rows[at]!;
     const book = books.get(row.optimizer) ?? new Map<string, LedgerRow>();
-    const key = `${row.events} ${row.frozen}`;
+    // The reasons may have counts, which cannot be added up here.
+    const key = row.why ? `${at}` : `${row.events} ${row.frozen}`;
     const known = book.get(key);
     book.set(key, known ? together(known, row) : row);
     books.set(row.optimizer, book);
@@ -41,7 +45,14 @@ export function accountOf({ ledger }: Decoded, parameter: number): Account | nul
     books: [...books].map(([of, rows]) => ({ optimizer: ledger.optimizers[of]!, rows: [...rows.values()] })),
     cut: account.cut,
     alike,
+    changes: ledger.changes.filter((one) => one.parameter === parameter),
+    buffers: ledger.buffers.filter((one) => one.module === moduleOf(parameters[parameter]!.name)),
   };
+}
+
+/** The path of the module that holds a parameter. */
+function moduleOf(name: string): string {
+  return name.slice(0, Math.max(0, name.lastIndexOf(".")));
 }
 
 /** Records tell rows apart by more than a person sees: those that read the same are one. */
@@ -86,11 +97,11 @@ export function often({ periods, first, last }: LedgerRow): string {
 }
 
 /** Whether the step moved the weight, in words; "" where its values were not compared. `good`: it moved it each time. */
-export function movement({ periods, moved, kept }: LedgerRow): { text: string; good: boolean } {
+export function movement({ periods, moved, kept, why }: LedgerRow): { text: string; good: boolean } {
   const compared = moved + kept;
   if (compared === 0) return { text: "", good: true };
-  if (moved === 0) return { text: "the weight stayed as it was", good: false };
-  if (kept > 0) return { text: `the weight moved in ${moved} of ${compared}`, good: false };
+  if (moved === 0) return { text: `the weight stayed as it was${why && `, ${why}`}`, good: false };
+  if (kept > 0) return { text: `the weight moved in ${moved} of ${compared}${why && `; ${why}`}`, good: false };
   const some = compared < periods ? ` in all ${compared} that were compared` : "";
   return { text: `the weight moved${some}`, good: true };
 }
