@@ -35,6 +35,7 @@ UNSTABLE = {
     "ddp_barrier_for_one": "ranks wait in different operations, and either is named as the one that waits",
     "ddp_metric_only_where_data": "it depends on which rank ends first",
     "ddp_other_rank_is_bad": "it depends on which rank ends first",
+    "thread_attention": "the masked row is named if the step with it, or the one before, was recorded",
     "ddp_uneven_loaders": "it depends on which rank ends first",
 }
 
