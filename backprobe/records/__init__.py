@@ -24,7 +24,7 @@ from .ledger import (
     LedgerStay,
     WeightChange,
 )
-from .loss_targets import AttachedAdvantage, CollapsedEmbeddings, StraightThroughLoss
+from .loss_targets import AttachedAdvantage, CancellingDifference, CollapsedEmbeddings, StraightThroughLoss
 from .loss_terms import LostTerm
 from .memory import (
     GradientCycle,
@@ -107,6 +107,7 @@ __all__ = [
     "Born",
     "BriefSteps",
     "BufferWrite",
+    "CancellingDifference",
     "ClimbingUpdates",
     "CollapsedEmbeddings",
     "Collective",

@@ -59,3 +59,22 @@ class StraightThroughLoss:
     site: Site | None
     made: Site | None
     step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class CancellingDifference:
+    """A comparison of two equal values that were computed from the same parameters, both with a graph.
+
+    :ivar site: the line that compares; ``made``: the line that made the side that should have no graph.
+    :ivar sides: both sides as the source has them, empty if unknown; ``again``: the index of that side.
+    :ivar steps: the number of observed steps, in all of which the sides were equal; ``step``: the first of them.
+    """
+
+    op: str
+    site: Site | None
+    made: Site | None
+    sides: tuple[str, str]
+    again: int
+    steps: int
+    step: int

@@ -1,12 +1,14 @@
-"""Source lines that made the tensor to which a line writes."""
+"""Source lines that made the tensor to which a line writes, or the two that it compares."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..records import Site
-from .index import Scope, SourceIndex, container, index_of, last_name, spans
+from .index import Scope, SourceIndex, container, index_of, last_name, spans, text_of
 
 #: Maximum number of calls that are followed from the parameter of a function to the argument.
 MAX_CALLS_UP = 3
@@ -19,13 +21,85 @@ def made_at(running: Sequence[Site]) -> Site | None:
 
     :param running: the lines of the user's functions that are running, the innermost last.
     """
+    if not running:
+        return None
+    index = index_of(running[-1].file)
+    node = _operand(index, index.function_at(running[-1].line, running[-1].function), running[-1].line)
+    return _assigned_before(running, node)
+
+
+class Compared(NamedTuple):
+    """The two sides of a difference, a quotient or a distance: their source, and the lines that assigned them."""
+
+    texts: tuple[str, str] = ("", "")
+    made: tuple[Site | None, Site | None] = (None, None)
+
+    @property
+    def reference(self) -> int | None:
+        """The index of the side that the name tells to be the reference, such as ``old_logp``, if one is."""
+        named = [i for i, text in enumerate(self.texts) if not REFERENCES.isdisjoint(_words(text))]
+        return named[0] if len(named) == 1 else None
+
+
+#: Words in the names of values that are meant to stay as they are.
+REFERENCES = frozenset(
+    ("old", "ref", "reference", "prev", "previous", "target", "teacher", "frozen", "base", "behavior", "behaviour")
+)
+
+#: Parts of the names of functions that compare their arguments.
+_COMPARING = re.compile("kl|div|loss|dist|sub|mse|criter")
+
+
+def _words(text: str) -> list[str]:
+    return re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower())
+
+
+def compared_on(running: Sequence[Site], is_operator: bool) -> Compared:
+    """Return what the innermost of the lines `running` compares; nothing if several operations of it may do so.
+
+    :param running: the lines of the user's functions that are running, the innermost last.
+    :param is_operator: it is a difference or a quotient, which may be written as an operator.
+    """
+    if not running:
+        return Compared()
+    line = running[-1].line
+    index = index_of(running[-1].file)
+    nodes = [one for one in index.inside(index.function_at(line, running[-1].function)) if spans(one, line)]
+    operators = [(one.left, one.right) for one in nodes if _is_difference(one)] if is_operator else []  # type: ignore[attr-defined]
+    calls = [one for one in nodes if isinstance(one, ast.Call) and len(one.args) > 1]
+    named = [one for one in calls if _COMPARING.search(last_name(one.func).lower())]
+    of_calls = ([(one.args[0], one.args[1]) for one in some] for some in (named, calls))
+    for pairs in (operators, *of_calls):
+        for least in (2, 1):  # sides that are variables
+            found = {(text_of(a), text_of(b)): (a, b) for a, b in pairs if _is_plain(a) + _is_plain(b) >= least}
+            found = {texts: pair for texts, pair in found.items() if not any(isinstance(x, ast.Constant) for x in pair)}
+            if len(found) == 1:
+                ((texts, sides),) = found.items()
+                one, other = (_assigned_before(running, side) if _is_plain(side) else None for side in sides)
+                return Compared(texts, (one, other))
+            if found:
+                return Compared()
+    return Compared()
+
+
+def _is_difference(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Sub, ast.Div))
+
+
+def _is_plain(node: ast.AST) -> bool:
+    """Return whether an expression is a variable, an attribute, or an element of one."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _assigned_before(running: Sequence[Site], node: ast.AST | None) -> Site | None:
+    """Return the line that last assigned the variable of an expression on the innermost of the lines `running`."""
     called: tuple[str, int, str] | None = None
     for site in reversed(running[-MAX_CALLS_UP:]):
         index = index_of(site.file)
         function = index.function_at(site.line, site.function)
-        if called is None:
-            node = _operand(index, function, site.line)
-        else:
+        if called is not None:
             node = _argument(index, function, site.line, called)
         if node is None:
             return None
