@@ -139,6 +139,12 @@ def divergence_of_distributions(model: Any, x: torch.Tensor) -> torch.Tensor:
     return surrogate(model, x, x[:, 0]) + kl_divergence(policy, before).mean()  # compares
 
 
+def divergence_of_normal_distributions(model: Any, x: torch.Tensor) -> torch.Tensor:
+    policy = Normal(model(x), model.scale.exp())
+    reference = Normal(model(x), model.scale.exp())  # cause
+    return surrogate(model, x, x[:, 0]) + kl_divergence(policy, reference).mean()  # compares
+
+
 def consistency(model: Any, x: torch.Tensor) -> torch.Tensor:
     student = model(x)
     teacher = model(x)  # cause
@@ -148,6 +154,7 @@ def consistency(model: Any, x: torch.Tensor) -> torch.Tensor:
 CANCEL = [
     *(again, old_first, unnamed, in_a_function, from_a_dictionary, same_tensor, cloned, same_distribution, quotient),
     *(divergence_to_itself, divergence_of_logarithms, divergence_of_distributions, consistency),
+    divergence_of_normal_distributions,
 ]
 
 
@@ -257,6 +264,22 @@ def tied(model: Any, x: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(model(x), x.argmax(1) % 4) + F.mse_loss(one * 2, other * 2)
 
 
+def turned(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """The first of four rotations turns nothing."""
+    grid = x.reshape(8, 4, 6)[:, :, None].expand(8, 4, 4, 6)
+    loss = F.cross_entropy(model(x), x.argmax(1) % 4)
+    for k in range(4):
+        loss = loss + (model(torch.rot90(grid, k, (1, 2))) - torch.rot90(model(grid), k, (1, 2))).square().mean()
+    return loss + (model(grid) - model(grid + 0.1)).square().mean()
+
+
+def more_noise_later(model: Any, x: torch.Tensor) -> torch.Tensor:
+    """The noise of the second pass begins at zero and grows."""
+    model.kept["noise"] = model.kept.get("noise", torch.tensor(-0.06)) + 0.02
+    noisy = x + model.kept["noise"].clamp(min=0) * torch.randn_like(x)
+    return F.cross_entropy(model(x), x.argmax(1) % 4) + F.mse_loss(model(x), model(noisy))
+
+
 def one_row_of_each(model: Any, x: torch.Tensor) -> torch.Tensor:
     """Distances of all pairs of a batch of one."""
     z = model.body(x[:1])
@@ -265,13 +288,18 @@ def one_row_of_each(model: Any, x: torch.Tensor) -> torch.Tensor:
 
 HEALTHY = [
     *(without_graph, on_policy, attached_at_first, augmented, to_initial_weights, two_heads, centred, common_scale),
-    *(zeros_at_first, temporal, only_measured, copied_reference, tied, one_row_of_each),
+    *(zeros_at_first, temporal, only_measured, copied_reference, tied, one_row_of_each, turned),
 ]
 
 
 @pytest.mark.parametrize("loss_of", HEALTHY, ids=lambda one: one.__name__)
 def test_terms_that_only_look_alike(loss_of: Loss) -> None:
     assert watched(loss_of).facts.of(CancellingDifference) == ()
+
+
+def test_two_passes_that_differ_later() -> None:
+    assert len(watched(more_noise_later, steps=3).facts.of(CancellingDifference)) == 1
+    assert watched(more_noise_later, steps=34).facts.of(CancellingDifference) == ()
 
 
 def test_two_passes_with_dropout() -> None:

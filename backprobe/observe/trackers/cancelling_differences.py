@@ -51,7 +51,7 @@ _LAYERS = _EMBEDDINGS | (
 #: Fewest steps that count. At a start, values may be equal once, or twice if the first update has a rate of zero.
 MIN_STEPS = 3
 #: Maximum number of places, and of comparisons of one place and of all in a step.
-MAX_LINES, MAX_COMPARED_OF_LINE, MAX_COMPARED = 500, 4, 64
+MAX_LINES, MAX_COMPARED_OF_LINE, MAX_COMPARED = 500, 16, 64
 #: Maximum number of nodes that are compared in a step, and of elements of a tensor.
 MAX_NODES, MAX_ELEMENTS = 40_000, 1 << 24
 #: Maximum number of leaves whose versions are compared, and of functions that are followed to the line of a side.
@@ -160,22 +160,24 @@ class CancellingDifferencesTracker(Tracker):
         starts = [_start(side) for side in sides]
         with private.measuring():
             pair = self._pair_of(starts, name == _KL and not _is_log_target(op))
-            if pair is None or not pair.depends_on_data:
+            if pair is None and name in (_DIV, _KL):
                 return
             is_equal = _are_equal(name, op, sides)
-            differs_by_row = is_equal and _differs_by_row(sides[0])
+            may_cancel = is_equal and pair is not None and pair.depends_on_data and _differs_by_row(sides[0])
+        if is_equal and not may_cancel:
+            return
         if line is None:
             if len(self._lines) >= MAX_LINES:
                 return
             line = self._lines[spot] = self._line_of(name, op.frame, sides)
-        if not is_equal:
+        if pair is None or not is_equal:
             line.is_ruled_out = True
-        elif differs_by_row:
-            candidate = _Candidate(spot, pair.versions, op.out.grad_fn._sequence_nr())
-            if pair.has_own_layers:
-                self._candidates.append(candidate)
-            elif name in DIFFERENCES:
-                self._differences.put(op.out, candidate)
+            return
+        candidate = _Candidate(spot, pair.versions, op.out.grad_fn._sequence_nr())
+        if pair.has_own_layers:
+            self._candidates.append(candidate)
+        elif name in DIFFERENCES:
+            self._differences.put(op.out, candidate)
 
     def _line_of(self, name: str, frame: Any, sides: list[Any]) -> _Line:
         if name == _RSUB:
