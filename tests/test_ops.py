@@ -269,6 +269,21 @@ def has_flat_parts(row: OpInfo) -> bool | None:
     return some(row, check)
 
 
+def clips(row: OpInfo) -> bool | None:
+    """The derivative is exactly zero for large inputs of one sign, though not so large that rounding makes it so."""
+
+    def check(sample: Sample) -> bool | None:
+        flat = []
+        for value in (-8.0, 8.0, -2.0, -0.5, 0.5, 2.0):
+            made = gradients(sample, refilled(sample.arguments, (value,)))
+            if made is None:
+                return None
+            flat.append(not any(g is not None and bool(g.any()) for g in made[1]))
+        return any(flat[:2]) and not all(flat[2:])
+
+    return some(row, check)
+
+
 def _largest_is_flat(sample: Sample, given: Any) -> bool:
     """The largest result does not depend on any input: what has all of a probability."""
     leaves = [t for t in floats(given) if t.requires_grad]
@@ -701,6 +716,7 @@ FACTS: dict[str, Check] = {
     "singular_for_some_arguments": depends_on_arguments,
     "zero_derivative": zero_derivative,
     "has_flat_parts": has_flat_parts,
+    "clips": clips,
     "drops_inputs": drops_inputs,
     "added_inputs": added_inputs,
     "forgets_inputs": saves_no_input,

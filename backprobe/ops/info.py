@@ -88,6 +88,7 @@ class OpInfo:
     :ivar singular_for_some_arguments: the exponent or the other factor decides whether it is singular.
     :ivar zero_derivative: it is zero wherever it exists.
     :ivar has_flat_parts: it is zero for some ordinary inputs.
+    :ivar clips: it is exactly zero for all inputs beyond a bound.
     :ivar drops_inputs: a mask, indices or a factor of zero can make all of it zero.
     :ivar added_inputs: the inputs, by number, whose derivative is a sum of what comes in; ``None`` if there are none.
     :ivar forgets_inputs: its node saves none of the values that go in.
@@ -141,6 +142,7 @@ class OpInfo:
     singular_for_some_arguments: bool = False
     zero_derivative: bool = False
     has_flat_parts: bool = False
+    clips: bool = False
     drops_inputs: bool = False
     added_inputs: tuple[int, ...] | None = None
     forgets_inputs: bool = False

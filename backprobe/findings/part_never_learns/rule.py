@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...basics.text import few, plural
-from ...ops import info
+from ...ops import canonical_names, info, names_of
 from ...records import BackwardCall, Finding, NodeRun, PaddingRowUsed, UnlearnedRows
 from ..relations.end_of_run import feeders
 from ..rules import GRADIENTS_INVALID, MEANT, Kind, Question, rule, sites_of
@@ -19,15 +19,11 @@ MIN_DEAD_SHARE, MANY_DEAD_SHARE = 0.25, 2 / 3
 #: The share of units from which on it is a warning although they never learned: a model that sees a single example has
 #: many such units.
 NEARLY_ALL_SHARE = 0.9
-#: Activations that are flat for some inputs.
-_FLAT = frozenset(("relu", "relu6", "hardtanh", "threshold", "clamp", "clamp_min", "hardsigmoid", "hardswish"))
 #: The operations after which each output depends on all outputs of the layer.
-_MIXING = frozenset(
-    ("addmm", "mm", "bmm", "baddbmm", "linear", "convolution", "softmax", "log_softmax", "nll_loss", "sum", "mean")
-)
+_MIXING = names_of(lambda row: row.is_total or (row.adds_terms and row.amplifies)) | canonical_names("nll_loss")
 #: Those that take a part of what they get; and by indices.
-_PARTS = frozenset(("slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind"))
-_BY_INDEX = frozenset(("gather", "index", "index_select", "take", "take_along_dim"))
+_PARTS = names_of(lambda row: row.gives_parts) | canonical_names("slice select narrow")
+_BY_INDEX = names_of(lambda row: row.chooses_by_index)
 #: The most nodes between a layer and the operation that leaves outputs out.
 MAX_NODES = 40
 
@@ -96,7 +92,7 @@ def _cause(trace: Trace, seen: UnlearnedRows) -> NodeRun | None:
                     if operator.reshapes:
                         in_layer.add(above)
                 continue
-            if operator.name in _FLAT:
+            if operator.clips:
                 return run
             if part is None and (operator.name in _PARTS or operator.name in _BY_INDEX):
                 part = run
@@ -115,7 +111,7 @@ def _unlearned(group: list[tuple[UnlearnedRows, NodeRun]]) -> Finding | None:
     seen, run = max(group, key=lambda one: one[0].count / one[0].row_count)
     operator, share = info(run.name), seen.count / seen.row_count
     names = tuple(one.parameter for one, _ in group)
-    dies, died = operator.name in _FLAT, 2 * seen.learned > seen.count
+    dies, died = operator.clips, 2 * seen.learned > seen.count
     if dies and share < MIN_DEAD_SHARE:
         return None
     if dies:

@@ -111,7 +111,7 @@ class ZeroRowTracker(Tracker):
 
     def _look(self, one: _Weight, leaf: Any, step: int, spot: CodeLocation | None) -> None:
         grad = leaf.grad
-        if not private.is_readable(grad) or len(grad) != len(one.zeros) or leaf._backward_hooks:
+        if not (grad.is_cpu and private.is_readable(grad)) or len(grad) != len(one.zeros) or leaf._backward_hooks:
             return
         alive = (grad.detach() != 0).flatten(1).any(1)
         if one.alive is None or not bool(alive.any()):
