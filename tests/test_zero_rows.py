@@ -40,8 +40,8 @@ def test_outputs_that_are_cut_off() -> None:
 
 
 def test_units_that_are_dead() -> None:
-    assert found(mlp(dead=2), lambda out: out.square().mean()) == []
-    assert found(mlp(dead=8), lambda out: out.square().mean()) == [("info", ("0.weight",), list(range(8)))]
+    assert found(mlp(dead=10), lambda out: out.square().mean()) == []
+    assert found(mlp(dead=14), lambda out: out.square().mean()) == [("info", ("0.weight",), list(range(14)))]
     assert found(mlp(dead=19), lambda out: out.square().mean()) == [("warning", ("0.weight",), list(range(19)))]
 
 
@@ -49,8 +49,8 @@ def test_channels_of_a_convolution() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Unflatten(1, (1, 8)), nn.Conv1d(1, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36, 2))
     with torch.no_grad():
-        model[1].bias[:3] = -100.0
-    assert found(model, lambda out: out.square().mean()) == [("info", ("1.weight",), [0, 1, 2])]
+        model[1].bias[:4] = -100.0
+    assert found(model, lambda out: out.square().mean()) == [("info", ("1.weight",), [0, 1, 2, 3])]
 
 
 def test_too_few_looks() -> None:

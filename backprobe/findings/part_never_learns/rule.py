@@ -13,9 +13,9 @@ from ..rules import GRADIENTS_INVALID, MEANT, Kind, Question, rule, sites_of
 if TYPE_CHECKING:
     from ...traces import Trace
 
-#: The share of units that must be dead for a finding, and for a warning: a few are ordinary, and a wide layer that
-#: learns well may lose half of them.
-MIN_DEAD_SHARE, MANY_DEAD_SHARE = 0.25, 2 / 3
+#: The share of units that must be dead for a finding, and for a warning: small and wide layers that learn well lose
+#: half of them, and two thirds die where another mistake, such as a clip after the step, is the reason.
+MIN_DEAD_SHARE, MANY_DEAD_SHARE = 0.6, 0.75
 #: The share of units from which on it is a warning although they never learned: a model that sees a single example has
 #: many such units.
 NEARLY_ALL_SHARE = 0.9
