@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import backprobe
+from backprobe.torch_internals.measure import nonzero_rows
 
 KIND = "part-never-learns"
 
@@ -74,3 +76,12 @@ def test_units_that_die_later() -> None:
         return out.square().mean()
 
     assert found(model, loss, steps=130) == [("warning", ("0.weight",), list(range(16)))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_rows_with_a_value_agree_with_a_comparison_of_each_element(dtype: torch.dtype) -> None:
+    tensor = torch.zeros(7, 3, 2, dtype=dtype)
+    tensor[1, 2, 1], tensor[2], tensor[3, 0, 0], tensor[4, 1, 1] = -1e-7, -0.0, float("nan"), float("-inf")
+    tensor[5, 0, 0], tensor[5, 0, 1] = 3.0, -3.0
+    expected = [any(value != 0 for value in row.flatten().tolist()) for row in tensor]
+    assert nonzero_rows(tensor).tolist() == expected == [False, True, False, True, True, True, False]

@@ -57,7 +57,7 @@ class OpInfo:
     :ivar joins_inputs: it has all elements of several inputs.
     :ivar gives_parts: it is a tuple of parts of the input, each element in one of them.
     :ivar chooses_by_index: it has the elements of the input that indices, or a mask, choose.
-    :ivar is_extreme: its elements are the largest, or the smallest, of those of an input, or of several.
+    :ivar is_extreme: each of its elements is a maximum or a minimum over elements of the inputs.
     :ivar gives_indices: it comes with the indices of its elements.
     :ivar is_fill: a constant, or given values, stand in some places of it.
     :ivar casts: it has the values of the input in another dtype, or on another device.

@@ -426,6 +426,15 @@ def spread(items: Any, most: int) -> Any:
     return items[:: max(1, -(-len(items) // most))]
 
 
+def nonzero_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Return which rows of a tensor of two dimensions or more, and of one element or more, have an element that is not
+    zero. NaN is not zero.
+
+    The largest magnitude of a row takes a seventh of the time of a comparison of each element.
+    """
+    return tensor.detach().abs().flatten(1).amax(1) != 0
+
+
 def is_float(tensor: torch.Tensor) -> bool:
     return tensor.dtype in FLOATS
 

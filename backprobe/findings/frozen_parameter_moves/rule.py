@@ -79,7 +79,7 @@ def _part(group: list[ZeroedElements]) -> Finding:
     regrown = max(one.regrown for one in group)
     moved = max((one.moved for one in group if one.moved is not None), default=None)
     if regrown:
-        how_far = f": {regrown:.0%} of those that were zero are not any more"
+        how_far = f": {regrown:.0%} of the weights that were zero are no longer zero"
     else:
         how_far = f": by {_times(moved)} their norm up to the end" if moved is not None else ""
     setter = "a hook sets" if first.by_hook else "the script sets"

@@ -81,7 +81,7 @@ def test_how_elements_are_named() -> None:
         ({"why": ""}, "by momentum or weight decay"),
         ({"why": "momentum"}, "by momentum,"),
         ({"moved": 2.5}, "by 2.5 times their norm"),
-        ({"moved": None, "regrown": 0.75}, "75% of those that were zero are not any more"),
+        ({"moved": None, "regrown": 0.75}, "75% of the weights that were zero are no longer zero"),
     ):
         assert part in only(traced(STEP, seen=[replace(ROWS, **change)])).title  # type: ignore[arg-type]
 

@@ -36,7 +36,7 @@ class _Cancelled:
 
     :ivar node: the node that they meet at; ``above``: the one of those that gave them that ran first in the forward.
     :ivar left: the share that is left.
-    :ivar given: the norm of what was given.
+    :ivar given: the largest norm of the gradients that meet there.
     """
 
     node: NodeRun

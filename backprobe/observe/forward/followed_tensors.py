@@ -19,7 +19,7 @@ TRANSPOSES, CASTS = names_of(lambda row: row.moves_dimensions), names_of(lambda 
 #: Operations that rearrange or select elements; and those that join several tensors.
 RESHAPES = SHAPES | TRANSPOSES | CASTS | canonical_names("getitem select clone")
 JOINS = names_of(lambda row: row.joins_inputs)
-#: Operations that add tensors, those that subtract one, and those that scale one.
+#: Operations that add tensors; operations that subtract or scale a tensor.
 ADDITIONS = names_of(lambda row: row.is_elementwise_sum)
 DIFFERENCES, SCALINGS = canonical_names("sub rsub"), names_of(lambda row: row.scales_input)
 #: Operations that add up or average the elements of a tensor, and that square them.

@@ -78,7 +78,7 @@ class GraphReentry:
                 known = self._of.get(id(t))
                 if known is not None and known[0]() is t:
                     cuts |= known[1]
-                    is_float = is_float or known[0]().is_floating_point()  # type: ignore[union-attr]
+                    is_float |= isinstance(t, torch.Tensor) and t.is_floating_point()
                 elif self._back and t.__class__ is torch.Tensor and is_foreign(t):
                     back = self._made_in(op.frame)
                     self.numpy |= back

@@ -23,6 +23,8 @@ from ...source.frames import CodeLocation, Frames, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
 from ...torch_internals import private, sharding
 from ...torch_internals.measure import shape_of
+from ...torch_internals.optimizers import parameters_of
+from ...torch_internals.references import IdentityMap
 from ...torch_internals.sharding import plain_class
 from ..events import Events
 from .modules import ModuleWatch
@@ -112,8 +114,8 @@ class Leaves:
         self._by_ref: tuple[int, dict[int, LeafTensor]] = 0, {}
         #: How many times an optimizer has begun a step, but for those of the fast path.
         self._steps = 0
-        #: How many steps each optimizer has begun, by its id; leaves without a gradient that the stepping one holds.
-        self._steps_of: dict[int, int] = {}
+        #: How many steps each optimizer has begun; leaves without a gradient that the stepping one holds.
+        self._steps_of: IdentityMap[int] = IdentityMap()
         self._without: list[LeafTensor] = []
         #: Leaves that belong to no module, by their name in the user's code.
         self._plain: dict[str, LeafTensor] = {}
@@ -218,7 +220,7 @@ class Leaves:
 
         A model may be gone when its parameters are reported: then this says whether unrecorded calls gave them one.
         """
-        count = self._steps_of[id(optimizer)] = self._steps_of.get(id(optimizer), 0) + 1
+        count = self._steps_of[optimizer] = (self._steps_of.get(optimizer) or 0) + 1
         self._without = [] if count & (count - 1) else self._without_gradient(optimizer)
         self._steps += 1
         if self._steps & (self._steps - 1):
@@ -238,13 +240,12 @@ class Leaves:
     def _without_gradient(self, optimizer: Any) -> list[LeafTensor]:
         """Return the leaves that `optimizer` holds and that have no gradient; note those that have one."""
         found = []
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                leaf = self.known(p)
-                if leaf is not None and p.grad is None:
-                    found.append(leaf)
-                elif leaf is not None:
-                    leaf.idle_checks = None
+        for p in parameters_of(optimizer):
+            leaf = self.known(p)
+            if leaf is not None and p.grad is None:
+                found.append(leaf)
+            elif leaf is not None:
+                leaf.idle_checks = None
         return found
 
     def scan(self) -> None:

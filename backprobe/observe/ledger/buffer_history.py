@@ -61,7 +61,7 @@ class BufferHistory:
             self.writes[change] = self.writes.get(change, 0) + 1
 
     def look(self, step: int, tensor: Any, value: float | None, forwards: bool) -> None:
-        """Compare the buffer with what it was at the last look.
+        """Compare the buffer with its state at the last look.
 
         :param value: its largest absolute value, if that was read now; ``forwards``: its layer ran in training mode.
         """

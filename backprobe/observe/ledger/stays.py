@@ -90,7 +90,7 @@ def stay_of(
 ) -> LedgerStay:
     """Return why the step that has just ended left a weight as it was.
 
-    :param change: what was measured of the step. ``without_rate``: the learning rate was zero.
+    :param change: the measured change of the weight, if any. ``without_rate``: the learning rate was zero.
     :param clip: the norms before and after clipping in this period.
     """
     if account.grad is None:

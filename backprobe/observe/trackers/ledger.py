@@ -73,8 +73,8 @@ class _Book:
     :ivar next_sampled: position of the parameter with which the next sample of values begins.
     :ivar reads: lines that read gradients of the period; ``reads_in_vain``: those that read gradients that were cleared
         before a step used them.
-    :ivar changes: the running step, if its changes are measured; ``measured``: those of a step were since the accounts
-        were closed; ``next_measured``: position of the parameter with which the next measurement begins;
+    :ivar changes: measures the running step, if it is chosen for that; ``measured``: a step was measured since the
+        accounts were opened; ``next_measured``: position of the parameter with which the next measurement begins;
         ``more_again``: how many more steps may be measured because one left weights as they were.
     """
 

@@ -27,7 +27,7 @@ from ..tracker_context import TrackerContext
 MAX_MODULES, MAX_SAMPLED, MAX_STATES, MAX_LOADS = 16, 4, 32, 50
 #: How often a line loads a module's own state, or values that it has already, until it is reported.
 MIN_OWN_LOADS = MIN_EQUAL_LOADS = 3
-#: Elements of a parameter that are compared with those that are loaded.
+#: Maximum number of elements of a parameter that are compared with the loaded ones.
 MAX_COMPARED_ELEMENTS = 64
 
 

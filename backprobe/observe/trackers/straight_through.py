@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...ops import canonical
+from ...ops import canonical, names_of
 from ...records import StraightThroughLoss
 from ...source.frames import CodeLocation
 from ...torch_internals import private
@@ -24,8 +24,8 @@ from ..tracker import Tracker
 from ..tracker_context import TrackerContext
 
 _Tensor = torch.Tensor
-_SUB, _ADD, _DETACH, _MSE, _L1, _HUBER = map(canonical, ("sub", "add", "detach", "mse_loss", "l1_loss", "huber_loss"))
-_COMPARISONS = (_SUB, _MSE, _L1, _HUBER, canonical("smooth_l1_loss"))
+_SUB, _ADD, _DETACH = map(canonical, ("sub", "add", "detach"))
+_COMPARISONS = names_of(lambda row: row.is_distance) | {_SUB}
 #: Maximum number of lines.
 MAX_LINES = 50
 

@@ -13,7 +13,7 @@ from torch import nn
 from ...records import UnlearnedRows
 from ...source.frames import CodeLocation
 from ...torch_internals import private
-from ...torch_internals.measure import is_float
+from ...torch_internals.measure import is_float, nonzero_rows
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.leaves import LeafTensor
@@ -113,11 +113,11 @@ class ZeroRowTracker(Tracker):
         grad = leaf.grad
         if not (grad.is_cpu and private.is_readable(grad)) or len(grad) != len(one.zeros) or leaf._backward_hooks:
             return
-        alive = (grad.detach() != 0).flatten(1).any(1)
+        alive = nonzero_rows(grad)
         if one.alive is None or not bool(alive.any()):
             return  # a gradient that is zero as a whole is reported by itself
-        one.since = torch.where(one.zeros > 0, one.since, step)
-        one.zeros = torch.where(alive, 0, one.zeros + (step != one.last))
+        one.since.masked_fill_(one.zeros == 0, step)
+        one.zeros.add_(step != one.last).masked_fill_(alive, 0)
         one.learned |= alive
         one.last, one.spot = step, spot
         one.alive |= alive
@@ -150,4 +150,4 @@ def _is_weight(owner: Any, leaf: Any) -> bool:
     if not isinstance(owner, LAYERS) or id(owner.weight) != id(leaf) or not private.is_readable(leaf):
         return False
     readable = leaf.is_cpu and is_float(leaf) and leaf.dim() > 1
-    return bool(readable and len(leaf) >= MIN_ROWS and leaf.numel() <= MAX_ELEMENTS)
+    return bool(readable and len(leaf) >= MIN_ROWS and 0 < leaf.numel() <= MAX_ELEMENTS)

@@ -23,10 +23,12 @@ from ...records import ZeroedElements
 from ...source.definitions import zeroes
 from ...source.frames import CodeLocation
 from ...torch_internals import private
-from ...torch_internals.measure import is_float, spread
+from ...torch_internals.measure import nonzero_rows, spread
+from ...torch_internals.optimizers import parameters_of
 from ..backward.active_backward import ActiveBackward
 from ..backward.pending_call_record import PendingCallRecord
 from ..forward.leaves import LeafTensor
+from ..ledger.changes import is_measurable
 from ..ledger.observed_steps import is_in_row
 from ..schedule.steps import SeenOptimizer
 from ..tracker import Tracker
@@ -39,9 +41,8 @@ MIN_LOOKS = 3
 MAX_RELEASES = 3
 #: The most parameters of an optimizer, parameters that are examined, and lines of one.
 MAX_PARAMETERS, MAX_EXAMINED, MAX_LINES = 1000, 64, 3
-#: The most elements of a parameter that are compared, at even distances; of one that must be copied for that; and of
-#: one whose rows are read.
-MAX_SAMPLED_ELEMENTS, MAX_COPIED_ELEMENTS, MAX_ELEMENTS = 4096, 1 << 20, 1 << 24
+#: The most elements of a parameter that are compared, at even distances, and of one whose rows are read.
+MAX_SAMPLED_ELEMENTS, MAX_ELEMENTS = 4096, 1 << 24
 #: The relative difference up to which an update counts as the decay of the weights alone.
 DECAY_WITHIN = 1e-2
 #: An update below this share of the weights is not compared: rounding changes it by more than that.
@@ -58,7 +59,7 @@ class _Examined:
     :ivar frozen: the elements that the script set to zero, and that were zero at all looks since. ``releases``: how
         often some had a gradient again, after which they are counted anew.
     :ivar rows: the rows whose gradient was zero at all looks since then. ``start``: the weights at the first one.
-    :ivar line: the line that set elements to zero since the last backward call; ``lines``: those of all looks.
+    :ivar line: the line that set elements to zero since the last backward call; ``lines``: all such lines so far.
     :ivar first, last, looks: the steps in which frozen elements moved. ``restored``: the script puts weights back.
     """
 
@@ -117,7 +118,7 @@ class ZeroedElementTracker(Tracker):
         with private.measuring():
             self._see_restored()
             for i, leaf in running.graph.leaves:
-                if (leaf._backward_hooks or _after_hooks(leaf)) and _is_readable(leaf):
+                if (leaf._backward_hooks or _after_hooks(leaf)) and is_measurable(leaf):
                     self._intercept(leaf, running.graph.nodes[i])
 
     def _see_restored(self) -> None:
@@ -148,7 +149,7 @@ class ZeroedElementTracker(Tracker):
     def _received(self, one: _Examined, grad: Any) -> None:
         try:
             with private.measuring():
-                one.received = _sample(grad) != 0 if grad is not None and _is_readable(grad) else None
+                one.received = _sample(grad) != 0 if grad is not None and is_measurable(grad) else None
         except Exception as error:  # it may not reach the engine
             self._context.events.fault(self, error)
 
@@ -177,7 +178,7 @@ class ZeroedElementTracker(Tracker):
         with private.measuring():
             for _, leaf in running.graph.leaves:
                 grad = leaf.grad
-                if grad is None or not _is_readable(grad):
+                if grad is None or not is_measurable(grad):
                     continue
                 self._versions[id(leaf)] = id(grad), grad._version
                 self._grads[id(grad)] = self._grads[grad.untyped_storage().data_ptr()] = id(leaf)
@@ -221,7 +222,7 @@ class ZeroedElementTracker(Tracker):
             return
         with private.measuring():
             grad = parameter.grad
-            if grad is not None and _is_readable(grad) and bool((one.received & (_sample(grad) == 0)).any()):
+            if grad is not None and is_measurable(grad) and bool((one.received & (_sample(grad) == 0)).any()):
                 one.line = self._frames.spot(frame)
 
     def wrote_in_step(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
@@ -247,9 +248,9 @@ class ZeroedElementTracker(Tracker):
             return
         spot = self._frames.spot(sys._getframe())
         with private.measuring():
-            for parameter in [p for group in optimizer.param_groups for p in group["params"]][:MAX_PARAMETERS]:
+            for parameter in parameters_of(optimizer)[:MAX_PARAMETERS]:
                 grad = parameter.grad
-                if grad is None or id(parameter) not in self._versions or not _is_readable(grad):
+                if grad is None or id(parameter) not in self._versions or not is_measurable(grad):
                     continue
                 one = self._known(parameter)
                 if one is not None and not one.is_ignored:
@@ -273,7 +274,7 @@ class ZeroedElementTracker(Tracker):
     def _examine(self, parameter: Any) -> _Examined | None:
         """Return the state of a parameter, which may be new; ``None`` if there are too many."""
         one = self._known(parameter)
-        if one is None and len(self._examined) < MAX_EXAMINED and _is_readable(parameter):
+        if one is None and len(self._examined) < MAX_EXAMINED and is_measurable(parameter):
             leaf = self._context.names.leaves.get(parameter)
             nothing: Any = lambda: None  # noqa: E731
             one = self._examined[id(parameter)] = _Examined(leaf, private.tensor_ref(parameter), nothing)
@@ -320,7 +321,7 @@ class ZeroedElementTracker(Tracker):
             self._see_restored()
             for one in self._examined.values():
                 parameter = one.ref()
-                if one.looks and parameter is not None and _is_readable(parameter):
+                if one.looks and parameter is not None and is_measurable(parameter):
                     one.end = _sample(parameter).clone()
 
     def records(self) -> Iterator[ZeroedElements]:
@@ -365,12 +366,6 @@ def _after_hooks(leaf: Any) -> tuple[Any, ...]:
     return tuple(private.post_accumulate_hooks(leaf).values())
 
 
-def _is_readable(tensor: Any) -> bool:
-    if not private.is_readable(tensor) or not tensor.is_cpu or not is_float(tensor) or tensor.is_complex():
-        return False
-    return bool(tensor.numel() > 0 and (tensor.is_contiguous() or tensor.numel() <= MAX_COPIED_ELEMENTS))
-
-
 def _sample(tensor: Any) -> torch.Tensor:
     sample: torch.Tensor = spread(tensor.detach().reshape(-1), MAX_SAMPLED_ELEMENTS)
     return sample
@@ -380,7 +375,7 @@ def _zero_rows(grad: torch.Tensor) -> torch.Tensor | None:
     """Return which rows of a gradient are zero; ``None`` if it has no rows, or is too large."""
     if grad.dim() < 2 or grad.numel() > MAX_ELEMENTS:
         return None
-    return ~(grad.detach() != 0).flatten(1).any(1)
+    return ~nonzero_rows(grad)
 
 
 def _rows_of(frozen: torch.Tensor, rows: torch.Tensor | None, shape: tuple[int, ...]) -> tuple[int, ...]:
