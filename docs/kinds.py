@@ -1,4 +1,4 @@
-"""Write the tables of kinds, in README and among the findings, from what the rules state: make docs."""
+"""Write the tables of kinds, by severity and by symptom, from what the rules state: make docs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backprobe.findings import SEVERITIES, Question, own_rules
 
 ROOT = Path(__file__).parents[1]
 FINDINGS = Path("backprobe") / "findings"
-INDEX, README = ROOT / FINDINGS / "README.md", ROOT / "README.md"
+INDEX, SYMPTOMS = ROOT / FINDINGS / "README.md", ROOT / "docs" / "symptoms.md"
 #: Kind -> the folder of its rule, relative to the repository.
 FOLDERS = {path.stem: path.parent.relative_to(ROOT) for path in (ROOT / FINDINGS).glob("*/*.md")}
 
@@ -26,22 +26,20 @@ def kinds_table(text: str) -> str:
     return _with_table(text, "| kind |", rows)
 
 
-def questions_table(text: str) -> str:
-    """Return `text` with a new table of questions, each with the kinds that answer it; those on request come last."""
+def symptoms_sections(text: str) -> str:
+    """Return `text` with new sections, one for each question, of the kinds that answer it; those on request last."""
     known = own_rules()
     topics = {kind.name: one.topic.name if one.topic else "" for one in known.rules for kind in one.kinds}
-    rows = ["| question | kinds |", "| --- | --- |"]
+    lines = []
     for question in Question:
-        by_topic: dict[str, list[str]] = {"": []}
-        for kind in known.kinds:
-            if question in kind.questions:
-                points_to = f" ({kind.points_to})" if kind.points_to else ""
-                link = f"[{kind.name}]({(FOLDERS[kind.name] / kind.name).as_posix()}.md){points_to}"
-                by_topic.setdefault(topics[kind.name], []).append(link)
-        always = ", ".join(by_topic.pop(""))
-        asked = ", ".join(f"with `--check {topic}` {', '.join(links)}" for topic, links in by_topic.items())
-        rows.append(f"| {question.value} | {', and '.join(filter(None, (always, asked)))} |")
-    return _with_table(text, "| question |", rows)
+        lines += [f"## {question.value}", "", "| kind | what it reports | what it names |", "| --- | --- | --- |"]
+        kinds = [kind for kind in known.kinds if question in kind.questions]
+        for kind in sorted(kinds, key=lambda kind: topics[kind.name]):
+            topic, page = topics[kind.name], FOLDERS[kind.name].relative_to("backprobe") / f"{kind.name}.md"
+            says = f"with `--check {topic}`: {kind.summary}" if topic else kind.summary
+            lines.append(f"| [{kind.name}](../backprobe/{page.as_posix()}) | {says} | {kind.points_to} |")
+        lines.append("")
+    return text.partition("\n## ")[0] + "\n" + "\n".join(lines)
 
 
 def _with_table(text: str, header: str, rows: list[str]) -> str:
@@ -52,4 +50,4 @@ def _with_table(text: str, header: str, rows: list[str]) -> str:
 
 if __name__ == "__main__":
     INDEX.write_text(kinds_table(INDEX.read_text()))
-    README.write_text(questions_table(README.read_text()))
+    SYMPTOMS.write_text(symptoms_sections(SYMPTOMS.read_text()))

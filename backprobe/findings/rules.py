@@ -41,7 +41,7 @@ GRADIENTS_INVALID = "(gradients invalid)"
 
 
 class Question(Enum):
-    """A question of a user that kinds of findings answer: a row of the table in README."""
+    """A question of a user that kinds of findings answer: a section of docs/symptoms.md."""
 
     NONFINITE = "Where did the NaN or Inf come from?"
     RAISED = "Why did the backward raise?"
@@ -65,7 +65,7 @@ class Kind:
     :ivar summary: one line of Markdown: what the finding reports.
     :ivar rank: its position among kinds of the same severity.
     :ivar after: instead of ``rank``: the kind that it follows directly.
-    :ivar questions: the questions that it answers, in the table of README.
+    :ivar questions: the questions that it answers, in docs/symptoms.md.
     :ivar points_to: for that table, in a few words: the line or fact that the finding names.
     :ivar diverges: whether training with it can diverge: where values become non-finite in its first step or later, and
         not because an operation is undefined for its input, a certain finding of it comes before them.

@@ -19,6 +19,7 @@ _NO_DERIVATIVE = re.compile(r"derivative for aten::(\w+)_backward\w* is not impl
         "a node raised an exception while the backward ran",
         rank=GENERAL,
         questions=(Question.RAISED,),
+        points_to="the line of the forward whose backward raised",
     ),
     each_call=True,
     invalidates_gradients=True,

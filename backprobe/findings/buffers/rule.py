@@ -26,7 +26,7 @@ MIN_MOVED = 0.5
         "a buffer of a module became NaN or Inf, and stays so",
         rank=VALUES + 20,
         questions=(Question.NONFINITE,),
-        points_to="a batch that was skipped, but had changed running statistics",
+        points_to="the line that made the NaN, and the module that kept it",
     )
 )
 def nonfinite_buffers(trace: Trace) -> list[Finding]:
@@ -85,7 +85,7 @@ def _nonfinite(seen: BadBuffers) -> Finding:
         "running statistics of layers whose parameters are frozen move far from what they were",
         rank=HOOKS + 50,
         questions=(Question.LEARNS_BADLY,),
-        points_to="`train()` on a frozen backbone with BatchNorm",
+        points_to="the `train()` of a frozen part with BatchNorm",
     )
 )
 def frozen_statistics(trace: Trace) -> list[Finding]:
@@ -148,7 +148,7 @@ def _frozen_part(seen: FrozenInTraining) -> Finding:
         "an averaged copy of a model has old running statistics: only its parameters are averaged",
         rank=HOOKS + 45,
         questions=(Question.LEARNS_BADLY,),
-        points_to="an average over `parameters()` only",
+        points_to="the line that averages only `parameters()`",
     )
 )
 def left_behind(trace: Trace) -> list[Finding]:

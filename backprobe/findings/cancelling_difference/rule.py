@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         "a loss compares a value with itself, with a graph on both sides: the gradients cancel",
         rank=LEARNING + 28,
         questions=(Question.NOT_LEARNING, Question.LEARNS_BADLY),
-        points_to="the line that computes the value again, and the line that compares",
+        points_to="the line that computes the value again, and the comparison",
     )
 )
 def cancelling_differences(trace: Trace) -> list[Finding]:

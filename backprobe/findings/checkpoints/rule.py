@@ -60,7 +60,7 @@ _COUNTS = re.compile(r"saved during (?:forward|recomputation): (\d+)")
             Question.RAISED,
             Question.SILENTLY_WRONG,
         ),
-        points_to="how the recomputation differed",
+        points_to="the operation that differed, and the checkpoint",
     )
 )
 def checkpoint_mismatches(trace: Trace) -> list[Finding]:
@@ -112,6 +112,7 @@ def _mismatches(trace: Trace) -> list[Finding]:
         "a checkpoint changes gradients",
         after="checkpoint-mismatch",
         questions=(Question.SILENTLY_WRONG,),
+        points_to="the checkpoint, and the operation that differed",
     ),
     topic=Topic("checkpoints", "gradients of checkpointed regions against the same without"),
 )
@@ -220,6 +221,7 @@ def _title(seen: RegionDiffers) -> str:
         "a module's state is changed again when a checkpoint is recomputed",
         rank=HOOKS + 30,
         questions=(Question.SILENTLY_WRONG,),
+        points_to="the checkpoint",
     )
 )
 def checkpoint_side_effects(trace: Trace) -> list[Finding]:

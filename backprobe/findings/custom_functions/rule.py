@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         "a custom function disagrees with finite differences",
         rank=DIFFERS,
         questions=(Question.SILENTLY_WRONG,),
+        points_to="the line that applies the function, and its backward",
     ),
     Kind(
         "wrong-double-backward",
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         "its second derivative does",
         after="wrong-backward",
         questions=(Question.SILENTLY_WRONG,),
+        points_to="the line that applies the function, and its backward",
     ),
     topic=Topic("functions", "custom Functions against finite differences"),
 )

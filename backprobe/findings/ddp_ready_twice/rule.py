@@ -24,6 +24,7 @@ MAX_CHECKPOINT_LINES = 3
         "two backward calls of an iteration reach the same data-parallel parameters",
         rank=WRONG + 40,
         questions=(Question.RAISED,),
+        points_to="the second backward call, and the first",
     ),
     invalidates_gradients=True,
 )

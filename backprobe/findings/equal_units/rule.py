@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         "all units of a layer have equal weights and get equal gradients: the layer is worth one unit",
         rank=LEARNING + 25,
         questions=(Question.NOT_LEARNING, Question.LEARNS_BADLY),
-        points_to="the call that initialises the weight",
+        points_to="the line that initialises the weight",
     )
 )
 def units_never_differ(trace: Trace) -> list[Finding]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         "where a run departs from float64, or two models part",
         rank=DIFFERS + 10,
         questions=(Question.PRECISION,),
+        points_to="the first operation that differs, and why",
     ),
     topic=Topic("divergence", "the run against itself in float64, and models of one structure", whole_script=True),
 )

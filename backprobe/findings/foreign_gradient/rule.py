@@ -25,7 +25,7 @@ MIN_FOREIGN_SHARE = 0.9
         "an optimizer uses gradients that a backward call made for the step of another optimizer",
         rank=LEARNING + 4,
         questions=(Question.LEARNS_BADLY,),
-        points_to="a missing `zero_grad` between two losses",
+        points_to="the step that lacks a `zero_grad` before it, and the other backward call",
         diverges=True,
     )
 )

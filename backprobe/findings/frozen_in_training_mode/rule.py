@@ -22,7 +22,7 @@ MIN_MOVED = 0.2
         "a frozen part of a model that was in evaluation mode is in training mode: a parent's `train()` switched it",
         rank=LEARNING + 23,
         questions=(Question.LEARNS_BADLY,),
-        points_to="the `train()` of a model that contains a frozen teacher or backbone",
+        points_to="the `train()` of a model that contains the frozen part",
     ),
     silences=("frozen-buffer-changes",),
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         "decay",
         rank=LEARNING + 7,
         questions=(Question.LEARNS_BADLY,),
-        points_to="the line that sets the gradients to zero",
+        points_to="the line that sets gradients to zero, and the step",
     )
 )
 def frozen_parameter_moves(trace: Trace) -> list[Finding]:

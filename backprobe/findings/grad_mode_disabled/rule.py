@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         "gradient mode was off while the loss was computed",
         rank=GENERAL + 10,
         questions=(Question.RAISED,),
+        points_to="the line that switched gradients off",
     )
 )
 def grad_mode_disabled(trace: Trace) -> list[Finding]:

@@ -38,7 +38,7 @@ _UNUSED = {
         "an optimizer uses the gradients of earlier steps again: the script does not clear them",
         rank=LEARNING + 5,
         questions=(Question.LEARNS_BADLY,),
-        points_to="a missing `zero_grad`",
+        points_to="the step that lacks a `zero_grad` before it",
         diverges=True,
     )
 )
@@ -88,7 +88,7 @@ def not_cleared_by_hand(trace: Trace) -> list[Finding]:
         "backward calls give gradients, and the optimizer never gets to see them",
         rank=LEARNING + 6,
         questions=(Question.NOT_LEARNING,),
-        points_to="cleared before the step, or no step at all",
+        points_to="the step, and the line that cleared the gradients before it",
     )
 )
 def not_used(trace: Trace) -> list[Finding]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         "graphs of earlier steps stay alive, and the line that keeps them",
         rank=MEMORY,
         questions=(Question.MEMORY,),
+        points_to="the line that keeps them",
     )
 )
 def retained(trace: Trace) -> list[Finding]:

@@ -66,6 +66,7 @@ class _Layer:
         rank=LEARNING + 20,
         questions=(Question.FADES_OR_GROWS,),
         is_symptom=True,
+        points_to="the line that multiplies the gradient each time",
     ),
     Kind(
         "vanishing-gradient",
@@ -73,6 +74,7 @@ class _Layer:
         "the gradient shrinks by a factor at each layer",
         rank=MEANT,
         questions=(Question.FADES_OR_GROWS,),
+        points_to="the line that shrinks the gradient each time",
     ),
     silenced_by=(GRADIENTS_INVALID,),
 )

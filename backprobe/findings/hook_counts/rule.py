@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         "the same hook is registered on an object again and again, and never removed",
         rank=LEARNING + 11,
         questions=(Question.HOOKS, Question.LEARNS_BADLY),
-        points_to="a registration in a loop",
+        points_to="the line that registers the hook",
     )
 )
 def hooks_pile_up(trace: Trace) -> list[Finding]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         "a module has a full backward hook, and its output is changed in place",
         rank=WRONG + 60,
         questions=(Question.RAISED,),
+        points_to="the line that registers the hook, and the line that writes",
     ),
     Kind(
         "hook-never-fires",
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         "a backward hook on a module cannot fire",
         rank=HOOKS,
         questions=(Question.HOOKS,),
+        points_to="the line that registers the hook",
     ),
     Kind(
         "legacy-hook-partial",
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         "`register_backward_hook` sees only the last node of a module",
         rank=HOOKS + 10,
         questions=(Question.HOOKS,),
+        points_to="the line that registers the hook",
     ),
 )
 def hooks(trace: Trace) -> list[Finding]:
@@ -46,6 +49,7 @@ def hooks(trace: Trace) -> list[Finding]:
         "a hook reads `.grad` before the backward has written it",
         rank=HOOKS + 20,
         questions=(Question.HOOKS,),
+        points_to="the line that reads `.grad` too early",
     )
 )
 def hook_order(trace: Trace) -> list[Finding]:

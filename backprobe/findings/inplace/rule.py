@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         "an operation changed a tensor in place that the backward needed",
         rank=WRONG,
         questions=(Question.RAISED,),
-        points_to="the line that saved and the line that wrote",
+        points_to="the line that wrote, and the line that saved",
     ),
     each_call=True,
     invalidates_gradients=True,

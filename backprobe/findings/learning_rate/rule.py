@@ -22,7 +22,7 @@ MIN_CALLS_PER_STEP = 1.9
         "the learning rate is zero for a large part of the run: no weight changes",
         rank=LEARNING + 9,
         questions=(Question.NOT_LEARNING,),
-        points_to="the schedule",
+        points_to="the line that makes the schedule",
     )
 )
 def rate_is_zero(trace: Trace) -> list[Finding]:

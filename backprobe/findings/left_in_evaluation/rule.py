@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         "a model is trained in evaluation mode after it was trained in train mode: nothing switches it back",
         rank=LEARNING + 14,
         questions=(Question.LEARNS_BADLY,),
-        points_to="the call of `eval`",
+        points_to="the call of `eval()`",
     )
 )
 def left_in_evaluation_mode(trace: Trace) -> list[Finding]:

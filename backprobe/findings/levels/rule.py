@@ -71,6 +71,7 @@ _ADVICE = {
         "updates are a large part of the weights, for many steps",
         rank=LEARNING + 12,
         questions=(Question.FADES_OR_GROWS,),
+        points_to="the optimizer",
     ),
     Kind(
         "divergence-ahead",
@@ -78,6 +79,7 @@ _ADVICE = {
         "a level grows that ends in a divergence",
         after="update-too-large",
         questions=(Question.FADES_OR_GROWS,),
+        points_to="the level that grows, and the optimizer",
     ),
     Kind(
         "loss-spike",
@@ -85,6 +87,7 @@ _ADVICE = {
         "the loss jumps far above its earlier values, and stays there",
         after="divergence-ahead",
         questions=(Question.LEARNS_BADLY,),
+        points_to="the optimizer, and the step",
     ),
     Kind(
         "attention-collapse",
@@ -92,6 +95,7 @@ _ADVICE = {
         "attention looks at one place, and the loss is high",
         after="loss-spike",
         questions=(Question.LEARNS_BADLY,),
+        points_to="the layer and head, and the optimizer",
     ),
     Kind(
         "rank-collapse",
@@ -99,6 +103,7 @@ _ADVICE = {
         "a weight degenerates to rank one",
         after="attention-collapse",
         questions=(Question.LEARNS_BADLY,),
+        points_to="the layer, and the optimizer",
     ),
     Kind(
         "dead-units",
@@ -106,6 +111,7 @@ _ADVICE = {
         "almost all units of a layer are zero for the whole batch",
         after="rank-collapse",
         questions=(Question.LEARNS_BADLY,),
+        points_to="the layer, and the optimizer",
     ),
     Kind(
         "saturated-units",
@@ -113,6 +119,7 @@ _ADVICE = {
         "almost all of a tanh or sigmoid is at its bounds",
         after="dead-units",
         questions=(Question.LEARNS_BADLY,),
+        points_to="the layer, and the optimizer",
     ),
     also=("update-too-small",),
     silenced_by=(GRADIENTS_INVALID, "exploding-gradient"),

@@ -213,7 +213,7 @@ class _Likelihood:
         "the loss is the log-probability of the targets without a minus: training makes them less likely",
         rank=LEARNING + 19,
         questions=(Question.LEARNS_BADLY,),
-        points_to="the log-probabilities that lack a minus",
+        points_to="the term that lacks a minus",
     )
 )
 def minimised_likelihood(trace: Trace) -> list[Finding]:

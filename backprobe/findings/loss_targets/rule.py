@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         "a loss draws two embeddings together, trains both, and their rows become equal",
         rank=LEARNING + 26,
         questions=(Question.LEARNS_BADLY,),
-        points_to="the line that compares them",
+        points_to="the line that compares the embeddings",
     )
 )
 def collapsed_embeddings(trace: Trace) -> list[Finding]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         "a term of the loss depends on trained parameters and has no graph: it teaches nothing",
         rank=LEARNING + 2,
         questions=(Question.LEARNS_BADLY,),
-        points_to="the line where its graph was lost",
+        points_to="the line where the term lost its graph",
     ),
     silenced_by=("none-grad", "grad-mode-disabled"),
 )

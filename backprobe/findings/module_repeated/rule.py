@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         "a list that repeats one module puts the same parameters into several places of a container",
         rank=LEARNING + 33,
         questions=(Question.LEARNS_BADLY,),
-        points_to="`[layer] * n`",
+        points_to="the `[layer] * n`",
     )
 )
 def module_repeated(trace: Trace) -> list[Finding]:

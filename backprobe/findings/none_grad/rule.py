@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         "parameters got no gradient in any backward call",
         rank=LEARNING + 40,
         questions=(Question.NOT_LEARNING,),
-        points_to="the line that cut its path",
+        points_to="the line that cut the path",
     )
 )
 def none_grads(trace: Trace) -> list[Finding]:

@@ -40,6 +40,7 @@ MAX_FINDINGS, MAX_BAD_NODES = 3, 20
         "an operation of the forward gave NaN or Inf, and the loss or a gradient got it",
         rank=VALUES,
         questions=(Question.NONFINITE,),
+        points_to="the line that made the first NaN or Inf",
     ),
     Kind(
         "nonfinite-backward",
@@ -47,6 +48,7 @@ MAX_FINDINGS, MAX_BAD_NODES = 3, 20
         "the forward was finite; the backward of an operation made NaN or Inf",
         rank=VALUES + 10,
         questions=(Question.NONFINITE,),
+        points_to="the line whose derivative is not finite",
     ),
     invalidates_gradients=True,
 )

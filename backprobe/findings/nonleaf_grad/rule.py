@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         "`.grad` was read from a tensor that is not a leaf",
         rank=LEARNING + 50,
         questions=(Question.NOT_LEARNING,),
+        points_to="the line that makes the tensor a result, and the read",
     )
 )
 def nonleaf_grads(trace: Trace) -> list[Finding]:

@@ -20,7 +20,7 @@ TOO_LARGE = 4
         "memory ran out in the backward; which lines held it",
         rank=GENERAL - 10,
         questions=(Question.RAISED,),
-        points_to="the lines that held it",
+        points_to="the lines whose tensors held it",
     ),
     each_call=True,
     silences=("backward-error",),

@@ -36,7 +36,7 @@ MAX_NODES = 40
         "units whose ReLU is always zero",
         rank=MEANT + 20,
         questions=(Question.NOT_LEARNING,),
-        points_to="`padding_idx=0` with ids that begin at 0, the slice that leaves outputs out, or the ReLU",
+        points_to="the embedding with `padding_idx`, the slice that leaves outputs out, or the ReLU",
     ),
     silenced_by=(GRADIENTS_INVALID,),
 )

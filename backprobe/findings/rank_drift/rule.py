@@ -51,6 +51,7 @@ class _Drift:
         "weights that should be the same on all ranks are not",
         rank=WRONG + 55,
         questions=(Question.RANKS,),
+        points_to="the first backward call after which they differ",
     ),
     invalidates_gradients=True,
 )

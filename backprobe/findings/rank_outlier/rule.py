@@ -35,6 +35,7 @@ MIN_WAIT_SHARE, MIN_LAST_SHARE, MIN_LATE_S, MIN_LOST_S, MIN_ROUNDS = 0.25, 0.9, 
         "the gradients or the pace of one rank are far from those of the others",
         rank=MEANT - 5,
         questions=(Question.RANKS,),
+        points_to="the rank, and its backward call",
     ),
     silenced_by=(GRADIENTS_INVALID,),
 )

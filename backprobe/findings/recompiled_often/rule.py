@@ -23,6 +23,7 @@ MIN_RECOMPILED_STEPS = 4
         "`torch.compile` compiles a function again and again, or has given up on it",
         rank=HOOKS + 40,
         questions=(Question.COMPILED,),
+        points_to="the guard that failed, and its line",
     )
 )
 def recompiled(trace: Trace) -> list[Finding]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         "parameters and gradients keep each other alive",
         rank=MEMORY + 10,
         questions=(Question.MEMORY,),
+        points_to="the backward call that made the cycle",
     )
 )
 def cycles(trace: Trace) -> list[Finding]:

@@ -32,6 +32,7 @@ _HOLDER_PHRASES = {
         "which lines keep the bytes for backward",
         rank=MEMORY + 20,
         questions=(Question.MEMORY,),
+        points_to="the lines, the largest first",
     ),
     topic=Topic("memory", "who keeps the bytes for backward"),
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         "an optimizer steps with gradients that still have the factor of a `GradScaler`",
         rank=VALUES - 2,  # an error if values become non-finite because of it
         questions=(Question.LEARNS_BADLY, Question.FADES_OR_GROWS),
-        points_to="the step that does not go through the scaler",
+        points_to="the step that bypasses the scaler",
     ),
     silences=("exploding-gradient", "update-too-large", "loss-spike", "divergence-ahead"),
 )

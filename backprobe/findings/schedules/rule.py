@@ -93,7 +93,7 @@ def never_stepped(trace: Trace) -> list[Finding]:
         "a scheduler changes the rate of an optimizer that does not step; another one trains its parameters",
         rank=LEARNING + 61,
         questions=(Question.LEARNS_BADLY,),
-        points_to="the line that makes the scheduler",
+        points_to="the line that makes the scheduler, and both optimizers",
     )
 )
 def of_unused_optimizer(trace: Trace) -> list[Finding]:
@@ -130,7 +130,7 @@ def _of_other(seen: ScheduleOfOther) -> Finding:
         "CosineAnnealingLR is stepped far beyond `T_max`: the rate rises again",
         rank=LEARNING + 62,
         questions=(Question.LEARNS_BADLY,),
-        points_to="the line that makes the scheduler",
+        points_to="the line that makes the scheduler, and its `step()`",
     )
 )
 def turns_back(trace: Trace) -> list[Finding]:
@@ -170,7 +170,7 @@ def _turns_back(seen: ScheduleSeen) -> Finding:
         "a schedule that counts batches is stepped once per epoch: the rate stays near its beginning",
         rank=LEARNING + 65,
         questions=(Question.LEARNS_BADLY, Question.NOT_LEARNING),
-        points_to="the line that makes the scheduler",
+        points_to="the line that makes the scheduler, and its `step()`",
     )
 )
 def too_slow(trace: Trace) -> list[Finding]:

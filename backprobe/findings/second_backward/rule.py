@@ -15,7 +15,7 @@ from ..rules import WRONG, Kind, Question, rule, sites_of
         "a backward call met a graph that an earlier one had freed",
         rank=WRONG + 20,
         questions=(Question.RAISED,),
-        points_to="where the new graph meets the old one",
+        points_to="the line where the new graph meets the old one",
     ),
     each_call=True,
     invalidates_gradients=True,

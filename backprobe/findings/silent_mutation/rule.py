@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         "a saved tensor was changed through `.data` or NumPy: gradients are wrong",
         rank=WRONG + 10,
         questions=(Question.SILENTLY_WRONG,),
-        points_to="`.data`, NumPy",
+        points_to="the line that wrote through `.data` or NumPy, and the line that saved",
         diverges=True,
     )
 )

@@ -21,7 +21,7 @@ _COPY = "Keep a copy: copy.deepcopy(model.state_dict()), or {k: v.clone() for k,
         "a state dict that was kept is the model's own tensors: loading it back changes nothing",
         rank=LEARNING + 16,
         questions=(Question.LEARNS_BADLY,),
-        points_to="the call of `state_dict`",
+        points_to="the call of `state_dict()`, and the load",
     )
 )
 def state_not_copied(trace: Trace) -> list[Finding]:

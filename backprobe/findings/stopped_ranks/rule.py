@@ -40,6 +40,7 @@ MAX_CALLERS = 2
         "a rank raised, exited or was killed, and the others cannot go on",
         rank=WRONG + 48,
         questions=(Question.RANKS,),
+        points_to="the rank, and the line that raised",
     ),
     invalidates_gradients=True,
     silences=("rank-desync",),  # a rank that waits then waits for one that is gone
@@ -111,6 +112,7 @@ def _failed(seen: RankSeen) -> Finding:
         "a process of a distributed run waits for one that does not come",
         rank=WRONG + 50,
         questions=(Question.RANKS,),
+        points_to="the line that waits, and the one that the other rank is at",
     ),
     invalidates_gradients=True,
     silences=("backward-error",),  # The error that a collective raised.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         "a module uses trainable tensors that `parameters()` does not list",
         rank=LEARNING,
         questions=(Question.NOT_LEARNING,),
+        points_to="the line that keeps the tensor or module in a plain list or attribute",
     )
 )
 def unregistered(trace: Trace) -> list[Finding]:
@@ -59,6 +60,7 @@ def unregistered(trace: Trace) -> list[Finding]:
         "a part of the model was replaced after the optimizer had been made",
         rank=LEARNING + 10,
         questions=(Question.NOT_LEARNING,),
+        points_to="the line that makes the optimizer, and the later assignment",
     )
 )
 def not_in_optimizer(trace: Trace) -> list[Finding]:

@@ -38,7 +38,7 @@ CLIPPED_SHARE = 1e-3
         "updates are too small to move a weight",
         after="saturated-units",
         questions=(Question.NOT_LEARNING,),
-        points_to="the optimizer, or the schedule",
+        points_to="the line that makes the optimizer, or the schedule",
     ),
     silenced_by=("learning-rate-zero", "plateau-wrong-direction"),
 )

@@ -14,6 +14,7 @@ from ..rules import WRONG, Kind, Question, rule, sites_of
         "a custom function's backward returned gradients of a wrong shape or number",
         rank=WRONG + 30,
         questions=(Question.RAISED,),
+        points_to="the line that applies the function, and its backward",
     ),
     each_call=True,
     invalidates_gradients=True,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         "a compiled region gives something else than its operations",
         rank=DIFFERS + 5,
         questions=(Question.COMPILED,),
+        points_to="the first operation that differs",
     ),
     topic=Topic("compiled", "compiled regions against their operations, one by one and in float64"),
 )

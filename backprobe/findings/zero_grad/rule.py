@@ -43,6 +43,7 @@ MIN_FIRST_CALLS = 3
         "parameters got exact zeros in every backward call",
         rank=LEARNING + 30,
         questions=(Question.NOT_LEARNING,),
+        points_to="the operation whose derivative is zero",
     ),
     silenced_by=(GRADIENTS_INVALID,),
 )
