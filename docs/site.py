@@ -155,7 +155,7 @@ def gallery(folder: Path = GALLERY) -> str:
     for shown in runpy.run_path(str(ROOT / "docs" / "gallery.py"))["REPORTS"]:
         one = found[shown.name]
         kind = f"[`{one['kind']}`](findings/{one['kind']}.md): " if one["kind"] else ""
-        said = f"> {kind}{one['found']}" if one["found"] else "> Nothing wrong found."
+        said = f"> {kind}{one['found']}" if one["found"] else "> No problems found."
         link = f'<a href="reports/{shown.name}.html" class="md-button">Open the report</a>'
         parts.append(f"## {shown.title}\n\n{said}\n\n{shown.look}\n\n```sh\n{shown.typed()}\n```\n\n{link}")
     return "\n\n".join(parts)

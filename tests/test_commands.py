@@ -65,6 +65,13 @@ def test_demo_runs_an_example(tmp_path: Path) -> None:
         (["run", "--steps", "a:b", "train.py"], "argument --steps: 'a:b' is not A:B with 0 <= A < B"),
         (["run", "--steps", "5:5", "train.py"], "argument --steps: '5:5' is not A:B with 0 <= A < B"),
         (["run", "--check", "nothing", "train.py"], "argument --check: invalid choice: 'nothing' (choose from "),
+        (["rnu", "train.py"], "there is no command 'rnu': did you mean run? (see backprobe --help)"),
+        (
+            ["run", "--budgt", "5%", "train.py"],
+            "there is no option --budgt: did you mean --budget? (see backprobe run ",
+        ),
+        (["run", "--wat", "train.py"], "there is no option --wat (see backprobe run --help)"),
+        (["run", "--level", "nods", "train.py"], "argument --level: invalid choice: 'nods': did you mean nodes? (see "),
         (["demo", "nothing"], "no example 'nothing'; there are convnet, "),
         (["show"], "no runs in backprobe-runs/ to show: name the folder of one"),
         (["report"], "no runs in backprobe-runs/ to show: name the folder of one"),
@@ -78,3 +85,18 @@ def test_wrong_use_is_one_line(
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"backprobe: {says}") and err.count("\n") == 1
+
+
+def test_without_a_command_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    alone = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert alone == capsys.readouterr().out and alone.startswith("usage: backprobe ")
+
+
+def test_the_options_of_run_are_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    titles = re.findall(r"^([\w ]+):$", capsys.readouterr().out, re.MULTILINE)
+    assert titles[2:] == ["Output", "What to record", "Overhead", "Alarms", "Trackers", "CI", "Comparing runs"]

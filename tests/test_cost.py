@@ -101,7 +101,7 @@ def test_no_division_by_next_to_nothing(now: list[float]) -> None:
     cost = Cost(own, inspected_steps=0)
     steps(cost, own, now, *[(1e-12, 1.0)] * 20)
     assert cost.took.share is None
-    assert overhead(cost.took.info(), parts=False) == "watching added 20 s to 0 ms"
+    assert overhead(cost.took.info(), parts=False) == "overhead 20 s"
     own = OwnTime()
     cost = Cost(own, inspected_steps=0)
     own.nodes, own.per_node = 1000, 1.0  # an estimate beyond the step: the step is all there is
@@ -128,7 +128,7 @@ def test_unknown_costs_are_not_reported() -> None:
         "first_cost": 0.31,
         "own": 0.2,
     }  # start and end were not measured
-    assert overhead(of_steps_alone) == "watching added at least 0.5 s"
+    assert overhead(of_steps_alone) == "overhead at least 0.5 s"
 
 
 def whole_run(now: list[float], budget: float | None = 0.05) -> Cost:
@@ -163,13 +163,13 @@ def test_the_parts_of_the_overhead_add_up_to_it_and_the_rest_is_the_scripts(now:
 
 def test_a_run_reports_one_number_and_its_parts(now: list[float]) -> None:
     info = whole_run(now).took.info()
-    whole = "watching added 7.9 s to 15 s (52%)"
-    waiting = ", besides 4.0 s of waiting for a processor"
+    whole = "overhead 44%, plus 1.2 s at the start"
+    waiting = "; the script waited 4.0 s for a processor"
     assert overhead(info, parts=False) == whole + waiting
     # the other parts are less than a tenth of it
-    assert overhead(info) == f"{whole}, of which 4.5 s in the later steps and 2.0 s to explain failures{waiting}"
+    assert overhead(info) == f"{whole} (4.5 s in the later steps and 2.0 s to explain failures){waiting}"
     generous = {**info, "overhead": {**info["overhead"], "budget": 0.6}}
-    assert overhead(generous) == f"{whole}, of which 2.0 s to explain failures{waiting}"
+    assert overhead(generous) == f"{whole} (2.0 s to explain failures){waiting}"
     assert overhead(whole_run(now, None).took.info()) == overhead(info)  # without a budget, causes are named too
 
 
@@ -184,21 +184,18 @@ def told(**parts: float) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("parts", "text"),
     [
-        (
-            {"start": 0.3, "first_steps": 0.1, "alone": 3.2},
-            "0.4 s to 3.2 s (12%), of which 0.3 s at the start and 0.1 s {3}",
-        ),
-        ({"start": 0.4, "later_steps": 3.6, "alone": 100.0}, "4.0 s to 100 s (4%)"),
-        ({"start": 0.004, "alone": 900.0}, "4 ms to 900 s (under 1%)"),
-        ({"start": 0.5, "alone": 0.002}, "0.5 s to 2 ms, of which 0.5 s at the start"),
-        ({"first_steps": 0.2, "end": 0.2}, "0.4 s to 1.0 s (40%), of which 0.2 s {3} and 0.2 s at the end"),
-        ({"explaining": 0.01, "start": 0.01}, "20 ms to 1.0 s (2%), of which 10 ms to explain failures"),
-        ({"later_steps": 0.5, "alone": 5.0}, "0.5 s to 5.0 s (10%), of which 0.5 s in the later steps"),
-        ({"start": 0.1, "alone": 2.0, "waited": 0.2}, "0.1 s to 2.0 s (5%)"),
+        ({"start": 0.3, "first_steps": 0.1, "alone": 3.2}, "under 1%, plus 0.4 s at the start"),
+        ({"start": 0.4, "later_steps": 3.6, "alone": 100.0}, "4%, plus 0.4 s at the start"),
+        ({"start": 0.004, "alone": 900.0}, "under 1%, plus 4 ms at the start"),
+        ({"start": 0.5, "alone": 0.002}, "0.5 s (0.5 s before the script)"),
+        ({"first_steps": 0.2, "end": 0.2}, "20%, plus 0.2 s at the start (0.2 s {3} and 0.2 s at the end)"),
+        ({"explaining": 0.01, "start": 0.01}, "1%, plus 10 ms at the start (10 ms to explain failures)"),
+        ({"later_steps": 0.5, "alone": 5.0}, "10% (0.5 s in the later steps)"),
+        ({"later_steps": 0.1, "alone": 2.0, "waited": 0.2}, "5%"),
     ],
 )
 def test_the_words_of_the_overhead(parts: dict[str, float], text: str) -> None:
-    assert overhead(told(**parts)) == "watching added " + text.replace("{3}", "in the first 3 steps")
+    assert overhead(told(**parts)) == "overhead " + text.replace("{3}", "in the first 3 steps")
 
 
 def test_own_work_that_is_clocked_at_the_end_counts_once(now: list[float]) -> None:

@@ -28,7 +28,7 @@ def trace(*seen: Any, unseen: tuple[Unseen, ...] = (), findings: tuple[Finding, 
 
 def test_all_was_watched() -> None:
     calm = trace()
-    assert calm.coverage.gaps == () and verdict(calm).text == "Nothing wrong found."
+    assert calm.coverage.gaps == () and verdict(calm).text == "No problems found."
     (own,) = calm.processes
     assert (own.ended, own.steps, own.backwards) == ("finished", 3, 3)
     assert calm.as_dict()["stopped"] is None and calm.as_dict()["watched"]["last"] == 2
@@ -36,7 +36,7 @@ def test_all_was_watched() -> None:
 
 def test_nothing_that_hides_something_leaves_it_at_that() -> None:
     named = Unseen("modules", 2, "got gradients, but were not called", hides=False)
-    assert verdict(trace(unseen=(named,))).text == "Nothing wrong found."
+    assert verdict(trace(unseen=(named,))).text == "No problems found."
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_not_all_was_watched(incomplete: Callable[[], Trace], why: str) -> None:
     if made.facts.of(Watched)[1:]:  # in the place of the other
         made.facts = Facts(seen=made.facts.seen[1:])
     assert made.coverage.gaps == (why,)
-    assert verdict(made).text == f"Nothing was found, which does not mean that nothing is wrong: {why}."
-    assert "Nothing wrong" not in verdict(made).text
+    assert verdict(made).text == f"Nothing found, but backprobe did not see everything: {why}."
+    assert "No problems found." not in verdict(made).text
 
 
 def test_inspected_steps_are_reported() -> None:
@@ -85,10 +85,10 @@ def test_a_run_that_goes_on_and_one_of_a_process_that_is_gone() -> None:
 
 def test_the_place_where_watching_stopped_comes_first() -> None:
     stopped = Trace((), Facts(seen=(Watched(0, 1, stopped=Stopped(2, "it failed")),)), ENDED, ())
-    assert headline(stopped).startswith("backprobe: watching stopped at step 2: it failed; ")
-    assert verdict(stopped).text == "Nothing was found before watching stopped."
+    assert headline(stopped).startswith("backprobe: recording stopped at step 2: it failed; ")
+    assert verdict(stopped).text == "Nothing found before recording stopped."
     assert stopped.as_dict()["stopped"] == {"step": 2, "reason": "it failed"}
-    assert document(stopped)["run"]["gaps"] == ["watching stopped at step 2: it failed"]
+    assert document(stopped)["run"]["gaps"] == ["recording stopped at step 2: it failed"]
 
 
 def test_a_process_that_is_no_part_of_it_needs_no_end() -> None:
@@ -133,8 +133,8 @@ def test_watching_that_stops(tmp_path: Path) -> None:
     done, found = run(tmp_path, BREAKS_US, "--fail-on", "error", "--out", "kept")
     assert done.returncode == 3
     told = " ".join(done.stderr.split())
-    assert "backprobe: watching stopped at step 202: too much of it failed, with ZeroDivisionError: planted;" in told
-    assert "Nothing was found, which does not mean" in told and "Nothing wrong found" not in told
+    assert "backprobe: recording stopped at step 202: too much of it failed, with ZeroDivisionError: planted;" in told
+    assert "Nothing found, but backprobe did not see everything" in told and "No problems found" not in told
     assert found["stopped"]["step"] == 202 and "planted" in found["stopped"]["reason"]
     assert found["watched"]["first"] == 0 and found["watched"]["last"] == 201
     assert [(u["what"], u["count"], u["hides"]) for u in found["unseen"]] == [("internal error", 200, True)]
@@ -144,8 +144,8 @@ def test_watching_that_stops(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "backprobe", "show", "kept"], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
-    assert "watching stopped at step 202" in " ".join(shown.stdout.split())
-    assert "watching stopped at step 202" in document(kept)["run"]["gaps"][0]
+    assert "recording stopped at step 202" in " ".join(shown.stdout.split())
+    assert "recording stopped at step 202" in document(kept)["run"]["gaps"][0]
     kept.close()
     # The script is as alone.
     (tmp_path / "train.py").write_text(TRAINS + BREAKS_US.replace("calls.walk = fails", ""))
@@ -156,7 +156,7 @@ def test_watching_that_stops(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "code", "ended", "says"),
     [
-        ("", 0, "finished", "Nothing wrong found."),
+        ("", 0, "finished", "No problems found."),
         ("raise ValueError('bad batch')", 1, "failed", "the script ended with ValueError: bad batch."),
         ("sys.exit(4)", 4, "failed", "the script exited with 4."),
     ],
@@ -198,14 +198,14 @@ def test_how_children_end(tmp_path: Path) -> None:
     assert [c["error"] for c in children if c["ended"] == "failed"] == ["ValueError: in a child"]
     told = " ".join(done.stderr.split())
     assert "ended with ValueError: in a child" in told and "ended without a word (killed)" in told
-    assert "Nothing wrong found" not in told
+    assert "No problems found" not in told
 
 
 def test_a_training_thread_is_reported(tmp_path: Path) -> None:
     text = "import threading\none = threading.Thread(target=train, args=(3,))\none.start()\none.join()\ntrain(2)\n"
     done, found = run(tmp_path, text, "--no-keep")
     assert [(one["what"], one["hides"]) for one in found["unseen"]] == [("module calls in other threads", True)]
-    assert "Nothing wrong found" not in done.stderr
+    assert "No problems found" not in done.stderr
 
 
 @pytest.mark.skipif(os.name != "posix", reason="bounds the size of files with ulimit")

@@ -121,7 +121,7 @@ print([name for name in rows[0] if name.startswith("backprobe/weight_norm/")])
     assert [line for line in plain if line[:1] != "{"][:2] == numbers[:2]
     assert numbers[2] == "[]" and plain[-2] == "[5, 15]"
     assert plain[-1] == str([f"backprobe/weight_norm/{name}" for name in ("lm_head.weight", "max", "min", "median")])
-    assert "Nothing wrong found" in said and "15 steps" in said
+    assert "No problems found" in said and "15 steps" in said
     assert kept(tmp_path) == []
 
 
@@ -172,7 +172,7 @@ def test_lightning_tells_at_the_end_and_logs(tmp_path: Path, divisor: str, found
     out, said = ran(tmp_path, script, divisor, "0.01", "0")
     assert "done 40" in out
     assert kept(tmp_path)[:1] == found
-    assert ("Nothing wrong found" in said) is (found == [])
+    assert ("No problems found" in said) is (found == [])
     if not found:
         metrics = next((tmp_path / "logs").rglob("metrics.csv")).read_text().splitlines()
         assert "backprobe/update_ratio/max" in metrics[0] and len(metrics) > 3
@@ -201,7 +201,7 @@ def test_accelerate_logs_while_the_block_runs(tmp_path: Path) -> None:
     )
     out, said = ran(tmp_path, script)
     assert out.splitlines() == [*(f"logged {n} True True" for n in (0, 2, 4)), "stop False 0"]
-    assert "Nothing wrong found" in said and kept(tmp_path) == []
+    assert "No problems found" in said and kept(tmp_path) == []
 
 
 LAUNCHED = ["accelerate", "launch", "--cpu", "--num_processes", "1"]

@@ -183,7 +183,7 @@ def test_the_overhead_is_that_of_the_most_slowed_rank(tmp_path: Path) -> None:
     job(tmp_path)
     part(tmp_path, 0, took={"cost": 0.03, "first_steps": 2, "first_cost": 0.5, "own": 0.1})
     part(tmp_path, 1, took={"cost": 0.04, "first_steps": 2, "first_cost": 0.25, "own": 0.1})
-    assert "watching added at least 0.6 s" in headline(backprobe.load_run(tmp_path))
+    assert "of which backprobe at least 0.6 s)" in " ".join(headline(backprobe.load_run(tmp_path)).split())
     for one in (0, 1):  # a launcher took nothing
         seen = read_parts(tmp_path)[tmp_path / "parts" / f"rank-{one}"]
         took = {"cost": None, "first_steps": 2, "first_cost": 0.5 + one, "own": 0.0}
@@ -191,7 +191,7 @@ def test_the_overhead_is_that_of_the_most_slowed_rank(tmp_path: Path) -> None:
     (tmp_path / "job.json").unlink()
     info = {"pid": 5, "seconds": 9.0, "cost": None, "first_steps": 0, "first_cost": 0.0, "own": 0.0}
     launcher = Trace((), Facts(seen=tuple(read_parts(tmp_path).values())), info)
-    assert "watching added at least 1.5 s" in headline(launcher)
+    assert "of which backprobe at least 1.5 s)" in " ".join(headline(launcher).split())
 
 
 def test_a_failed_process_suppresses_the_no_findings_message(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_failed_process_suppresses_the_no_findings_message(tmp_path: Path) -> 
     part(tmp_path, 0)
     (tmp_path / "job.json").write_text("{}")
     trace = backprobe.load_run(tmp_path)
-    assert trace.findings == [] and "Nothing wrong" not in verdict(trace).text
+    assert trace.findings == [] and "No problems found." not in verdict(trace).text
     assert "ended with ValueError: bad batch" in verdict(trace).text
 
 
@@ -217,10 +217,10 @@ def test_missing_ranks_suppress_the_no_findings_message(tmp_path: Path) -> None:
     job(tmp_path)
     part(tmp_path, 0, world=2)
     trace = backprobe.load_run(tmp_path)
-    assert "Nothing wrong" not in verdict(trace).text and trace.coverage.gaps == ("not seen: 1 ranks",)
+    assert "No problems found." not in verdict(trace).text and trace.coverage.gaps == ("not seen: 1 ranks",)
     assert "the command goes inside of them" in shown(trace)
     part(tmp_path, 1, world=2)
-    assert "Nothing wrong" in verdict(backprobe.load_run(tmp_path)).text
+    assert "No problems found." in verdict(backprobe.load_run(tmp_path)).text
 
 
 def test_a_failed_rule_is_reported_for_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def test_a_failed_rule_is_reported_for_the_whole_run(tmp_path: Path, monkeypatch
     trace = backprobe.load_run(tmp_path)
     notes = [one.note for one in trace.facts.unseen if one.what == "internal error"]
     assert "the rule backprobe.findings.stopped_ranks.rule.failed failed: AttributeError: no such thing" in notes
-    assert "Nothing wrong" not in verdict(trace).text
+    assert "No problems found." not in verdict(trace).text
 
 
 def test_fields_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_ranks_are_one_run(tmp_path: Path, launched: Any) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "done []\n" * 2
     assert ended(found) == [(0, "finished"), (1, "finished")] and found["findings"] == []
-    assert done.stderr.count("Nothing wrong found.") == 1, done.stderr
+    assert done.stderr.count("No problems found.") == 1, done.stderr
     trace = backprobe.load_run(tmp_path / "kept")
     assert trace.findings == [] and len(trace.steps) == 5 and trace.coverage.gaps == ()
     assert sorted(p.name for p in (tmp_path / "kept" / "parts").iterdir()) == ["rank-0", "rank-1"]
@@ -72,7 +72,7 @@ def test_the_failed_rank_comes_first(
     tmp_path: Path, launched: Any, how: str, says: str | None, line: str | None
 ) -> None:
     done, found = launched(tmp_path, how)
-    assert "Nothing wrong" not in done.stderr and (how == "nan") == (done.returncode == 0)
+    assert "No problems found." not in done.stderr and (how == "nan") == (done.returncode == 0)
     first = found["findings"][0]
     assert first["rank"] == 1
     if says is not None:
@@ -180,7 +180,7 @@ def test_a_process_that_the_script_forks_is_a_rank(tmp_path: Path, how: str, mar
 def test_a_rank_without_a_waiting_parent_ends(tmp_path: Path) -> None:
     done, found = run(tmp_path, LEFT_ALONE, "--out", "kept")
     assert [one["ended"] for one in found["ranks"]] == ["finished", "finished"]
-    assert "Nothing wrong found." in done.stderr and found["findings"] == []
+    assert "No problems found." in done.stderr and found["findings"] == []
 
 
 RAISES = """

@@ -161,7 +161,7 @@ def test_objects_display_themselves_in_a_cell(book) -> None:
 
 
 def test_a_run_that_is_kept_has_the_cells_by_number(book) -> None:
-    assert "Nothing wrong found" in text_of(book["kept"], "stdout")
+    assert "No problems found" in text_of(book["kept"], "stdout")
     spoilt = text_of(book["spoilt"], "stdout")
     assert "Cell In[3], line 4 in forward" in spoilt and "> 4     y.add_(1)" in spoilt and "ipykernel_" not in spoilt
     assert json.loads(text_of(book["json"], "stdout"))["findings"] == []

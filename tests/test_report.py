@@ -140,7 +140,7 @@ def test_a_loss_has_its_origin(tmp_path):
     made = document(open_run(tmp_path / "run"))
     assert (numbers(made["steps"]["calls"]), numbers(made["steps"]["scale"])) == ([4, 1], [1024.0, 1.0])
     assert numbers(made["steps"]["source"]) == [0, 0] and numbers(made["steps"]["gradient"]) == [-1.0, -1.0]
-    assert made["run"]["took"] == "watching added at least 1.5 s" and made["run"]["gaps"] == []
+    assert made["run"]["took"] == "Overhead at least 1.5 s." and made["run"]["gaps"] == []
 
 
 def test_norms_of_module_outputs_are_those_of_the_tensors():

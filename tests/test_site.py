@@ -74,7 +74,7 @@ def test_the_gallery_shows_the_finding_of_each_report(tmp_path: Path) -> None:
     ]
     (tmp_path / "reports.json").write_text(json.dumps(told))
     page = SITE["gallery"](tmp_path)
-    assert page.count("> Nothing wrong found.") == 1 and "> [`inplace`](findings/inplace.md): FF\n" in page
+    assert page.count("> No problems found.") == 1 and "> [`inplace`](findings/inplace.md): FF\n" in page
     assert all(f'href="reports/{one.name}.html"' in page for one in shown)
     assert "backprobe run backprobe/examples/gpt.py" in page and "{run}" not in page and "{page}" not in page
     with pytest.raises(FileNotFoundError, match=r"make the reports with `python docs/gallery\.py"):

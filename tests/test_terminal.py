@@ -38,6 +38,8 @@ from backprobe.store.writer import save
 from backprobe.traces import TracedStep
 from backprobe.tracking.alerts import Alert
 from backprobe.view.github import workflow_commands
+from backprobe.view.parts import FindingPlace, problem
+from backprobe.view.terminal import linked, write
 
 ROOT = Path(backprobe.__file__).parent
 #: What a terminal obeys or what forges a line, one of a kind: colours, window titles, clipboard, links, C1, carriage
@@ -111,6 +113,29 @@ def test_a_console_on_a_terminal_keeps_its_own_colours(monkeypatch: pytest.Monke
     with made.capture() as out:
         made.print(Text("bad\x1b[2J", "red"))
     assert out.get() == "\x1b[31mbad\\x1b[2J\x1b[0m\n"
+
+
+def test_places_are_links_on_a_terminal_and_text_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another file whose name ends alike, and another line whose number begins alike, have links of their own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a b.py", "ba b.py"):
+        Path(name).write_text("x = 1\n" * 20)
+    sites = [
+        Site(str(tmp_path / name), line, "f", "x = 1") for name, line in (("a b.py", 1), ("a b.py", 12), ("ba b.py", 1))
+    ]
+    sites.append(Site(str(tmp_path / "gone.py"), 3, "f", "x = 1"))
+    text = "   cause  a b.py:1 in f\n   cause  a b.py:12 in f\n   cause  ba b.py:1 in f\n   cause  gone.py:3 in f\n"
+    places = [FindingPlace("cause", f"{Path(s.file).name}:{s.line} in f", s.text, s.line, file=s.file) for s in sites]
+    shown = linked(text, places)
+    links = re.findall(r"\x1b\]8;;(.*?)\x1b\\(.*?)\x1b\]8;;\x1b\\", shown)
+    first, second = ((tmp_path / name).as_uri() for name in ("a b.py", "ba b.py"))
+    assert links == [(first, "a b.py:1"), (first, "a b.py:12"), (second, "ba b.py:1")]
+    assert re.sub(r"\x1b\]8;;.*?\x1b\\", "", shown) == text and "%20" in first
+    out = io.StringIO()
+    write([problem(1, Finding("none-grad", "warning", "t", "likely", sites=(FindingSite("cut", sites[0]),)))], out)
+    assert "a b.py:1 in f" in out.getvalue() and "\x1b" not in out.getvalue()
 
 
 def hostile() -> Trace:

@@ -185,7 +185,7 @@ def test_statistics_are_there_before_the_next_step_is_over(tmp_path: Path) -> No
         assert going_on(tmp_path / "run")
         frame = Look(tmp_path / "run", None)()
         assert frame.live and frame.state.startswith("running for") and frame.looks == 2 and frame.looked == 10
-        assert frame.watching.startswith("watching added ")
+        assert frame.watching.startswith("overhead ")
         assert {one.quantity for one in frame.standing} >= {"update_ratio", "activation_rms"}
     finally:
         process.communicate("\n", timeout=600)

@@ -313,10 +313,13 @@ def test_checks_of_a_run_import_no_slow_module() -> None:
 
 
 def test_the_doctor_says_that_all_holds(capsys) -> None:
-    assert main(["doctor"]) == 0
+    assert main(["doctor", "-v"]) == 0
     said = capsys.readouterr().out
     assert f"torch {torch.__version__}" in said and "ok      in-place errors\n" in said
-    assert said.endswith(f"No check of {len(FACTS)} facts about torch's insides failed on torch {torch.__version__}.\n")
+    assert said.endswith(f"\n\nAll {len(FACTS)} checks of torch {torch.__version__} passed.\n")
+    assert main(["doctor"]) == 0
+    short = capsys.readouterr().out
+    assert short.splitlines() == [*said.splitlines()[:5], said.splitlines()[-1]]
     assert str(Path.home()) not in said and sys.prefix not in said
 
 
@@ -329,7 +332,7 @@ def test_the_doctor_reports_what_is_not_observed(capsys, monkeypatch) -> None:
     said = " ".join(said.split())  # it breaks lines to fit
     assert "missed here: grad-mode-disabled is silent where a tensor of inference mode meets autograd " in said
     assert "OMP_NUM_THREADS=1" in said
-    assert said.endswith(f"Of {len(FACTS)} facts about torch's insides 1 does not hold on torch {torch.__version__}.")
+    assert said.endswith(f"1 of {len(FACTS)} checks of torch {torch.__version__} failed.")
     assert main(["doctor", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["format"] == 1 and found["holds"] is False and found["torch"]["version"] == torch.__version__
@@ -340,7 +343,9 @@ def test_the_doctor_reports_what_is_not_observed(capsys, monkeypatch) -> None:
 def test_the_doctor_reports_unknown_facts(capsys, monkeypatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
     assert main(["doctor"]) == 0
-    assert "unknown errors of collectives: this torch was built without torch.distributed\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "unknown errors of collectives: this torch was built without torch.distributed\n" in said
+    assert f" of {len(FACTS)} checks of torch {torch.__version__} passed, the others could not be made.\n" in said
 
 
 def test_the_doctor_works_without_torch() -> None:

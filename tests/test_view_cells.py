@@ -69,7 +69,7 @@ def test_many_rows_are_cut_in_the_middle() -> None:
 
 def test_empty_traces_are_shown_empty() -> None:
     assert repr(Trace(findings=()).findings) == "[]" and repr(Trace().steps) == "[]"
-    assert "Nothing was found" in Trace(findings=()).findings._repr_html_()  # type: ignore[attr-defined]
+    assert "No findings" in Trace(findings=()).findings._repr_html_()  # type: ignore[attr-defined]
 
 
 def test_nothing_of_a_run_becomes_html() -> None:

@@ -31,6 +31,11 @@ def say(text: str = "", file: TextIO | None = None, end: str = "\n") -> None:
     out.flush()
 
 
+def hyperlink(text: str, uri: str) -> str:
+    """Return `text` as a link that terminals with OSC 8 can open; others show the text alone."""
+    return f"\x1b]8;;{uri}\x1b\\{text}\x1b]8;;\x1b\\"
+
+
 def console(file: TextIO, width: int | None = None) -> Console:
     """Return a rich console that writes to `file`, without markup in texts and without control characters."""
     from rich.console import Console

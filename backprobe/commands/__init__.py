@@ -6,8 +6,11 @@ import argparse
 import ast
 import inspect
 import os
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
 
 from .. import __version__
 from ..basics.errors import BackprobeError
@@ -32,6 +35,8 @@ from .top import Top
 _COMMANDS = (Run, Compare, Show, Report, View, Top, Runs, Debug, Explain, Schema, Demo, Bench, Doctor, Completion, Mcp)
 
 
+#: Minimum similarity (``difflib``, 0 to 1) of an option that a user may have meant: all begin with two dashes.
+MIN_LIKENESS = 0.7
 #: Commands whose output includes that of a script: write errors are then the script's concern.
 _OF_SCRIPTS = ("run", "debug", "bench", "compare", "demo")
 #: Commands whose last arguments are a script and the script's arguments.
@@ -39,15 +44,37 @@ _WITH_SCRIPT = ("run", "debug", "bench")
 
 
 class Parser(argparse.ArgumentParser):
+    """A parser whose errors name the nearest command or option."""
+
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise BackprobeError(f"{message} (see {self.prog} --help)")
+        raise BackprobeError(f"{_with_nearest(message)} (see {self.prog} --help)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            names = [name for name in self._option_string_actions if name.startswith("--")]
+            near = get_close_matches(unknown[0].partition("=")[0], names, 1, MIN_LIKENESS)
+            self.error(f"there is no option {unknown[0]}" + (f": did you mean {near[0]}?" if near else ""))
+        return found, unknown
+
+
+def _with_nearest(message: str) -> str:
+    """Return argparse's message on an invalid choice, with the nearest choice instead of all if there is one."""
+    found = re.match(r"(.*invalid choice: )'(.*)' \(choose from (.*)\)", message)
+    if found is None:
+        return message
+    choices = [choice.strip("'") for choice in found[3].split(", ")]
+    near = get_close_matches(found[2], choices, 1)
+    if "COMMAND" in found[1]:
+        return f"there is no command {found[2]!r}" + (f": did you mean {near[0]}?" if near else "")
+    return f"{found[1]}{found[2]!r}: did you mean {near[0]}?" if near else message
 
 
 def parser() -> Parser:
     """Return the parser of all commands."""
     parser = Parser(prog="backprobe", description="See what happens inside loss.backward(), and what went wrong.")
     parser.add_argument("--version", action="version", version=f"backprobe {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
+    subparsers = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
     for command in _COMMANDS:
         doc = _docstring(command)
         sub = subparsers.add_parser(command.name, help=doc.partition("\n")[0], description=doc)
@@ -94,6 +121,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _parsed(sys.argv[1:] if argv is None else argv)
         options.began = began
+        if not hasattr(options, "command"):
+            parser().print_help()
+            return 0
         try:
             code = int(options.command.run(options))
             if options.command.name not in _OF_SCRIPTS:

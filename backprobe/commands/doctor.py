@@ -22,18 +22,21 @@ _VARIABLES = (
     *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ENABLE_MPS_FALLBACK", "PYTORCH_JIT", "TORCHDYNAMO_DISABLE"),
     *("TORCH_COMPILE_DISABLE", "TORCH_DISTRIBUTED_DEBUG", "TORCH_SHOW_CPP_STACKTRACES", "PYTHONHASHSEED"),
 )
+#: Lines before the checks: versions, Python, environment, torch, an empty one.
+HEAD_LINES = 5
 _PACKAGES = ("backprobe", "torch", "numpy", "rich", "safetensors")
 
 
 class Doctor:
     """Print versions, and check each undocumented behaviour of torch that backprobe relies on.
 
-    Put its output into a bug report. The exit code is 0 if all checks pass, else 1. Takes some seconds.
+    Put the output of ``backprobe doctor -v`` into a bug report. The exit code is 0 if all checks pass, else 1.
     """
 
     name = "doctor"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("-v", "--verbose", action="store_true", help="list every check, not only those that failed")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def run(self, options: argparse.Namespace) -> int:
@@ -62,7 +65,7 @@ class Doctor:
         if options.json:
             say(json.dumps(found, indent=1))
         else:
-            _show(found)
+            _show(found, options.verbose)
         return 0 if found["holds"] else 1
 
 
@@ -94,7 +97,7 @@ def _without_homes(text: str) -> str:
     return text
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: dict[str, Any], verbose: bool) -> None:
     from ..view.parts import Line, Part
     from ..view.terminal import write
 
@@ -115,17 +118,20 @@ def _show(found: dict[str, Any]) -> None:
     parts.append(Line(""))
     for one in facts:
         if one["holds"]:
-            parts.append(Line(f"ok      {one['name']}"))
+            parts += [Line(f"ok      {one['name']}")] if verbose else []
         elif one["holds"] is None:
             parts.append(Line(f"unknown {one['name']}: {one['note']}", "quiet"))
         else:
             parts.append(Line(f"FAILED  {one['name']}: {one['note']}", "bad"))
             parts.append(Line(f"        missed here: {one['missed']}"))
     failed = sum(one["holds"] is False for one in facts)
-    count, version = f"{len(facts)} facts about torch's insides", f"on torch {torch['version']}"
-    parts.append(Line(""))
+    if len(parts) > HEAD_LINES:
+        parts.append(Line(""))
+    what = f"checks of torch {torch['version']}"
     if failed:
-        parts.append(Line(f"Of {count} {failed} {'does' if failed == 1 else 'do'} not hold {version}.", "bad"))
+        parts.append(Line(f"{failed} of {len(facts)} {what} failed.", "bad"))
     else:
-        parts.append(Line(f"No check of {count} failed {version}.", "good"))
+        unknown = sum(one["holds"] is None for one in facts)
+        passed = f"{len(facts) - unknown} of {len(facts)}" if unknown else f"All {len(facts)}"
+        parts.append(Line(f"{passed} {what} passed" + (", the others could not be made." if unknown else "."), "good"))
     write(parts, sys.stdout)

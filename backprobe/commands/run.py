@@ -30,160 +30,15 @@ class Run:
     name = "run"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--out", metavar="DIR", help=f"save the run in this folder (default: a new folder in {RUNS}/)"
-        )
-        parser.add_argument("--no-keep", action="store_true", help="do not save the run")
-        parser.add_argument("--findings", metavar="FILE", help="write the findings as JSON when the script ends")
-        parser.add_argument(
-            "--level",
-            choices=RECORDING_LEVELS,
-            default="nodes",
-            help="what to record: minimal: losses, parameters and updates; nodes: also every node (default); full: "
-            "also inspect every gradient and result",
-        )
-        parser.add_argument(
-            "--budget",
-            default="default",
-            metavar="SHARE",
-            help="the most that backprobe may slow the script down: a share such as 5%% (default, plus one second at "
-            "the start), or none. Records the nodes of as many steps as fit; errors and non-finite losses are "
-            "explained in the other steps too. If --level, --every, --steps or a similar option chooses the steps, "
-            "there is no limit unless you set one",
-        )
-        parser.add_argument(
-            "--every", type=_positive, default=1, metavar="N", help="record the nodes of every N-th step"
-        )
-        parser.add_argument(
-            "--steps",
-            type=_steps,
-            default=(0, None),
-            metavar="A:B",
-            help="record the nodes of steps A up to B, without B",
-        )
-        parser.add_argument(
-            "--layer-stats",
-            type=_count,
-            metavar="N",
-            help="measure weights, gradients, updates, activations and attention of each layer in every N-th step, or "
-            "less often if the budget is too small (default: 10 with --check levels, --log-to and the alarm options, "
-            "else off)",
-        )
-        parser.add_argument(
-            "--log-to",
-            action="extend",
-            default=[],
-            type=_trackers,
-            metavar="TRACKER",
-            help="also send statistics, losses and findings to a tracker: tensorboard, wandb, mlflow, trackio, or auto "
-            "for the tracker runs that the script has open; separate several with commas",
-        )
-        parser.add_argument(
-            "--metrics",
-            action="append",
-            default=[],
-            metavar="GLOB",
-            help="with --log-to: send the curves of layers that match, such as 'update_ratio/encoder.*', and those of "
-            "the whole model (default: layers in order, up to 500 curves)",
-        )
-        parser.add_argument(
-            "--stop-on",
-            action="append",
-            default=[],
-            choices=ALARMS,
-            metavar="KIND",
-            help=f"interrupt the script, as Ctrl-C does, if an alarm of this kind comes: {', '.join(ALARMS)}",
-        )
-        parser.add_argument(
-            "--on-alarm",
-            type=_function,
-            metavar="MODULE:FUNCTION",
-            help="call this function with the finding of each alarm, after the optimizer has stepped; a function of "
-            "the script itself is __main__:FUNCTION",
-        )
-        parser.add_argument(
-            "--save-batch",
-            action="store_true",
-            help="save the input of the model with the run if a step has an alarm or an error",
-        )
-        parser.add_argument(
-            "--max-batch-mb", type=_positive, default=512, metavar="MB", help="limit for saved inputs (512)"
-        )
-        parser.add_argument(
-            "--max-run-mb",
-            type=_positive,
-            default=256,
-            metavar="MB",
-            help="limit for the size of the run on disk (256)",
-        )
-        parser.add_argument(
-            "--fail-on",
-            choices=("error", "warning"),
-            help="exit with 3 on a finding this severe, or if recording stopped before the script ended",
-        )
-        parser.add_argument(
-            "--format",
-            choices=("text", "github"),
-            default="text",
-            help="github: also write a workflow command for each finding, which GitHub shows at its line",
-        )
-        parser.add_argument("--quiet", action="store_true", help="write nothing to standard error")
-        parser.add_argument(
-            "--check",
-            action="append",
-            default=[],
-            type=_topic,
-            metavar="TOPIC",
-            help="run more checks, which cost more: "
-            f"{', '.join(f'{t.name} ({t.description})' for t in own_rules().topics)}; plugins can add topics",
-        )
-        parser.add_argument(
-            "--histograms",
-            action="append",
-            default=[],
-            metavar="GLOB",
-            help="record histograms of module outputs, weights and gradients with these names, such as 'encoder.*', in "
-            "steps 0, 1, 2, 5, 10, 20, 50, ... for the report",
-        )
-        parser.add_argument(
-            "--log-nodes",
-            action="store_true",
-            help="write one line for each node that a backward call runs (module, source line, gradients, time), in "
-            "the steps of --steps and --every",
-        )
-        parser.add_argument("--log-file", metavar="FILE", help="write the log to FILE instead of standard error")
-        parser.add_argument(
-            "--record-ops",
-            action="store_true",
-            help="record every op of the first three steps, or those of --steps, for 'backprobe compare': "
-            "fingerprints of all values and gradients, and tensors",
-        )
-        parser.add_argument(
-            "--max-record-mb",
-            type=_positive,
-            default=512,
-            metavar="MB",
-            help="limit for the tensors of --record-ops (512)",
-        )
-        parser.add_argument(
-            "--override",
-            action="append",
-            default=[],
-            metavar="KIND=VALUE",
-            help="change one setting of the script, to compare it with itself: dtype=float64, device=cuda, "
-            "compiled=BACKEND, seed=N, threads=N",
-        )
-        parser.add_argument(
-            "--source",
-            choices=SOURCE_MODES,
-            default="lines",
-            help="how much source text to save: lines: the functions around recorded lines (default); full: whole "
-            "files; none: no text",
-        )
-        parser.add_argument(
-            "--no-source", dest="source", action="store_const", const="none", help="same as --source none"
-        )
+        parser.usage = "backprobe run [OPTION ...] SCRIPT [ARGUMENT ...]"
         script_arguments(parser)
+        _output_options(parser.add_argument_group("Output"))
+        _what_to_record_options(parser.add_argument_group("What to record"))
+        _overhead_options(parser.add_argument_group("Overhead"))
+        _alarms_options(parser.add_argument_group("Alarms"))
+        _trackers_options(parser.add_argument_group("Trackers"))
+        _ci_options(parser.add_argument_group("CI"))
+        _comparing_runs_options(parser.add_argument_group("Comparing runs"))
 
     def run(self, options: argparse.Namespace) -> int:
         _folder_first(options)
@@ -200,6 +55,172 @@ class Run:
         if code == 0 and bad and (watcher.stopped or any(f.severity in bad for f in watcher.findings)):
             return 3
         return code
+
+
+def _output_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--out", metavar="DIR", help=f"save the run in this folder (default: a new folder in {RUNS}/)")
+    group.add_argument("--no-keep", action="store_true", help="do not save the run")
+    group.add_argument("--findings", metavar="FILE", help="write the findings as JSON when the script ends")
+    group.add_argument(
+        "--format",
+        choices=("text", "github"),
+        default="text",
+        help="github: also write a workflow command for each finding, which GitHub shows at its line",
+    )
+    group.add_argument("--quiet", action="store_true", help="write nothing to standard error")
+    group.add_argument(
+        "--log-nodes",
+        action="store_true",
+        help="write one line for each node that a backward call runs (module, source line, gradients, time), in "
+        "the steps of --steps and --every",
+    )
+    group.add_argument("--log-file", metavar="FILE", help="write the log to FILE instead of standard error")
+    group.add_argument(
+        "--source",
+        choices=SOURCE_MODES,
+        default="lines",
+        help="how much source text to save: lines: the functions around recorded lines (default); full: whole "
+        "files; none: no text",
+    )
+    group.add_argument("--no-source", dest="source", action="store_const", const="none", help="same as --source none")
+    group.add_argument(
+        "--max-run-mb",
+        type=_positive,
+        default=256,
+        metavar="MB",
+        help="limit for the size of the run on disk (256)",
+    )
+
+
+def _what_to_record_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--level",
+        choices=RECORDING_LEVELS,
+        default="nodes",
+        help="what to record: minimal: losses, parameters and updates; nodes: also every node (default); full: "
+        "also inspect every gradient and result",
+    )
+    group.add_argument("--every", type=_positive, default=1, metavar="N", help="record the nodes of every N-th step")
+    group.add_argument(
+        "--steps",
+        type=_steps,
+        default=(0, None),
+        metavar="A:B",
+        help="record the nodes of steps A up to B, without B",
+    )
+    group.add_argument(
+        "--check",
+        action="append",
+        default=[],
+        type=_topic,
+        metavar="TOPIC",
+        help="run more checks, which cost more: "
+        f"{', '.join(f'{t.name} ({t.description})' for t in own_rules().topics)}; plugins can add topics",
+    )
+    group.add_argument(
+        "--layer-stats",
+        type=_count,
+        metavar="N",
+        help="measure weights, gradients, updates, activations and attention of each layer in every N-th step, or "
+        "less often if the budget is too small (default: 10 with --check levels, --log-to and the alarm options, "
+        "else off)",
+    )
+    group.add_argument(
+        "--histograms",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="record histograms of module outputs, weights and gradients with these names, such as 'encoder.*', in "
+        "steps 0, 1, 2, 5, 10, 20, 50, ... for the report",
+    )
+
+
+def _overhead_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--budget",
+        default="default",
+        metavar="SHARE",
+        help="the most that backprobe may slow the script down: a share such as 5%% (default, plus one second at "
+        "the start), or none. Records the nodes of as many steps as fit; errors and non-finite losses are "
+        "explained in the other steps too. If --level, --every, --steps or a similar option chooses the steps, "
+        "there is no limit unless you set one",
+    )
+
+
+def _alarms_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--stop-on",
+        action="append",
+        default=[],
+        choices=ALARMS,
+        metavar="KIND",
+        help=f"interrupt the script, as Ctrl-C does, if an alarm of this kind comes: {', '.join(ALARMS)}",
+    )
+    group.add_argument(
+        "--on-alarm",
+        type=_function,
+        metavar="MODULE:FUNCTION",
+        help="call this function with the finding of each alarm, after the optimizer has stepped; a function of "
+        "the script itself is __main__:FUNCTION",
+    )
+    group.add_argument(
+        "--save-batch",
+        action="store_true",
+        help="save the input of the model with the run if a step has an alarm or an error",
+    )
+    group.add_argument("--max-batch-mb", type=_positive, default=512, metavar="MB", help="limit for saved inputs (512)")
+
+
+def _trackers_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--log-to",
+        action="extend",
+        default=[],
+        type=_trackers,
+        metavar="TRACKER",
+        help="also send statistics, losses and findings to a tracker: tensorboard, wandb, mlflow, trackio, or auto "
+        "for the tracker runs that the script has open; separate several with commas",
+    )
+    group.add_argument(
+        "--metrics",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="with --log-to: send the curves of layers that match, such as 'update_ratio/encoder.*', and those of "
+        "the whole model (default: layers in order, up to 500 curves)",
+    )
+
+
+def _ci_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--fail-on",
+        choices=("error", "warning"),
+        help="exit with 3 on a finding this severe, or if recording stopped before the script ended",
+    )
+
+
+def _comparing_runs_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="KIND=VALUE",
+        help="change one setting of the script, to compare it with itself: dtype=float64, device=cuda, "
+        "compiled=BACKEND, seed=N, threads=N",
+    )
+    group.add_argument(
+        "--record-ops",
+        action="store_true",
+        help="record every op of the first three steps, or those of --steps, for 'backprobe compare': "
+        "fingerprints of all values and gradients, and tensors",
+    )
+    group.add_argument(
+        "--max-record-mb",
+        type=_positive,
+        default=512,
+        metavar="MB",
+        help="limit for the tensors of --record-ops (512)",
+    )
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

@@ -98,7 +98,7 @@ def _row(folder: Path) -> list[str]:
     trace = load_run(folder)
     try:
         started = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(trace.info.get("started", 0))))
-        calm = f"no findings; {trace.coverage.gaps[0]}" if trace.coverage.gaps else "nothing wrong found"
+        calm = f"no findings; {trace.coverage.gaps[0]}" if trace.coverage.gaps else "no findings"
         first = trace.findings[0].kind if trace.findings else calm
         more = f" and {len(trace.findings) - 1} more" if len(trace.findings) > 1 else ""
         return [folder.name, started, str(trace.info.get("steps", len(trace.steps))), first + more]

@@ -81,7 +81,7 @@ class Watch:
         wrong = [] if wanted.fail_on is None else self._wrong(trace)
         found = [_findings_text(wrong, trace)]
         if wanted.fail_on is not None and (stopped := trace.coverage.observed.stopped) is not None:
-            found.append(f"watching stopped at step {stopped.step}: {stopped.reason}")
+            found.append(f"recording stopped at step {stopped.step}: {stopped.reason}")
         if wanted.max_saved is not None:
             found.append(_saved(trace, wanted.max_saved))
         if wanted.every_parameter_learns:

@@ -110,7 +110,10 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
     }
     shown = ending(trace.processes[0])  # the page shows this with an icon
     row["gaps"] = [gap for gap in trace.coverage.gaps if gap != shown]
-    row["took"] = "; ".join(text for text in (overhead(info), trace.coverage.summary) if text)
+    spent = overhead(info)
+    row["took"] = " ".join(
+        text for text in (f"{spent[0].upper()}{spent[1:]}." if spent else "", trace.coverage.summary) if text
+    )
     for key in ("started", "ended", "seconds", "error"):
         row[key] = clean(info.get(key))
     for key in ("level", "torch", "python", "backprobe"):

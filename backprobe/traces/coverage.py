@@ -156,7 +156,7 @@ def hidden(what: Watched, unseen: Sequence[Unseen]) -> tuple[str, ...]:
     """Return which work of a process was not observed; the step at which recording stopped comes first."""
     found = []
     if what.stopped is not None:
-        found.append(f"watching stopped at step {what.stopped.step}: {what.stopped.reason}")
+        found.append(f"recording stopped at step {what.stopped.step}: {what.stopped.reason}")
     if what.level == "minimal":
         found.append("nodes were not looked at (level minimal)")
     elif what.every > 1 or what.begin or what.end is not None:
@@ -170,15 +170,14 @@ def hidden(what: Watched, unseen: Sequence[Unseen]) -> tuple[str, ...]:
 
 
 def sampled(what: Watched) -> str:
-    """Return in how many steps nodes were recorded, in words, if the budget did not allow all; empty if it did."""
+    """Return sentences on how many steps had their nodes recorded, if the budget did not allow all; empty if it did."""
     if what.budget is None or what.recorded is None or what.recorded >= what.steps:
         return ""
-    some = f"{what.recorded:,} of {what.steps:,} steps"
-    short = f"{what.passed:,} were too short for it: their losses were looked at and not kept"
-    passed = f", and {short}" if what.passed else ""
-    alone = f", in {what.repeated:,} of them of a backward whose graph was known" if what.repeated else ""
-    bound = f"the budget is {100 * what.budget:g}% of the script's time after a second of work"
-    return f"nodes were recorded in {some}{alone}: {bound}{passed}"
+    budget = f"{100 * what.budget:g}% budget; --budget none checks all"
+    text = f"{what.recorded:,} of {what.steps:,} steps fully checked ({budget})."
+    if what.passed:
+        text += f" {what.passed:,} were too short: their losses were checked and not kept."
+    return text
 
 
 def endings(ran: Sequence[Process]) -> list[str]:

@@ -27,7 +27,7 @@ def findings_text(findings: Sequence[Finding], sources: Mapping[str, str] | None
 def findings_html(findings: Sequence[Finding], sources: Mapping[str, str] | None = None) -> str:
     """Return findings as HTML, with their source lines."""
     shown = (_problem(problem(i, finding, sources)) for i, finding in enumerate(findings, 1))
-    return "".join(shown) or "<p>Nothing was found.</p>"
+    return "".join(shown) or "<p>No findings.</p>"
 
 
 def outcome(trace: Trace) -> str:

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 
-from ..basics.text import number
+from ..basics.text import counted, number
 from ..records import together
 from ..traces import StepRow, Trace
 from ..traces.gradients import BACKWARD, NO_SOURCE, OPTIMIZER, WORDS, Gradients, OneKind
@@ -93,31 +93,36 @@ class Figures:
         return f"{text}, {counted:,} of which were counted and not explained" if counted else text
 
     def lines(self, trace: Trace) -> list[str]:
+        """Return the main figures, a line each: loss, gradient norm (also as the optimizer saw it), updates."""
         lines = []
         if self._losses:
             first, last = number(self._losses[0]), number(self._losses[-1])
-            lines.append(f"loss {first} in the first step, {last} in the last{self._meant}{self._not_finite(trace)}")
+            one = self._taken == 1
+            text = f"loss {last}" if one else f"loss {first} in the first step, {last} in the last"
+            lines.append(f"{text}{self._meant}{self._not_finite(trace)}")
         finite = [n for n in self._norms if math.isfinite(n)]
         if finite:
-            text = f"gradient norm {WORDS[self._kind]} {number(min(finite))} to {number(max(finite))}"
+            text = f"gradient norm {_range(finite)} {WORDS[self._kind]}"
             steps = int(trace.info.get("steps", len(trace.steps)))
             if len(self._norms) < steps:
-                why = "where it is known" if self._taken == steps else "that memory keeps"
-                text += f" in the {len(self._norms):,} of {steps:,} steps {why}"
+                text += f", in {len(self._norms):,} of {steps:,} steps"
             if len(finite) < len(self._norms):
-                text += f", not finite in {len(self._norms) - len(finite):,}"
-            ratios = [r for r in self._ratios if math.isfinite(r)]
-            if ratios:
-                text += (
-                    f"; an update changes a parameter by {number(statistics.median(ratios))} of its norm in the median"
-                )
+                text += f"; not finite in {len(self._norms) - len(finite):,}"
             lines.append(text)
         used = [n for n in self._used if math.isfinite(n)]
         if used and self._differs:
-            what = f"gradient norm as the optimizer used it, {WORDS[OPTIMIZER]}"
-            count = f"{len(used):,} sampled {'step' if len(used) == 1 else 'steps'}"
-            lines.append(f"{what}: {number(min(used))} to {number(max(used))} in {count}")
+            lines.append(f"gradient norm {_range(used)} {WORDS[OPTIMIZER]}, in {counted(len(used), 'step')}")
+        ratios = [r for r in self._ratios if math.isfinite(r)]
+        if ratios:
+            lines.append(
+                f"an update changes a parameter by {number(100 * statistics.median(ratios))}% of its norm (median)"
+            )
         return lines
+
+
+def _range(values: list[float]) -> str:
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def _alike(one: float, other: float) -> bool:

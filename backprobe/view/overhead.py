@@ -1,4 +1,5 @@
-"""Describes the overhead of a run: one number, and its causes if it is above the budget. Needs no torch.
+"""Describes the overhead of a run: a share of the script's time, what came at the start, and the causes if it is above
+the budget. Needs no torch.
 
 The numbers are those of Note [The overhead].
 """
@@ -25,27 +26,43 @@ def overhead(info: Mapping[str, Any], parts: bool = True) -> str:
     told = info.get("overhead")
     if told is None:
         return _of_steps(info)
-    added, alone = told["added"], told["alone"]
-    text = f"watching added {seconds(added)} to {seconds(alone)}"
+    at_start = told["start"] + told["first_steps"]
     share = share_of(info)
-    if share is not None:
-        text += f" ({100 * share:.0f}%)" if share >= 0.005 else " (under 1%)"
+    if share is None:
+        text = f"overhead {seconds(told['added'])}"
+    else:
+        text = f"overhead {100 * share:.0f}%" if share >= 0.005 else "overhead under 1%"
+        text += f", plus {seconds(at_start)} at the start" if at_start else ""
     if parts:
         named = _parts(told, info.get("first_steps", 0), above=share is None or share > (told["budget"] or 0.0))
-        text += f", of which {listed(named)}" if named else ""
+        text += f" ({listed(named)})" if named else ""
     queued = told["waited"]
-    if queued > QUEUED * (added + alone + queued):
-        text += f", besides {seconds(queued)} of waiting for a processor"
+    if queued > QUEUED * (told["added"] + told["alone"] + queued):
+        text += f"; the script waited {seconds(queued)} for a processor"
     return text
 
 
+def seconds_added(info: Mapping[str, Any]) -> str:
+    """Return the time that backprobe itself took; empty if it was not measured."""
+    told = info.get("overhead")
+    if told is None:
+        first = info.get("first_cost")
+        return "" if first is None else f"at least {seconds(first + info.get('own', 0.0))}"
+    return seconds(told["added"])
+
+
 def share_of(info: Mapping[str, Any]) -> float | None:
-    """Return the overhead relative to the script's own time; ``None`` if that time is too short for a ratio."""
-    told = info.get("overhead") or {"added": 0.0, "alone": 0.0}
-    added, alone = told["added"], told["alone"]
-    if not alone > LEAST_ALONE * (added + alone):
+    """Return the overhead after the start, which is what a budget bounds, relative to the script's own time.
+
+    ``None`` if that time is too short for a ratio.
+    """
+    told = info.get("overhead")
+    if told is None:
         return None
-    return added / alone if added <= MAX_SHARE * alone else None
+    later, alone = told["added"] - told["start"] - told["first_steps"], told["alone"]
+    if not alone > LEAST_ALONE * (told["added"] + alone):
+        return None
+    return max(later, 0.0) / alone if later <= MAX_SHARE * alone else None
 
 
 def _parts(told: Mapping[str, Any], first_steps: int, above: bool) -> list[str]:
@@ -54,7 +71,7 @@ def _parts(told: Mapping[str, Any], first_steps: int, above: bool) -> list[str]:
     """
     when = "later steps" if first_steps else "steps"
     causes = [
-        ("start", "at the start"),
+        ("start", "before the script"),
         ("first_steps", f"in the first {counted(first_steps, 'step')}" if first_steps > 1 else "in the first step"),
         ("later_steps", f"in the {when}"),
         ("explaining", "to explain failures"),
@@ -66,5 +83,4 @@ def _parts(told: Mapping[str, Any], first_steps: int, above: bool) -> list[str]:
 
 def _of_steps(info: Mapping[str, Any]) -> str:
     """Return the overhead of a run of an older version, which measured only its steps."""
-    first = info.get("first_cost")
-    return "" if first is None else f"watching added at least {seconds(first + info.get('own', 0.0))}"
+    return f"overhead {added}" if (added := seconds_added(info)) else ""

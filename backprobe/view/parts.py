@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ..basics.text import counted, few, number, plural
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
@@ -16,7 +17,7 @@ from ..traces.gradients import WORDS, Gradients
 from . import compiled, ranks
 from .figures import figures, with_gradients
 from .flow import Bars, flow
-from .overhead import overhead
+from .overhead import overhead, seconds_added
 
 #: A space at which lines do not break.
 TIED = "\N{NO-BREAK SPACE}"
@@ -36,13 +37,18 @@ class Line:
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """A source line and its role in a finding. ``context``: numbered lines around it, may be empty."""
+    """A source line and its role in a finding.
+
+    :ivar where: the file as displayed, the line, and the function.
+    :ivar context: numbered lines around it, may be empty. ``file``: the path of the file, as recorded.
+    """
 
     role: str
     where: str
     text: str
     line: int = 0
     context: Sequence[tuple[int, str]] = ()
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,9 +113,12 @@ def report(
     parts += [Line(text) for text in _batches(trace, folder)]
     if folder is not None:
         name = short_path(str(folder))
-        text = f"Kept in {name}; to read it again: backprobe show {name}, or as a page: backprobe view {name}"
-        parts.append(Line(text, "quiet"))
-    return [Line(headline(trace, took() if took is not None else None), "head"), *parts]
+        parts.append(Line(f"Saved in {name}: read it with backprobe show, or as a page with backprobe view", "quiet"))
+    info = {**trace.info, **(took() if took is not None else {})}
+    if spent := overhead(ranks.took(several) or info):
+        place = len(parts) - (folder is not None)
+        parts.insert(place, Line(spent[0].upper() + spent[1:], "quiet"))
+    return [Line(headline(trace, info), "head"), *parts]
 
 
 def _batches(trace: Trace, folder: Path | None) -> list[str]:
@@ -130,45 +139,59 @@ def verdict(trace: Trace) -> Line:
     """Return the line that says how conclusive it is that nothing was found."""
     gaps = trace.coverage.gaps[1:] if trace.coverage.observed.stopped is not None else trace.coverage.gaps
     if gaps:
-        return Line(f"Nothing was found, which does not mean that nothing is wrong: {'; '.join(gaps)}.", "bad")
+        return Line(f"Nothing found, but backprobe did not see everything: {'; '.join(gaps)}.", "bad")
     if trace.coverage.gaps:
-        return Line("Nothing was found before watching stopped.", "bad")
+        return Line("Nothing found before recording stopped.", "bad")
     seen = trace.info.get("backwards", 1) or trace.facts.of(RankSeen)
     some = trace.coverage.summary
     if seen and some:
-        any_step = "errors, and losses of backward calls that are not finite, are seen in any"
-        return Line(f"Nothing wrong found ({some}; {any_step}).", "good")
+        every_step = "Errors and non-finite losses of backward calls are caught in every step."
+        return Line(f"No problems found. {some} {every_step}", "good")
     if seen:
-        return Line("Nothing wrong found.", "good")
+        return Line("No problems found.", "good")
     if trace.info.get("torch_imported") is False:
         return Line("The script did not import torch: there was nothing to watch.")
     return Line("No backward call was seen.")
 
 
 def headline(trace: Trace, took: Mapping[str, object] | None = None) -> str:
+    """Return the first line of a report: how much was found, in how many steps, and how long it took.
+
+    :param took: the overhead of a run that is not over yet, and its seconds.
+    """
     info = {**trace.info, **(took or {})}
+    stopped = trace.coverage.observed.stopped
+    early = "" if stopped is None else f"recording stopped at step {stopped.step}: {stopped.reason}; "
+    found = len(trace.findings)
+    several = ranks.several(trace)
+    text = f"backprobe: {early}{count(found, 'finding') if found else f'no{TIED}findings'} in {_work(trace, info)}"
+    spent = [f"{info['seconds']:.1f}{TIED}s"] if "seconds" in info else []
+    if not trace.over and "started" in info and not several:
+        spent.append("the run was cut off")
+    elif added := seconds_added(ranks.took(several) or info):
+        added = added.replace(" ", TIED)
+        spent.append(f"of which backprobe {added}" if spent else f"backprobe {added}")
+    text += f" ({', '.join(spent)})" if spent else ""
+    if several or info.get("signal"):
+        text += "".join(f"; {how}" for how in endings(trace.processes))
+    return text
+
+
+def _work(trace: Trace, info: Mapping[str, Any]) -> str:
+    """Return how many steps a run made, and how many backward calls if their number differs."""
+    several = ranks.several(trace)
     steps, calls = int(info.get("steps", len(trace.steps))), int(info.get("backwards", 0))
     calls = calls or sum(len(s.backwards) for s in trace.steps)
-    stopped = trace.coverage.observed.stopped
-    early = "" if stopped is None else f"watching stopped at step {stopped.step}: {stopped.reason}; "
-    text = f"backprobe: {early}{count(steps, 'step')}, {count(calls, 'backward call')}"
-    several = ranks.several(trace)
+    text = count(steps, "step")
+    if calls != steps:
+        text += f", {count(calls, 'backward call')}"
     if several and not several[0].part and several[0].backwards:
         others = [one for one in several[1:] if one.backwards or one.steps]
         most = count(max((one.backwards for one in others), default=0), "backward call")
-        text += f"; {len(others)} other {plural(others, 'process', 'processes')} with up to {most}" if others else ""
-    elif several:
-        text = f"backprobe: {early}{ranks.summary(several)}"
-    if "seconds" in info:
-        text += f" in {info['seconds']:.1f} s"
-    if not trace.over and "started" in info and not several:
-        text += " (the run was cut off)"
-    elif text_of_overhead := overhead(ranks.took(several) or info):
-        text += f"; {text_of_overhead}"
-    if several or info.get("signal"):
-        text += "".join(f"; {how}" for how in endings(trace.processes))
-    found = len(trace.findings)
-    return f"{text}: {count(found, 'finding') if found else f'no{TIED}findings'}"
+        return text + (
+            f", and {len(others)} other {plural(others, 'process', 'processes')} of up to {most}" if others else ""
+        )
+    return ranks.summary(several) if several else text
 
 
 def count(n: int, what: str) -> str:
@@ -202,10 +225,10 @@ def place(role: str, site: Site, sources: Mapping[str, str] | None = None, aroun
     """Return `site` with `around` lines before and after it, as far as the run has stored them in `sources`."""
     where = f"{at_line(short_path(site.file), site.line)} in {site.function}"
     if not around:
-        return FindingPlace(role, where, site.text, site.line)
+        return FindingPlace(role, where, site.text, site.line, file=site.file)
     lines = (sources or {}).get(lasting(site.file), "").splitlines()
     if not 0 < site.line <= len(lines) or lines[site.line - 1].strip() != site.text.strip():
-        return FindingPlace(role, where, site.text, site.line)
+        return FindingPlace(role, where, site.text, site.line, file=site.file)
     first, last = max(site.line - around, 1), min(site.line + around, len(lines))
     context = [(n, lines[n - 1].expandtabs(4).rstrip()) for n in range(first, last + 1) if lines[n - 1] != NOT_KEPT]
     while context[0][0] < site.line and not context[0][1]:
@@ -213,7 +236,7 @@ def place(role: str, site: Site, sources: Mapping[str, str] | None = None, aroun
     while context[-1][0] > site.line and not context[-1][1]:
         del context[-1]
     spare = min((len(t) - len(t.lstrip()) for _, t in context if t), default=0)
-    return FindingPlace(role, where, site.text, site.line, [(n, t[spare:]) for n, t in context])
+    return FindingPlace(role, where, site.text, site.line, [(n, t[spare:]) for n, t in context], site.file)
 
 
 def _details(trace: Trace, whole: bool) -> list[Part]:

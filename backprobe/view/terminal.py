@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, TextIO
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..basics.terminal import console
+from ..basics.terminal import console, hyperlink
 from ..basics.text import without_controls
 from .flow import Bars
 from .parts import TIED, FindingPlace, Line, Part, Problem, Table
@@ -34,8 +35,25 @@ def write(parts: Sequence[Part], file: TextIO) -> None:
                 _table(out, part)
     # Lines have been broken: for searching and copying, replace no-break spaces, and drop spaces at the ends.
     lines = re.sub(r" +$", "", text.get().replace(TIED, " "), flags=re.MULTILINE)
+    if out.is_terminal and not out.is_dumb_terminal and not out.legacy_windows:
+        lines = linked(lines, [place for part in parts if isinstance(part, Problem) for place in part.places])
     encoding = getattr(file, "encoding", None) or "utf-8"
     file.write(lines.encode(encoding, "replace").decode(encoding))
+
+
+def linked(text: str, places: Sequence[FindingPlace]) -> str:
+    """Return `text` with a hyperlink (OSC 8) on each ``file:line`` of `places` whose file is there.
+
+    Not by rich, which draws the numbers of its links from Python's random generator, the script's.
+    """
+    for place in {place.where: place for place in places}.values():
+        label, path = without_controls(place.where.partition(" in ")[0]), Path(place.file)
+        if path.is_absolute() and path.is_file():
+            # No look-around splits a path or a number: "a.py:1" is no part of "ba.py:12".
+            found = re.compile(rf"(?<![\w./-]){re.escape(label)}(?!\d)")
+            link = hyperlink(label, path.as_uri()).replace("\\", r"\\")
+            text = found.sub(link, text)
+    return text
 
 
 def _name(text: str, style: str = "") -> Text:
