@@ -53,7 +53,26 @@ TWICE: dict[str, Loss] = {
     "a focal loss": lambda x, y: ((1 - x.softmax(1)) ** 2 * -x.softmax(1).log_softmax(1) * binary(y)).sum(1).mean(),
 }
 
+WITHOUT_LOGARITHM: dict[str, Loss] = {
+    "kl_div": lambda x, y: F.kl_div(x.softmax(1), binary(y), reduction="batchmean"),
+    "kl_div of two that learn": lambda x, y: F.kl_div(x.softmax(1), x.flip(0).softmax(1), reduction="sum"),
+    "kl_div of logarithms": lambda x, y: F.kl_div(
+        x.softmax(1), x.flip(0).log_softmax(1), log_target=True, reduction="sum"
+    ),
+    "a module": lambda x, y: nn.KLDivLoss(reduction="none")(x.sigmoid().view(8, 10), binary(y).view(8, 10)).mean(),
+    "nll_loss": lambda x, y: F.nll_loss(x.softmax(1), y),
+    "nll_loss of pixels": lambda x, y: F.nll_loss(x.view(2, 8, 5).transpose(1, 2).softmax(1), y.view(2, 8)),
+    "ctc_loss": lambda x, y: F.ctc_loss(
+        x[:, None].softmax(2), torch.tensor([[1, 2]]), torch.tensor([16]), torch.tensor([2])
+    ),
+}
+
 RIGHT: dict[str, Loss] = {
+    "kl_div of logarithms": lambda x, y: F.kl_div(x.log_softmax(1), x.flip(0).softmax(1), reduction="batchmean"),
+    "kl_div of two logarithms": lambda x, y: F.kl_div(
+        x.log_softmax(1), x.flip(0).log_softmax(1), log_target=True, reduction="sum"
+    ),
+    "a mean probability": lambda x, y: -x.softmax(1).gather(1, y[:, None]).mean(),
     "cross_entropy": lambda x, y: F.cross_entropy(x, y),
     "log_softmax twice": lambda x, y: F.cross_entropy(F.log_softmax(x, 1), y),
     "a temperature": lambda x, y: F.cross_entropy(x.softmax(1) / 0.05, y),
@@ -90,6 +109,14 @@ def test_the_least_loss_is_that_of_certain_predictions() -> None:
     (found,) = found_in(TWICE["soft targets"])
     best = F.cross_entropy((1e4 * torch.eye(5)).softmax(1), torch.arange(5))
     assert abs(found.evidence["least_loss"] - float(best)) < 1e-6
+
+
+@pytest.mark.parametrize("name", WITHOUT_LOGARITHM)
+def test_probabilities_in_the_place_of_their_logarithms(name: str) -> None:
+    found = [one for one in found_in(WITHOUT_LOGARITHM[name]) if one.kind == "logarithm-missing"]
+    assert [(one.confidence, one.step) for one in found] == [("certain", 0)]
+    text = found[0].sites[0].site.text
+    assert "softmax(" in text or "sigmoid(" in text, found[0].sites
 
 
 @pytest.mark.parametrize("name", RIGHT)

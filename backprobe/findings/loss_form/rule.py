@@ -18,9 +18,12 @@ from ..rules import LEARNING, Kind, Question, rule, sites_of
 if TYPE_CHECKING:
     from ...traces import Trace
 
-SOFTMAX, SIGMOID, RELU, LOG, NEG, DIV = map(canonical, ("softmax", "sigmoid", "relu", "log", "neg", "div"))
+SOFTMAX, SIGMOID, RELU, LOG, NEG, DIV, MUL, SUB = map(
+    canonical, ("softmax", "sigmoid", "relu", "log", "neg", "div", "mul", "sub")
+)
 BCE_LOGITS, BCE = map(canonical, ("binary_cross_entropy_with_logits", "binary_cross_entropy"))
 LOG_SIGMOID = canonical("logsigmoid")
+NLL, KL_DIV, CTC = canonical_names("nll_loss nll_loss2d"), canonical("kl_div"), canonical("ctc_loss")
 #: Maximum number of findings.
 MAX_FINDINGS = 20
 #: Least number of backward calls that show a likelihood that falls, and the share of them at each end of the run that
@@ -50,7 +53,7 @@ class _Logits:
     @property
     def loss(self) -> str:
         """The name of the operation, as the script or the library calls it."""
-        return "log_softmax" if name_of(self.taker) == canonical("sub") else self.taker.node.op or self.taker.name
+        return "log_softmax" if name_of(self.taker) == SUB else self.taker.node.op or self.taker.name
 
     @property
     def given(self) -> str:
@@ -188,6 +191,66 @@ def _cut_off(one: _Logits) -> Finding:
         sites=sites_of(*one.sites),
         evidence={"op": one.given, "loss": one.loss},
         advice=f"Remove {one.given} after the last layer: logits may be any numbers.",
+    )
+
+
+@rule(
+    Kind(
+        "logarithm-missing",
+        "warning",
+        "a loss that takes log-probabilities is given probabilities: the softmax has no logarithm",
+        after="minimised-likelihood",
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the softmax that should be a log-softmax",
+    )
+)
+def logarithm_missing(trace: Trace) -> list[Finding]:
+    """Find losses that take log-probabilities and are given probabilities, each line of them once."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for call in with_new_graphs(Opened(trace)):
+        for run in call.nodes:
+            source = _log_probabilities_of(call, run)
+            if source is not None and name_of(source) in (SOFTMAX, SIGMOID) and len(found) < MAX_FINDINGS:
+                found.setdefault((source.module, source.site, run.site), _without_logarithm(call, run, source))
+    return list(found.values())
+
+
+def _log_probabilities_of(call: BackwardCall, run: NodeRun) -> NodeRun | None:
+    """Return the node that computed the log-probabilities which a node's operation takes; ``None`` if it takes none.
+
+    ``kl_div`` is a product of the target and its input, or a difference of the two if the target has logarithms, too.
+    """
+    name = name_of(run)
+    if name in NLL or name == CTC:
+        return source_of(call, run)
+    if run.node.op is not None and canonical(run.node.op) == KL_DIV and name in (MUL, SUB):
+        return source_of(call, run, 1)
+    return None
+
+
+def _without_logarithm(call: BackwardCall, run: NodeRun, source: NodeRun) -> Finding:
+    loss, given = run.node.op or run.name, source.node.op or name_of(source)
+    if name_of(run) in NLL:
+        effect = "it is minus the probability of the target instead of minus its logarithm, and lies between -1 and 0"
+    elif name_of(run) == CTC:
+        effect = "all probabilities between 0 and 1 count as nearly certain, and the loss can be negative"
+    else:
+        effect = "its gradient is the same however far the probabilities are from the target"
+    where = f" (module {source.module})" if source.module else ""
+    taken_at = run.site if run.site != source.site else None
+    return Finding(
+        kind="logarithm-missing",
+        severity="warning",
+        title=f"{loss} expects log-probabilities and gets the result of {given}{where}: {effect}",
+        confidence="certain",
+        module=source.module or None,
+        node=source.name,
+        step=call.step,
+        sites=sites_of(("cause", source.site), ("cause", taken_at), ("failed", call.site)),
+        evidence={"op": given, "loss": loss},
+        advice=f"Compute the input of {loss} with log_softmax instead of {given}."
+        if name_of(source) == SOFTMAX
+        else "Use logsigmoid instead of sigmoid, or binary_cross_entropy, which takes probabilities.",
     )
 
 

@@ -47,6 +47,10 @@ FIRES = {
         traced(chain("NllLossBackward0", "LogSoftmaxBackward0", "ReluBackward0"), parameters=TRAINED),
         [("cause", 22), ("cause", 21), ("failed", 90)],
     ),
+    "logarithm-missing": (
+        traced(chain("NllLossBackward0", "ViewBackward0", "SoftmaxBackward0"), parameters=TRAINED),
+        [("cause", 22), ("cause", 20), ("failed", 90)],
+    ),
     "minimised-likelihood": (
         traced(*falling(*PICKED), parameters=TRAINED),
         [("cause", 20), ("cause", 22), ("failed", 90)],
@@ -147,6 +151,36 @@ def test_logits_of_a_distribution() -> None:
 def test_a_binary_loss_over_relu_is_named_by_its_bound() -> None:
     trace = traced(chain("BinaryCrossEntropyWithLogitsBackward0", "ReluBackward0"), parameters=TRAINED)
     assert "the loss of a negative sample cannot fall below 0.693" in only(trace).title
+
+
+# Probabilities in the place of their logarithms
+
+
+@pytest.mark.parametrize(
+    "names", [("NllLoss2DBackward0", "SoftmaxBackward0"), ("CtcLossBackward0", "SigmoidBackward0")]
+)
+def test_other_losses_of_log_probabilities(names: tuple[str, ...]) -> None:
+    assert found_in(*names) == ["logarithm-missing"]
+
+
+def divergence(source: str, target: str, product: str = "MulBackward0", op: str | None = "kl_div") -> list[str]:
+    """Return the kinds found for a sum over `product` of a `target` and a `source`, both with a graph."""
+    nodes = [
+        run("SumBackward0", 1, op=op),
+        run(product, 2, 3, op=op),
+        run(target, 4, op="target"),
+        run(source, 4, op="source"),
+        run("AddmmBackward0", 5),
+        leaf("head.weight"),
+    ]
+    return kinds(traced(call(*nodes), parameters=TRAINED))
+
+
+def test_only_the_input_of_a_divergence_needs_logarithms() -> None:
+    assert divergence("SoftmaxBackward0", "SoftmaxBackward0") == ["logarithm-missing"]
+    assert divergence("LogSoftmaxBackward0", "SoftmaxBackward0") == []
+    assert divergence("SoftmaxBackward0", "LogSoftmaxBackward0", "SubBackward0") == ["logarithm-missing"]
+    assert divergence("SoftmaxBackward0", "SoftmaxBackward0", op="mul") == []
 
 
 # A likelihood that is minimised
