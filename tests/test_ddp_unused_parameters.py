@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from handmade import at, call, kinds, leaf, only, parameter, roles, run, traced
@@ -14,6 +20,7 @@ from backprobe.basics.torch_texts import UNREDUCED
 from backprobe.records import RankSeen, RankWait, Unreduced
 from backprobe.source.definitions import choices
 
+HERE = Path(__file__).resolve().parent
 NODES = (run("SumBackward0", 1, op="sum", line=13), leaf("weight"))
 
 
@@ -74,6 +81,41 @@ def test_a_run_that_ends_so_names_what_the_last_backward_left_out() -> None:
     names = {name: f.sites[-2].site.text for f in found for name in f.parameters}
     assert names.keys() == {"blocks.1.weight", "blocks.1.bias", "side.weight", "side.bias"}
     assert names["side.bias"] == "x = x + self.side(x)"
+
+
+#: The step in which parameters are left out is not recorded, and others were frozen before.
+REPLICA = """
+import os
+import sys
+import torch
+import torch.distributed as dist
+from test_ddp_unused_parameters import Deep
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo", init_method=f"file://{os.path.abspath(sys.argv[1])}", rank=0, world_size=1)
+torch.manual_seed(0)
+model = Deep()
+model.blocks[0].weight.requires_grad_(False)
+replica = DistributedDataParallel(model)
+optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+for step in range(30):
+    model.skip = step == 20
+    replica(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_in_a_step_that_was_not_recorded_the_error_says_which(tmp_path) -> None:
+    (tmp_path / "train.py").write_text(REPLICA)
+    command = [sys.executable, "-m", "backprobe", "run", "--no-keep", "--steps", "0:10", "--findings", "found.json"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}
+    done = subprocess.run([*command, "train.py", "store"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and UNREDUCED in done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())["findings"]
+    assert [(f["kind"], f["severity"], f["step"]) for f in found] == [("none-grad", "error", 20)] * 2, done.stderr
+    names = {name for f in found for name in f["parameters"]}
+    assert names == {f"{inside}.{leaf}" for inside in ("blocks.1", "side") for leaf in ("weight", "bias")}
 
 
 class Swish(torch.autograd.Function):

@@ -101,6 +101,28 @@ def test_schedulers_that_others_step() -> None:
     assert found[0].made is not None and "SequentialLR" in found[0].made.text
 
 
+def configured(optimizer: Optimizer) -> dict[str, Any]:
+    scheduler = lr_scheduler.StepLR(optimizer, 30)
+    return {"optimizer": optimizer, "lr_scheduler": scheduler}
+
+
+def test_the_line_that_hands_a_scheduler_to_a_library() -> None:
+    """Only if no line of the script steps it."""
+    training = Training()
+    scheduler = configured(training.optimizer)["lr_scheduler"]
+    advance = eval("lambda scheduler: scheduler.step()", {})  # no line of a file
+    for _ in range(10):
+        training.step(1)
+        advance(scheduler)
+    (found,) = training.found(ScheduleSeen)
+    assert found.returned is not None and found.returned.text.startswith('return {"optimizer": optimizer, "lr_')
+    training = Training()
+    scheduler = configured(training.optimizer)["lr_scheduler"]
+    training.step(10, lambda _: scheduler.step())
+    (found,) = training.found(ScheduleSeen)
+    assert found.calls == 10 and found.returned is None
+
+
 def test_one_that_is_never_stepped() -> None:
     training = Training()
     unused = lr_scheduler.StepLR(training.optimizer, 30)

@@ -50,6 +50,8 @@ READY_TWICE_NAME = re.compile(r"Parameter at index \d+ with name (\S+) has been 
 REENTRANT_NODE = "CheckpointFunctionBackward"
 #: Data-parallel training waits for gradients that the previous backward did not produce.
 UNREDUCED = "Expected to have finished reduction in the prior iteration"
+#: The numbers of their parameters in that error.
+UNREDUCED_INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+:((?: \d+)+)")
 #: A reentrant checkpoint was differentiated in another way than by ``backward()``.
 REENTRANT = "use_reentrant=True"
 #: A backward with ``retain_graph`` ran a compiled region whose backward reuses the memory of its saved tensors.

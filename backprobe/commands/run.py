@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
+from typing import Any, Protocol
 
 from ..basics.errors import BackprobeError
 from ..basics.files import replace_text
@@ -18,6 +19,12 @@ from ..tracking.writers import WRITERS, is_installed
 from .files import RUNS
 from .script import script_arguments, script_of
 from .watcher import Watcher
+
+
+class _OptionGroup(Protocol):
+    """A group of options in the help."""
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action: ...
 
 
 class Run:
@@ -57,7 +64,7 @@ class Run:
         return code
 
 
-def _output_options(group: argparse._ArgumentGroup) -> None:
+def _output_options(group: _OptionGroup) -> None:
     group.add_argument("--out", metavar="DIR", help=f"save the run in this folder (default: a new folder in {RUNS}/)")
     group.add_argument("--no-keep", action="store_true", help="do not save the run")
     group.add_argument("--findings", metavar="FILE", help="write the findings as JSON when the script ends")
@@ -92,7 +99,7 @@ def _output_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _what_to_record_options(group: argparse._ArgumentGroup) -> None:
+def _what_to_record_options(group: _OptionGroup) -> None:
     group.add_argument(
         "--level",
         choices=RECORDING_LEVELS,
@@ -135,7 +142,7 @@ def _what_to_record_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _overhead_options(group: argparse._ArgumentGroup) -> None:
+def _overhead_options(group: _OptionGroup) -> None:
     group.add_argument(
         "--budget",
         default="default",
@@ -147,7 +154,7 @@ def _overhead_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _alarms_options(group: argparse._ArgumentGroup) -> None:
+def _alarms_options(group: _OptionGroup) -> None:
     group.add_argument(
         "--stop-on",
         action="append",
@@ -171,7 +178,7 @@ def _alarms_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--max-batch-mb", type=_positive, default=512, metavar="MB", help="limit for saved inputs (512)")
 
 
-def _trackers_options(group: argparse._ArgumentGroup) -> None:
+def _trackers_options(group: _OptionGroup) -> None:
     group.add_argument(
         "--log-to",
         action="extend",
@@ -191,7 +198,7 @@ def _trackers_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _ci_options(group: argparse._ArgumentGroup) -> None:
+def _ci_options(group: _OptionGroup) -> None:
     group.add_argument(
         "--fail-on",
         choices=("error", "warning"),
@@ -199,7 +206,7 @@ def _ci_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _comparing_runs_options(group: argparse._ArgumentGroup) -> None:
+def _comparing_runs_options(group: _OptionGroup) -> None:
     group.add_argument(
         "--override",
         action="append",

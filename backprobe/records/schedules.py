@@ -23,6 +23,7 @@ class ScheduleSeen:
     :ivar ended: a whole run was observed, and ended without an error.
     :ivar elsewhere: the script may step it at a line that was not reached, or a library may.
     :ivar made: the line that makes it; ``stepped``: that calls its ``step``.
+    :ivar returned: the line that returns it, if no line of the script steps it.
     :ivar length: the number of steps that it is made for; 0 if it has none. ``base``: the highest rate that it scales.
     """
 
@@ -43,6 +44,7 @@ class ScheduleSeen:
     optimizer_made: Site | None
     length: int = 0
     base: float = 0.0
+    returned: Site | None = None
 
 
 @record

@@ -44,6 +44,17 @@ def may_be_stepped(files: Collection[str], made: Site, known: Collection[Site]) 
     return any(_passes_on(index, call, names, own, made) for index in read for call in index.of(ast.Call))
 
 
+def returned_at(made: Site) -> Site | None:
+    """Return the statement that returns the scheduler made at `made` from its function, if there is one."""
+    index, names = index_of(made.file), _names_given(made)
+    for statement in index.of(ast.Return):
+        around = index.scopes[statement].function.node
+        is_apart = isinstance(around, FUNCTIONS) and spans(around, made.line) and not spans(statement, made.line)
+        if is_apart and names & {last_name(one) for one in index.walk(statement)}:
+            return index.site(statement)
+    return None
+
+
 _DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
 

@@ -24,6 +24,20 @@ def in_ddp(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield path, module
 
 
+def own_parameters(wrapper: Any) -> list[torch.Tensor]:
+    """Return the parameters that a ``DistributedDataParallel`` may reduce, in its order."""
+    ignored = wrapper.parameters_to_ignore
+    return [one for name, one in wrapper.module.named_parameters() if name not in ignored]
+
+
+def count_of_parameters(wrapper: Any) -> int | None:
+    """Return how many parameters a ``DistributedDataParallel`` reduces; ``None`` if this torch does not say."""
+    try:
+        return int(wrapper._get_ddp_logging_data()["num_parameter_tensors"])
+    except (AttributeError, KeyError, RuntimeError):
+        return None
+
+
 def syncs(wrapper: object) -> bool:
     """Return whether DDP reduces the gradients of its last forward, as far as is known: not under ``no_sync``."""
     return getattr(wrapper, "require_forward_param_sync", True) is not False

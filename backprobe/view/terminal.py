@@ -35,7 +35,7 @@ def write(parts: Sequence[Part], file: TextIO) -> None:
                 _table(out, part)
     # Lines have been broken: for searching and copying, replace no-break spaces, and drop spaces at the ends.
     lines = re.sub(r" +$", "", text.get().replace(TIED, " "), flags=re.MULTILINE)
-    if out.is_terminal and not out.is_dumb_terminal and not out.legacy_windows:
+    if out.is_terminal and file.isatty() and not out.is_dumb_terminal and not out.legacy_windows:
         lines = linked(lines, [place for part in parts if isinstance(part, Problem) for place in part.places])
     encoding = getattr(file, "encoding", None) or "utf-8"
     file.write(lines.encode(encoding, "replace").decode(encoding))

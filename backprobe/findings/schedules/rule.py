@@ -210,7 +210,7 @@ def _too_slow(seen: ScheduleSeen) -> Finding:
         severity="warning",
         title=f"{seen.scheduler} {made_for}, while {seen.optimizer} steps {seen.steps:,} times: {rate}",
         confidence="likely",
-        sites=sites_of(("cause", seen.made), ("stepped", seen.stepped)),
+        sites=sites_of(("cause", seen.made), ("returned", seen.returned), ("stepped", seen.stepped)),
         evidence={
             "scheduler": seen.scheduler,
             "optimizer": seen.optimizer,

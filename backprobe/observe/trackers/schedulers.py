@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnP
 
 from ...records import PlateauMetric, ScheduleOfOther, ScheduleRestarted, ScheduleSeen, Site
 from ...source.frames import CodeLocation, variables
-from ...source.schedules import is_step_call, loop_of_period, may_be_stepped, metric_direction
+from ...source.schedules import is_step_call, loop_of_period, may_be_stepped, metric_direction, returned_at
 from ...torch_internals import private, schedulers
 from ...torch_internals.optimizers import parameters_of
 from ...torch_internals.references import IdentityMap
@@ -314,6 +314,7 @@ class SchedulerTracker(Tracker):
             *(made, stepped, site(own.made)),
             length=known.length,
             base=known.base,
+            returned=returned_at(made) if made is not None and not (stepped and is_step_call(stepped)) else None,
         )
 
     def _ended_well(self) -> bool:

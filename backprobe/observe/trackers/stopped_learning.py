@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...basics.torch_texts import UNREDUCED
+from ...basics.torch_texts import UNREDUCED, UNREDUCED_INDICES
 from ...records import Site, StoppedLearning, Unreduced
 from ...source.assignments import freezes
 from ...source.calls import calls_of_method
 from ...source.frames import CodeLocation
 from ...source.roots import clean_path
 from ...torch_internals import code_objects, private
+from ...torch_internals.replicas import count_of_parameters, in_ddp, own_parameters
 from ...torch_internals.structure import is_a
 from ..backward.active_backward import ActiveBackward
 from ..backward.layouts import LiveLayout
@@ -278,9 +279,14 @@ class StoppedLearningTracker(Tracker):
         if self._context.raised is None or UNREDUCED not in str(self._context.raised) or line is None:
             return []
         leaves, frames = self._names.leaves, self._names.frames
+        waited = self._waited_for(str(self._context.raised))
+        if waited:
+            step = max(self._context.steps.index - 1, 0)
+        else:
+            waited = [leaf for leaf in leaves.beside(line.leaves.values()) if id(leaf) not in line.leaves]
         groups: dict[tuple[Site | None, tuple[Site, ...], bool], list[LeafTensor]] = {}
-        for leaf in leaves.beside(line.leaves.values()):
-            if id(leaf) in line.leaves or not (leaf.reached or leaf.requires_grad):
+        for leaf in waited:
+            if not (leaf.reached or leaf.requires_grad):
                 continue
             tensor = leaf.ref()
             frozen = self._frozen.get(id(tensor)) if tensor is not None and not tensor.requires_grad else None
@@ -291,6 +297,27 @@ class StoppedLearningTracker(Tracker):
             Unreduced(tuple(map(leaves.name, mine)), step, site, choices, frames.site(spot), before)
             for (site, choices, before), mine in groups.items()
         ]
+
+    def _waited_for(self, error: str) -> list[LeafTensor]:
+        """Return the parameters whose numbers DDP's error gives; none if it cannot be told which they are.
+
+        The numbers count the parameters that required a gradient when DDP was set up, in the order of ``parameters()``:
+        those that do now, and those that a backward call reached before they were frozen.
+        """
+        leaves = self._names.leaves
+        found = UNREDUCED_INDICES.search(error)
+        roots = (module for root in self._modules.roots if (module := root.ref()) is not None)
+        wrapped = [wrapper for module in roots for _, wrapper in in_ddp(module)]
+        if found is None or len(wrapped) != 1:
+            return []
+        trained = []
+        for tensor in own_parameters(wrapped[0]):
+            leaf = leaves.known(tensor)
+            if tensor.requires_grad or (leaf is not None and leaf.reached):
+                trained.append(leaf)
+        if len(trained) != count_of_parameters(wrapped[0]):
+            return []
+        return [leaf for number in map(int, found[1].split()) if (leaf := trained[number]) is not None]
 
     def _holders(self, leaf: LeafTensor) -> tuple[SeenOptimizer, ...]:
         """Return the optimizers that hold a parameter."""

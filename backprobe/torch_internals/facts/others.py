@@ -39,7 +39,7 @@ def _distributed() -> Any:
 @fact(
     "errors of data-parallel training",
     "ddp-ready-twice is silent: such errors are reported as backward-error; what was waited for in vain is not named",
-    "READY_TWICE READY_TWICE_NAME UNREDUCED",
+    "READY_TWICE READY_TWICE_NAME UNREDUCED UNREDUCED_INDICES",
     [ENGINE],
 )
 def ready_twice() -> None:
@@ -61,18 +61,21 @@ def ready_twice() -> None:
     expect(torch_texts.READY_TWICE in text, f"torch says {text}")
     expect(found is not None and found[1] == "used", f"torch says {text}")
     text = said_by(reducer._rebuild_buckets)  # called by the next forward
-    expect(torch_texts.UNREDUCED in text, f"torch says {text}")
+    found = torch_texts.UNREDUCED_INDICES.search(text)
+    expect(torch_texts.UNREDUCED in text and found is not None and found[1].split() == ["1"], f"torch says {text}")
 
 
 @fact(
     "what data-parallel training keeps of itself",
-    "rank-drift does not name communication hooks, and takes uneven inputs under join() for a drift",
-    "_join_config _comm_hooks",
+    "rank-drift does not name communication hooks, and takes uneven inputs under join() for a drift; none-grad does not "
+    "name the parameters that an unrecorded step left out",
+    "_join_config _comm_hooks _get_ddp_logging_data",
 )
 def data_parallel() -> None:
     _distributed()
     kind: Any = torch.nn.parallel.DistributedDataParallel
     expect("_comm_hooks" in kind.register_comm_hook.__code__.co_names, "hooks are not kept in _comm_hooks")
+    expect("_get_ddp_logging_data" in vars(kind), "there is no _get_ddp_logging_data")
     expect("_join_config" in kind._pre_forward.__code__.co_names, "the forward does not ask for _join_config")
 
 
