@@ -20,7 +20,7 @@ from backprobe.basics.torch_texts import UNREDUCED
 from backprobe.records import RankSeen, RankWait, Unreduced
 from backprobe.source.definitions import choices
 
-HERE = Path(__file__).resolve().parent
+TESTS_FOLDER = Path(__file__).resolve().parent
 NODES = (run("SumBackward0", 1, op="sum", line=13), leaf("weight"))
 
 
@@ -109,7 +109,7 @@ for step in range(30):
 def test_in_a_step_that_was_not_recorded_the_error_says_which(tmp_path) -> None:
     (tmp_path / "train.py").write_text(REPLICA)
     command = [sys.executable, "-m", "backprobe", "run", "--no-keep", "--steps", "0:10", "--findings", "found.json"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS_FOLDER.parent), str(TESTS_FOLDER)])}
     done = subprocess.run([*command, "train.py", "store"], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 1 and UNREDUCED in done.stderr
     found = json.loads((tmp_path / "found.json").read_text())["findings"]

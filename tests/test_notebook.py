@@ -175,10 +175,12 @@ def test_wrong_use_is_one_line(book) -> None:
 
 
 def test_other_magics_around_and_inside(book) -> None:
-    assert "Wall time" in text_of(book["timed"], "stdout") and "1 backward call" in text_of(book["timed"], "text/plain")
+    assert "Wall time" in text_of(book["timed"], "stdout") and "in 1 step (" in " ".join(
+        text_of(book["timed"], "text/plain").split()
+    )
     assert "Wall time" in text_of(book["times"], "stdout")
     assert "nonfinite-forward" in text_of(book["times"], "text/plain")
-    assert "1 step, 1 backward call" in text_of(book["held"], "text/plain").replace("\\xa0", " ")
+    assert "in 1 step (" in text_of(book["held"], "text/plain").replace("\\xa0", " ")
     assert text_of(book["again"], "text/html") == "" and text_of(book["quiet"], "text/plain") == "1"
     assert "<iframe" in text_of(book["with"], "text/html")
     assert "--layer-stats" in text_of(book["help"], "stdout")

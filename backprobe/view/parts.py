@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..basics.text import counted, few, number, plural
+from ..basics.text import counted, few, number, plural, seconds
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
 from ..records.places import NOT_KEPT, at_line, lasting, short_path
 from ..traces import Trace, TracedStep
@@ -165,7 +165,7 @@ def headline(trace: Trace, took: Mapping[str, object] | None = None) -> str:
     found = len(trace.findings)
     several = ranks.several(trace)
     text = f"backprobe: {early}{count(found, 'finding') if found else f'no{TIED}findings'} in {_work(trace, info)}"
-    spent = [f"{info['seconds']:.1f}{TIED}s"] if "seconds" in info else []
+    spent = [seconds(info["seconds"]).replace(" ", TIED)] if "seconds" in info else []
     if not trace.over and "started" in info and not several:
         spent.append("the run was cut off")
     elif added := seconds_added(ranks.took(several) or info):

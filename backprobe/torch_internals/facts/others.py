@@ -67,8 +67,8 @@ def ready_twice() -> None:
 
 @fact(
     "what data-parallel training keeps of itself",
-    "rank-drift does not name communication hooks, and takes uneven inputs under join() for a drift; none-grad does not "
-    "name the parameters that an unrecorded step left out",
+    "rank-drift does not name communication hooks, and takes uneven inputs under join() for a drift; none-grad does "
+    "not name the parameters that an unrecorded step left out",
     "_join_config _comm_hooks _get_ddp_logging_data",
 )
 def data_parallel() -> None:
