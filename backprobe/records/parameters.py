@@ -245,6 +245,25 @@ class PaddingRowUsed:
 
 @record
 @dataclass(frozen=True, slots=True)
+class MisalignedTargets:
+    """A loss over tokens whose targets are not the next tokens of the looked-up sequence.
+
+    :ivar offset: the target of a position is the token so many positions after it: 1 is right for a language model.
+    :ivar share: the share of targets for which that holds; ``tokens``: how many were compared, in ``calls`` calls.
+    :ivar step: the first step in which it was seen.
+    :ivar lines: lines that shift something called a label or target.
+    """
+
+    offset: int
+    share: float
+    tokens: int
+    calls: int
+    step: int
+    lines: tuple[Site, ...]
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class UnlearnedRows:
     """Rows of a layer's weight whose gradient was zero at each of the last looks, while other rows had one.
 

@@ -122,6 +122,16 @@ def embedding_lookup(node: object) -> tuple[int, torch.Tensor | None]:
     return row if 0 <= row < 1 << 63 else -1, None if packed else ids  # a negative one is saved as unsigned
 
 
+def class_targets(node: object) -> tuple[torch.Tensor | None, int]:
+    """Return the targets of an ``nll_loss`` node, and the class that it ignores.
+
+    The targets are ``None`` if they are freed, or behind a hook.
+    """
+    ignored = getattr(node, "_saved_ignore_index", -100)
+    targets, packed = slot_content(saved_slot(node, "target")) or (None, True)
+    return None if packed else targets, ignored - (1 << 64) if ignored >= 1 << 63 else ignored  # saved as unsigned
+
+
 def saved_attributes(cls: type, node: object) -> tuple[tuple[str, str, str], ...]:
     """Return (raw attribute, unpacking attribute, name) of each saved value; the same for all nodes of a class."""
     if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python

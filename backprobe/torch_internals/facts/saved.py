@@ -208,6 +208,21 @@ def lookups() -> None:
 
 
 @fact(
+    "targets of classes",
+    "targets that are not the next tokens of a sequence are not noticed",
+    "_saved_ignore_index",
+)
+def class_targets() -> None:
+    targets = torch.tensor([1, 0])
+    for ignored in (-100, 2):
+        scores = torch.zeros(2, 3, requires_grad=True)
+        node = torch.nn.functional.nll_loss(scores, targets, ignore_index=ignored).grad_fn
+        kept, index = saved_by_nodes.class_targets(node)
+        expect(index == ignored, f"a loss that ignores {ignored} says that it ignores {index}")
+        expect(kept is not None and torch.equal(kept, targets), "a loss does not keep its targets")
+
+
+@fact(
     "choices",
     "the load of routers is not measured",
     "_saved_dim _saved_self_sym_sizes",

@@ -1,0 +1,136 @@
+"""Detects losses over tokens whose targets are not the next tokens of the sequence.
+
+The graph has both: the ids that an embedding looked up, and the targets of ``nll_loss``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ...records import MisalignedTargets
+from ...source.targets import shift_lines
+from ...torch_internals import private
+from ...torch_internals.saved_by_nodes import attention_settings, class_targets, embedding_lookup
+from ..backward.active_backward import ActiveBackward
+from ..tracker import Tracker
+from ..tracker_context import TrackerContext
+
+#: The most backward calls that are compared, and the least of one offset that count.
+MAX_CALLS, MIN_CALLS = 16, 3
+#: The most ids of one lookup that are read, and the least that are compared.
+MAX_IDS, MIN_IDS = 100_000, 20
+#: Offsets that are tried: 1 is that of a language model.
+NEXT_TOKEN, OFFSETS = 1, (-1, 0, 1, 2, 3)
+#: The share of targets that must be the token at an offset, and the share that must not be the next token.
+MIN_SHARE, MAX_NEXT_SHARE = 0.99, 0.8
+_LOOKUP, _LOSS, _ATTENTION = "EmbeddingBackward0", "NllLoss", "ScaledDotProduct"
+
+
+@dataclass
+class _Compared:
+    """Targets that were compared with a sequence: the offset at which they agree best, and how many there were."""
+
+    offset: int
+    share: float
+    tokens: int
+
+
+class TokenTargetTracker(Tracker):
+    """Tracker that compares targets with the tokens of the input, in recorded backward calls on the CPU."""
+
+    def __init__(self, context: TrackerContext) -> None:
+        self._context = context
+        self._calls, self._step = 0, 0
+        #: Calls, tokens and the lowest share by offset, of targets that are not the next tokens.
+        self._count: Counter[int] = Counter()
+        self._tokens: Counter[int] = Counter()
+        self._share: dict[int, float] = {}
+        #: Whether some targets are the next tokens: the others are then meant.
+        self._next = False
+
+    def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
+        names = running.graph.plan.names
+        if self._next or self._calls >= MAX_CALLS or _LOOKUP not in names:
+            return
+        losses = [i for i, name in enumerate(names) if name.startswith(_LOSS)]
+        if not losses:
+            return
+        self._calls += 1
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            self._compare(running.graph, losses)
+
+    def _compare(self, graph: Any, losses: list[int]) -> None:
+        names = graph.plan.names
+        sequences = [
+            ids for i, name in enumerate(names) if name == _LOOKUP and (ids := _sequence(graph.nodes[i])) is not None
+        ]
+        causal = any(
+            name.startswith(_ATTENTION) and attention_settings(graph.nodes[i])[1] for i, name in enumerate(names)
+        )
+        found: list[_Compared] = []
+        for i in losses:
+            targets, ignored = class_targets(graph.nodes[i])
+            if targets is not None and _is_readable(targets):
+                found += [one for ids in sequences if (one := _agreement(ids, targets, ignored)) is not None]
+        self._next = self._next or any(one.offset == NEXT_TOKEN for one in found)
+        for one in found:
+            if one.offset == 0 and not causal:  # a tagger, an autoencoder or a masked language model
+                continue
+            self._step = self._step if self._count else self._context.steps.index
+            self._count[one.offset] += 1
+            self._tokens[one.offset] += one.tokens
+            self._share[one.offset] = min(one.share, self._share.get(one.offset, 1.0))
+
+    def records(self) -> Iterator[MisalignedTargets]:
+        if self._next or not self._count:
+            return
+        offset, calls = self._count.most_common(1)[0]
+        if calls >= MIN_CALLS and calls == self._calls:
+            lines = shift_lines(self._context.frames.users_files())
+            yield MisalignedTargets(offset, self._share[offset], self._tokens[offset], calls, self._step, lines)
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    return tensor.is_cpu and not private.hands_off(tensor) and MIN_IDS <= tensor.numel() <= MAX_IDS
+
+
+def _sequence(node: object) -> torch.Tensor | None:
+    """Return the ids that a lookup took, if they are rows of tokens."""
+    ids = embedding_lookup(node)[1]
+    return ids if ids is not None and ids.dim() == 2 and _is_readable(ids) else None
+
+
+def _agreement(ids: torch.Tensor, targets: torch.Tensor, ignored: int) -> _Compared | None:
+    """Return at which offset the targets are the tokens of a sequence; ``None`` if at none, or if that is not clear.
+
+    :param ids: shape (rows, positions). ``targets``: any shape whose elements are by row, with as many positions or one
+        less.
+    """
+    rows, length = ids.shape
+    if targets.numel() not in (rows * length, rows * (length - 1)):
+        return None
+    given = targets.reshape(rows, -1)
+    shares: dict[int, tuple[float, int]] = {}
+    for offset in OFFSETS:
+        first, last = max(0, -offset), min(given.shape[1], length - offset)
+        if last <= first:
+            continue
+        mine = given[:, first:last]
+        counts = mine != ignored
+        tokens = int(counts.sum())
+        if tokens >= MIN_IDS:
+            equal = (mine == ids[:, first + offset : last + offset]) & counts
+            shares[offset] = int(equal.sum()) / tokens, tokens
+    if NEXT_TOKEN not in shares:
+        return None
+    if shares[NEXT_TOKEN][0] >= MIN_SHARE:
+        return _Compared(NEXT_TOKEN, *shares[NEXT_TOKEN])
+    best = max(shares, key=lambda offset: shares[offset][0])
+    clear = shares[best][0] >= MIN_SHARE and shares[NEXT_TOKEN][0] <= MAX_NEXT_SHARE
+    return _Compared(best, *shares[best]) if clear else None
