@@ -133,6 +133,7 @@ BROKEN = {
     "saved tensors": [("torch.Tensor.exp", torch.Tensor.sin)],
     "tensors behind hooks": [("backprobe.torch_internals.saved_by_nodes._top_hooks", None)],
     "lookups in embeddings": [("backprobe.torch_internals.saved_by_nodes.embedding_lookup", lambda node: (-1, None))],
+    "targets of ctc_loss": [("backprobe.torch_internals.saved_by_nodes.ctc_targets", lambda node: (None, (), -1))],
     "targets of classes": [("backprobe.torch_internals.saved_by_nodes.class_targets", lambda node: (None, -100))],
     "choices": [("backprobe.torch_internals.saved_by_nodes.chosen_from", lambda node: None)],
     "settings of attention": [

@@ -53,6 +53,7 @@ from .nodes import (
 )
 from .parameters import (
     COLLECTIVES,
+    BlankTargets,
     Cut,
     FreeParameter,
     FrozenLoss,
@@ -105,6 +106,7 @@ __all__ = [
     "BadNode",
     "BadOp",
     "BadValues",
+    "BlankTargets",
     "Born",
     "BriefSteps",
     "BufferWrite",

@@ -264,6 +264,22 @@ class MisalignedTargets:
 
 @record
 @dataclass(frozen=True, slots=True)
+class BlankTargets:
+    """Targets of ``ctc_loss`` that are its blank.
+
+    :ivar blank: the class of the blank; ``count``: how many targets are it, of ``targets``, in ``calls`` calls.
+    :ivar step: the first step in which it was seen.
+    """
+
+    blank: int
+    count: int
+    targets: int
+    calls: int
+    step: int
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class UnlearnedRows:
     """Rows of a layer's weight whose gradient was zero at each of the last looks, while other rows had one.
 

@@ -132,6 +132,16 @@ def class_targets(node: object) -> tuple[torch.Tensor | None, int]:
     return None if packed else targets, ignored - (1 << 64) if ignored >= 1 << 63 else ignored  # saved as unsigned
 
 
+def ctc_targets(node: object) -> tuple[torch.Tensor | None, tuple[int, ...], int]:
+    """Return the targets of a ``ctc_loss`` node, their lengths, and the class of the blank.
+
+    The targets are ``None`` if they are freed, or behind a hook.
+    """
+    targets, packed = slot_content(saved_slot(node, "targets")) or (None, True)
+    lengths, blank = getattr(node, "_saved_target_lengths", ()), getattr(node, "_saved_blank", -1)
+    return None if packed else targets, tuple(lengths) if isinstance(lengths, tuple) else (), blank
+
+
 def saved_attributes(cls: type, node: object) -> tuple[tuple[str, str, str], ...]:
     """Return (raw attribute, unpacking attribute, name) of each saved value; the same for all nodes of a class."""
     if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python

@@ -223,6 +223,20 @@ def class_targets() -> None:
 
 
 @fact(
+    "targets of ctc_loss",
+    "targets that are the blank are not noticed",
+    "_saved_target_lengths _saved_blank",
+)
+def ctc_targets() -> None:
+    scores = torch.zeros(4, 2, 3, requires_grad=True)
+    targets, lengths = torch.tensor([[1, 2], [1, 0]]), torch.tensor([2, 1])
+    node: Any = torch.nn.functional.ctc_loss(scores, targets, torch.tensor([4, 4]), lengths, 2, "none").grad_fn
+    kept, read, blank = saved_by_nodes.ctc_targets(node)
+    expect((read, blank) == ((2, 1), 2), f"a loss with the blank 2 and the lengths 2 and 1 says {blank} and {read}")
+    expect(kept is not None and torch.equal(kept, targets), "a loss does not keep its targets")
+
+
+@fact(
     "choices",
     "the load of routers is not measured",
     "_saved_dim _saved_self_sym_sizes",

@@ -1,0 +1,1 @@
+"""The rule for targets of a CTC loss that are its blank."""

@@ -1,0 +1,48 @@
+"""The rule for targets of a CTC loss that are its blank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ops import canonical
+from ...records import BlankTargets, Finding
+from ..rules import LEARNING, Kind, Question, rule, sites_of
+
+if TYPE_CHECKING:
+    from ...traces import Trace
+
+CTC = canonical("ctc_loss")
+
+
+@rule(
+    Kind(
+        "blank-in-targets",
+        "warning",
+        "targets of `ctc_loss` are its blank: the class stands for a symbol, and for nothing between symbols",
+        rank=LEARNING + 32,
+        questions=(Question.LEARNS_BADLY,),
+        points_to="the line that computes the loss",
+    )
+)
+def blank_in_targets(trace: Trace) -> list[Finding]:
+    return [_finding(trace, seen) for seen in trace.facts.of(BlankTargets)]
+
+
+def _finding(trace: Trace, seen: BlankTargets) -> Finding:
+    calls = (call for call in trace.backwards if call.step >= seen.step)
+    losses = ((call, run) for call in calls for run in call.nodes if canonical(run.name) == CTC)
+    call, loss = next(losses, (None, None))
+    return Finding(
+        kind="blank-in-targets",
+        severity="warning",
+        title=f"{seen.count:,} of {seen.targets:,} targets of ctc_loss are {seen.blank}, its blank: the model cannot "
+        "spell this symbol, and the loss can be negative",
+        confidence="certain",
+        module=loss.module or None if loss is not None else None,
+        node=loss.name if loss is not None else None,
+        step=seen.step,
+        sites=sites_of(("cause", loss.site if loss is not None else None), ("failed", call.site if call else None)),
+        evidence={"blank": seen.blank, "count": seen.count, "targets": seen.targets, "calls": seen.calls},
+        advice=f"Keep {seen.blank} for the blank: number the symbols from {seen.blank + 1} on, or pass the number of a "
+        "class of its own as blank=, and give the last layer one class more than there are symbols.",
+    )
