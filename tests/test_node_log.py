@@ -147,7 +147,7 @@ def test_text_of_hand_written_records():
     call = BackwardCall(3, 4, "Tensor.backward", {}, (root,), site, 0.5, raised, runs, inside=1)
     assert list(lines(call, lambda i, k: (2,) if (i, k) == (1, 0) else None)) == [
         "step 4 backward 3 inside backward 1: Tensor.backward from scalar 1.5 at b.py:7: 2 of 3 nodes in 500.00 ms",
-        "step 4 backward 3 node 0: #0 MulBackward0 in block?[31m:2 at b.py:7: in 2x3 bfloat16 norm nan (1 NaN of 6 "
+        "step 4 backward 3 node 0: #0 MulBackward0 in block?[31m:2 at b.py:7: in 2x3 bfloat16 norm nan (NaN in 1 of 6 "
         "elements); none; out 2 norm 2.5, 2.0 us",
         "step 4 backward 3 node 1: #1 AccumulateGrad of w: in 2 norm not measured",
         "step 4 backward 3 raised RuntimeError in #2 SinBackward0 (most likely): no",

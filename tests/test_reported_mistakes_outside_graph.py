@@ -202,7 +202,9 @@ def test_values_overwritten_before_their_inspection() -> None:
         return -(q.t() * net(x).log_softmax(-1)).sum(-1).mean()
 
     found = only(train(sharpened), FORWARD, ".exp().t()")
-    assert (found.step, found.confidence) == (FAULT_STEP, "likely") and found.title.startswith("exp gave Inf outside")
+    assert (found.step, found.confidence) == (FAULT_STEP, "likely") and found.title.startswith(
+        "exp produced Inf outside"
+    )
 
 
 def test_an_intentional_nan_is_not_blamed() -> None:

@@ -38,8 +38,8 @@ class BadValues:
     def __str__(self) -> str:
         if not self.numel:  # seen from its norm only
             return "NaN" if self.nan else "Inf"
-        parts = [f"{n} {what}" for n, what in ((self.nan, "NaN"), (self.inf, "Inf")) if n]
-        return f"{' and '.join(parts)} of {self.numel} elements"
+        parts = [f"{what} in {n:,}" for n, what in ((self.nan, "NaN"), (self.inf, "Inf")) if n]
+        return f"{' and '.join(parts)} of {self.numel:,} elements"
 
 
 @record

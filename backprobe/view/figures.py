@@ -90,7 +90,7 @@ class Figures:
         if not bad:
             return ""
         text = f"; not finite in {bad:,} {'step' if bad == 1 else 'steps'}"
-        return f"{text}, {counted:,} of which were counted and not explained" if counted else text
+        return f"{text}, of which {counted:,} were not recorded" if counted else text
 
     def lines(self, trace: Trace) -> list[str]:
         """Return the main figures, a line each: loss, gradient norm (also as the optimizer saw it), updates."""

@@ -89,7 +89,7 @@ def refused(trace: Trace) -> list[Finding]:
 
 
 INFERRED = (
-    "nobody saw this line write, because operations were not noted in its step: it is the likeliest of the candidates"
+    "operations were not recorded in this step: of the lines that can have written, this is the likeliest"
 )
 
 

@@ -25,14 +25,14 @@ def forward_finding(
         reached = f"{reached} (it entered the graph in {op.op})"
         entered, op = op, op.origin
     outside = [t for t in op.inputs if t.bad and not t.made] if begins else []
-    source = "" if begins else f"; its input held {_held(op)} already, put there on purpose"
+    source = "" if begins else f"; {_held(op)}, put there on purpose"
     if outside:
         named = ", ".join(t.name or f"an input of shape {list(t.shape)}" for t in outside)
-        source = f"; it was already in {named}, which came from outside the graph"
+        source = f"; {nan_or_inf(outside[0].bad)} was already in {named}, which came from outside the graph"
     trained = {run.parameter for run in call.nodes if run.parameter is not None}
     written = bool(outside) and call.step > 0 and all(t.name in trained for t in outside)
     if written:
-        source = f"; it was already in {named}, which training had written to"
+        source = f"; {nan_or_inf(outside[0].bad)} was already in {named}, which training had written to"
     evidence = {
         "op": op.op,
         "values": str(op.output),
@@ -49,7 +49,7 @@ def forward_finding(
     return Finding(
         kind="nonfinite-forward",
         severity="error",
-        title=f"{op.op} gave {op.output} {'outside the graph' if entered else 'in the forward'}, and {reached}{source}",
+        title=f"{op.op} produced {op.output} {'outside the graph' if entered else 'in the forward'}; {reached}{source}",
         confidence="certain" if sure else "likely",
         module=op.module,
         tensor=outside[0].name if outside and outside[0].name else f"output of {op.op}",
@@ -73,7 +73,11 @@ def forward_finding(
 
 
 def _held(op: BadOp) -> str:
-    return next((str(t.bad) for t in op.inputs if t.bad), "Inf")
+    """Return how many inputs of an operation were not finite."""
+    bad = next((t.bad for t in op.inputs if t.bad), None)
+    if bad is None or not bad.numel:
+        return "its input was already Inf"
+    return f"{bad.inf:,} of its {bad.numel:,} inputs were already Inf"
 
 
 def backward_finding(
@@ -122,7 +126,7 @@ def backward_finding(
     return Finding(
         kind="nonfinite-backward",
         severity="error",
-        title=f"the backward of {op} made {first.values} from finite gradients: {how}",
+        title=f"the backward of {op} produced {first.values} from finite gradients: {how}",
         confidence="certain" if sure else "likely",
         module=module,
         node=run.name,
@@ -260,7 +264,7 @@ def earlier_step_finding(call: BackwardCall, born: Born, run: NodeRun, reached: 
     return Finding(
         kind="nonfinite-backward",
         severity="error",
-        title=f"{title}, and then {reached}",
+        title=f"{title}; then {reached}",
         confidence="likely" if site is not None else "possible",
         module=behind.module if behind is not None and born.likely is None else None,
         node=behind.name if behind is not None and born.likely is None else None,
@@ -289,23 +293,23 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
     site, tensor, entered = run.site, f"output of {op}", None
     if born.how == "leaf":
         tensor = run.parameter or "a leaf"
-        title = f"{tensor} held {born.output} when the forward began, and {reached}"
+        title = f"{tensor} held {born.output} when the forward began; {reached}"
         advice = "What wrote to it last made it so: the optimizer's step or a gradient before this step."
         users = [r for r in call.nodes if any(edge and edge[0] == born.node for edge in r.node.edges)]
         site = users[-1].site if users else None
     elif born.how == "outside":
         what = f"{given.bad} in its {given.name}" if given else "a tensor that is not finite"
         called = f" ({born.variable})" if born.variable else ""
-        title = f"{op} took in {what}, from outside the graph{called}, and {reached}"
+        title = f"{op} received {what}, from outside the graph{called}; {reached}"
         advice = "Look at what goes into this operation before it does: torch.isfinite(t).all() tells."
         if born.likely is not None and born.likely != site:
-            title += f"; nobody saw what made it, as the code reads line {born.likely.line} can have"
+            title += f"; its origin was not recorded, and by the source it is line {born.likely.line}"
             site, entered = born.likely, run.site
     else:
         taken = (t for t in born.kept if t.zeros and not t.name.startswith("result"))
-        zeros = next((f": its {t.name} holds {t.zeros} zeros" for t in taken), "")
+        zeros = next((f": its {t.name} holds {t.zeros:,} zeros" for t in taken), "")
         what = str(born.output) if born.output else nan_or_inf(root.bad)
-        title = f"{op} gave {what} in the forward{zeros}, and {reached}"
+        title = f"{op} produced {what} in the forward{zeros}; {reached}"
         too_large = not born.masked and _is_too_large(op, nan)
         advice = GROWN if too_large else info(op).remedy or KEEP_INSIDE
         if born.masked:

@@ -37,7 +37,7 @@ MAX_FINDINGS, MAX_BAD_NODES = 3, 20
     Kind(
         "nonfinite-forward",
         "error",
-        "an operation of the forward gave NaN or Inf, and the loss or a gradient got it",
+        "an operation of the forward produced NaN or Inf, which reached the loss or a gradient",
         rank=VALUES,
         questions=(Question.NONFINITE,),
         points_to="the line that made the first NaN or Inf",

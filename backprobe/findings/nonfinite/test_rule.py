@@ -66,7 +66,7 @@ def test_a_mask_is_not_the_cause_of_later_nonfinite_values() -> None:
     softmax = BadOp(99, 99, "softmax", at(12), "head", 1, NAN, (TensorStat("scores", (8,), "float32", INF, made=True),))
     found = only(traced(call(*NODES, roots=bad_root(), bad_ops=(mask, softmax))))
     assert found.sites[0].site == at(12)
-    assert "its input held 1 Inf of 8 elements already, put there on purpose" in found.title
+    assert "1 of its 8 inputs were already Inf, put there on purpose" in found.title
     assert "everything is masked" in found.advice
 
 
@@ -78,7 +78,7 @@ def test_a_nonfinite_input_is_named() -> None:
     inner = BadOp(0, 0, "div", at(5), "", 1, NAN, ())
     found = only(traced(bad_forward(op=dataclasses.replace(op, origin=inner))))
     assert [(s.role, s.site) for s in found.sites] == [("cause", at(5)), ("entered", at(12)), ("failed", at(90))]
-    assert "div gave 2 NaN of 8 elements outside the graph" in found.title and found.confidence == "certain"
+    assert "div produced NaN in 2 of 8 elements outside the graph" in found.title and found.confidence == "certain"
     guessed = only(traced(bad_forward(op=dataclasses.replace(op, origin=inner, guessed=True))))
     assert guessed.confidence == "likely"
 
@@ -136,10 +136,20 @@ def test_a_bad_loss_that_nothing_explains_is_possible_only() -> None:
 @pytest.mark.parametrize(
     ("born", "title", "line", "sure"),
     [
-        (Born(0, 1, "made", (TensorStat("self", (8,), "float32", zeros=3),), NAN), "log gave 2 NaN", 12, "certain"),
-        (Born(0, 2, "made", (), None, False), "mul gave NaN in the forward", 11, "likely"),
-        (Born(0, 2, "outside", (TensorStat("other", (8,), "float32", NAN),)), "mul took in 2 NaN of 8", 11, "certain"),
-        (Born(0, 3, "leaf", (), INF), "weight held 1 Inf of 8 elements", 11, "certain"),
+        (
+            Born(0, 1, "made", (TensorStat("self", (8,), "float32", zeros=3),), NAN),
+            "log produced NaN in 2",
+            12,
+            "certain",
+        ),
+        (Born(0, 2, "made", (), None, False), "mul produced NaN in the forward", 11, "likely"),
+        (
+            Born(0, 2, "outside", (TensorStat("other", (8,), "float32", NAN),)),
+            "mul received NaN in 2 of 8",
+            11,
+            "certain",
+        ),
+        (Born(0, 3, "leaf", (), INF), "weight held Inf in 1 of 8 elements", 11, "certain"),
     ],
 )
 def test_the_graph_tells_where_a_bad_loss_began_that_nothing_saw(born: Born, title: str, line: int, sure: str) -> None:
@@ -148,7 +158,9 @@ def test_the_graph_tells_where_a_bad_loss_began_that_nothing_saw(born: Born, tit
     assert found.title.startswith(title)
     assert roles(found) == [("cause", line), ("failed", 90)]
     # What was seen of the forward says more.
-    assert only(traced(bad_forward(), seen=[born])).title.startswith("log gave 2 NaN of 8 elements in the forward, and")
+    assert only(traced(bad_forward(), seen=[born])).title.startswith(
+        "log produced NaN in 2 of 8 elements in the forward; "
+    )
 
 
 @pytest.mark.parametrize(
