@@ -269,7 +269,7 @@ def test_a_healthy_run_is_silent_and_its_bits_are_the_same(nothing_to_spend: Non
     assert torch.equal(torch.rand(1), after[0])
     assert 3 <= session.budget.recorded < 20 and session.budget.steps == STEPS
     assert trace.coverage.observed == Watched(0, STEPS - 1, budget=1e-9, recorded=session.budget.recorded, steps=STEPS)
-    assert "nodes were recorded in" in trace.coverage.summary and not trace.coverage.gaps
+    assert "steps fully checked" in trace.coverage.summary and not trace.coverage.gaps
 
 
 def test_steps_and_losses_are_those_of_a_run_that_is_recorded(nothing_to_spend: None) -> None:

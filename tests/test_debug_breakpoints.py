@@ -53,7 +53,7 @@ def test_conditions_on_gradients() -> None:
     dbg.break_at(when="nonfinite")
     stop = dbg.cont()
     assert (stop.node.name, stop.phase) == ("SqrtBackward0", "after")
-    assert "Inf in 1 of 3" in str(stop)
+    assert "1 Inf of 3" in str(stop)
     dbg.abort()
     dbg = backprobe.debug((x.sqrt() * 3).sum(), retain_graph=True)
     dbg.break_at(when="norm > 5", node="SqrtBackward0")

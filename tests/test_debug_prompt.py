@@ -247,7 +247,7 @@ def test_why_follows_a_saved_nan_to_the_op_that_made_it(monkeypatch, capsys, whe
     said = talk(monkeypatch, capsys, ["why", "cl 1", "c"], run, **where)
     assert "the forward op of LogBackward0 made the first value that is not finite" in said
     assert "h = torch.log(x * 2)  # the first" in said
-    assert "NaN in 1 of 3" in said
+    assert "1 NaN of 3" in said
     assert "every value is finite" not in said
 
 

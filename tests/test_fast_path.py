@@ -182,7 +182,7 @@ def test_a_healthy_run_is_silent_and_its_bits_are_the_same() -> None:
     assert torch.equal(torch.rand(1), after[0])
     assert session.budget.steps == session.schedule.steps.index == STEPS and session.calls == STEPS
     assert trace.coverage.observed.passed == session.budget.passed > 20
-    assert "were too short for it: their losses were looked at and not kept" in trace.coverage.summary
+    assert "were too short: their losses were checked and not kept" in trace.coverage.summary
     assert torch.autograd._engine_run_backward is engine_calls.own  # type: ignore[attr-defined]
 
 

@@ -220,7 +220,7 @@ def test_an_intentional_nan_is_not_blamed() -> None:
         return (net(x[:8])[:, 0] * advantage).mean()
 
     found = only(train(parsed), FORWARD, "spread = ")
-    assert found.step == FAULT_STEP and found.title.startswith("div gave")
+    assert found.step == FAULT_STEP and found.title.startswith("div produced")
 
 
 def hooked(frozen, off=False, everywhere=False):

@@ -145,7 +145,7 @@ def verdict(trace: Trace) -> Line:
     seen = trace.info.get("backwards", 1) or trace.facts.of(RankSeen)
     some = trace.coverage.summary
     if seen and some:
-        every_step = "Errors and non-finite losses of backward calls are caught in every step."
+        every_step = "Exceptions in backward calls and non-finite losses are caught in every step, also in the others."
         return Line(f"No problems found. {some} {every_step}", "good")
     if seen:
         return Line("No problems found.", "good")

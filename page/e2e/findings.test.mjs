@@ -162,7 +162,7 @@ test("names that try to be more are shown as names", async () => {
 test("a healthy run says so, with its figures and its loss", async () => {
   const page = await watched(browser);
   await opened(page, "healthy");
-  assert.match(await page.innerText("main"), /Nothing wrong found/);
+  assert.match(await page.innerText("main"), /No problems found/);
   const losses = expected.healthy.losses;
   const ends = await page.$$eval(".findings-ends span", (all) =>
     all.map((one) => Number(one.textContent.split(": ")[1])),
@@ -184,8 +184,8 @@ test("where watching had gaps, notes alone do not say that nothing is wrong, and
   for (const findings of [[], [note]]) {
     await openedChanged(page, "healthy", (doc) => ({ ...doc, findings, run: { ...doc.run, gaps: [gap] } }));
     const text = await page.innerText("main");
-    assert.match(text, /Nothing was found in what was watched/);
-    assert.doesNotMatch(text, /Nothing wrong/);
+    assert.match(text, /Nothing found in what was recorded/);
+    assert.doesNotMatch(text, /No problems/);
     assert.ok((await page.innerText(".frame-header")).includes(gap));
   }
   page.quiet();

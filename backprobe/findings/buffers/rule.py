@@ -162,8 +162,8 @@ def _left_behind(seen: StaleStatistics) -> Finding:
         severity="warning" if seen.called else "info",
         title=f"the weights of {seen.copy} follow the trained model, but the running statistics of its "
         f"{counted(len(seen.layers), 'normalisation layer')} never change, and {seen.copy} is in eval mode: "
-        f"{seen.apart:.0%} of the channels of {'the layer' if len(seen.layers) == 1 else 'a layer'} are more than a "
-        "standard deviation off",
+        f"{seen.apart:.0%} of the channels of {'the layer' if len(seen.layers) == 1 else 'a layer'} have a running "
+        "mean that is more than a standard deviation off",
         confidence="likely",
         parameters=tuple(f"{name}.running_mean".lstrip(".") for name in seen.layers),
         sites=sites_of(main, ("written", seen.written if seen.loop is not None else None)),

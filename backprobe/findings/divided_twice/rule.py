@@ -140,7 +140,7 @@ def _finding(call: BackwardCall, by_library: NodeRun, by_script: NodeRun, count:
         kind="loss-divided-twice",
         severity="warning",
         title=f"{library} divides the loss by {count}, the number of accumulated batches, and so does the script: "
-        f"the gradients of each step are {count} times too small",
+        f"the gradients of each step are too small by a factor of {count}",
         confidence="likely",
         node=by_script.name,
         step=call.step,
@@ -150,6 +150,6 @@ def _finding(call: BackwardCall, by_library: NodeRun, by_script: NodeRun, count:
             "count": count,
             "library_line": f"{by_library.node.library[-1].file}:{by_library.node.library[-1].line}",
         },
-        advice=f"Leave out the division by hand: {library} makes it for you. "
+        advice=f"Remove the division by hand: {library} already does it. "
         "If a log needs the divided loss, divide a detached copy for it.",
     )

@@ -71,7 +71,7 @@ def test_what_it_says() -> None:
     found = only(step_of(*twice()))
     assert found.title == (
         "accelerate divides the loss by 4, the number of accumulated batches, and so does the script: the gradients of "
-        "each step are 4 times too small"
+        "each step are too small by a factor of 4"
     )
     assert (found.confidence, found.evidence["library"], found.evidence["count"]) == ("likely", "accelerate", 4)
 

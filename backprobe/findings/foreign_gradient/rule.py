@@ -43,8 +43,8 @@ def foreign_gradient(trace: Trace) -> list[Finding]:
             Finding(
                 kind="foreign-gradient",
                 severity="warning",
-                title=f"{name} uses gradients of two losses for {few(names, 2)}: those of an earlier backward call, "
-                "made for another optimizer, were not cleared",
+                title=f"{name} steps with gradients of two losses for {few(names, 2)}: those of an earlier backward "
+                "call, made for another optimizer, were not cleared",
                 confidence="likely",
                 step=rows[0].first,
                 parameters=names,
@@ -58,7 +58,7 @@ def foreign_gradient(trace: Trace) -> list[Finding]:
                 ),
                 evidence={"optimizer": name, "periods": sum(row.periods for row in rows)},
                 advice=f"Call zero_grad() of this {name} just before the backward call of its own loss. If both losses "
-                "shall train these parameters, step both optimizers after the second backward call.",
+                "should train these parameters, step both optimizers after the second backward call.",
             )
         )
     return found

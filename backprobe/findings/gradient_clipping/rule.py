@@ -43,8 +43,8 @@ _TEXTS = {
         "Give it the parameters of the model that {optimizer} trains.",
     ),
     "scaled": (
-        "{call} clips gradients that still have the GradScaler's factor of {scale}: {bound} is {left} of {what}, and "
-        "a gradient norm of {before} becomes {after} in the step of {optimizer}",
+        "{call} runs before the gradients are unscaled (by {scale}), so its bound of {bound} {what} acts as one of "
+        "{left}: a gradient norm of {before} becomes {after} in the step of {optimizer}",
         "Call scaler.unscale_(optimizer) between backward() and {call}.",
     ),
 }
@@ -104,8 +104,8 @@ def _finding(seen: UselessClipping, severity: str) -> Finding:
         "norm_before_clipping": before,
     }
     if seen.reason == "scaled":
-        texts["what"] = "each element" if seen.by_value else "the norm"
-        texts["left"] = f"{number(bound / scale)} without it, the bound"
+        texts["what"] = "for each element" if seen.by_value else "for the norm"
+        texts["left"] = number(bound / scale)
         texts["before"] = number(before) if before is not None else "unknown size"
         texts["after"] = f"at most {number(bound / scale)}"
         evidence |= {"scale": scale, "norm_after_clipping": bound / scale}

@@ -55,7 +55,7 @@ def test_a_scaled_gradient_is_named_without_its_factor() -> None:
     assert "a gradient norm of 0.5 becomes at most 1.53e-05 in the step of SGD" in finding.title
     assert finding.evidence["scale"] == 65536.0
     assert (
-        "1.53e-05 without it, the bound of each element"
+        "its bound of 1 for each element acts as one of 1.53e-05: "
         in only(traced(STEP, seen=[replace(SCALED, by_value=True)])).title
     )
 

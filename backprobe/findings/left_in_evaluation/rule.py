@@ -27,8 +27,8 @@ def left_in_evaluation_mode(trace: Trace) -> list[Finding]:
         Finding(
             kind="left-in-evaluation-mode",
             severity="warning",
-            title=f"{seen.model} is still trained, but in evaluation mode since step {seen.since}: "
-            f"{listed(seen.affected)} {plural(seen.affected, 'does', 'do')} not behave as before",
+            title=f"{seen.model} has been trained in evaluation mode since step {seen.since}: "
+            f"{listed(seen.affected)} {plural(seen.affected, 'does', 'do')} not behave as in training mode",
             confidence="likely",
             step=seen.since,
             sites=sites_of(*(("cause", site) for site in seen.calls[:3])),

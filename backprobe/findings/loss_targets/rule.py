@@ -69,8 +69,8 @@ def attached_advantages(trace: Trace) -> list[Finding]:
             Finding(
                 kind="advantage-not-detached",
                 severity="warning",
-                title="log-probabilities are multiplied by an advantage with a graph: the loss of the policy pushes "
-                "the values of the critic away from the returns, to which another term of the loss fits them",
+                title="log-probabilities are multiplied by an advantage with a graph: the loss of the policy also "
+                "trains the critic, and biases its values against the term that fits them to the returns",
                 confidence="likely",
                 step=seen.step,
                 sites=sites_of(

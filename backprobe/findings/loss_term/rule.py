@@ -38,8 +38,8 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
             Finding(
                 kind="loss-term-without-graph",
                 severity="warning",
-                title=f"a term of the loss has no graph, because {why}: it changes the loss, and gives no gradient"
-                f"{through}",
+                title=f"a term of the loss has no graph, because {why}: it changes the value of the loss, and gives "
+                f"no gradient{through}",
                 confidence="likely",
                 step=seen.step,
                 parameters=seen.parameters,

@@ -150,13 +150,13 @@ def checkpoint_lost(cut: Cut, ps: Sequence[Parameter]) -> Finding:
     return Finding(
         kind="none-grad",
         severity="warning",
-        title="nothing that goes into a reentrant checkpoint requires a gradient, so it gives none to "
-        f"{few(names)} inside it",
+        title="no input of a reentrant checkpoint requires a gradient, so the parameters inside it get none: "
+        f"{few(names)}",
         confidence="certain",
         module=cut.module,
         parameters=names,
         sites=(*sites_of(("enabled", enabled), ("cut", cut.site)), *defined_sites(ps)),
         evidence={"op": cut.op, "optimizer_holds_them": any(p.trained for p in ps)},
-        advice="Use checkpoint(..., use_reentrant=False). Where it has to be the reentrant one, let an input require a "
-        "gradient: x.requires_grad_() before the call.",
+        advice="Use checkpoint(..., use_reentrant=False). If it has to be the reentrant one, let an input require a "
+        "gradient: x.requires_grad_() before the call, or model.enable_input_require_grads() in transformers.",
     )

@@ -123,7 +123,7 @@ def unreduced(trace: Trace) -> list[Finding]:
         how = (
             "requires_grad was turned off after data-parallel training had been set up"
             if seen.frozen
-            else f"the forward did not use {'them' if several else 'it'}, or the loss did not depend on that"
+            else f"the forward skipped {'them' if several else 'it'}, or the loss does not depend on the result"
         )
         cuts = (seen.frozen,) if seen.frozen else seen.sites
         sites = [*(("cut", site) for site in cuts), ("failed", seen.failed)]
@@ -131,17 +131,17 @@ def unreduced(trace: Trace) -> list[Finding]:
             Finding(
                 kind="none-grad",
                 severity="error",
-                title=f"{names} got {since} of this process, and data-parallel training waits for one in every step: "
-                f"{how}",
+                title=f"{names} got {since} of this process, but DistributedDataParallel expects one for every "
+                f"parameter in every step: {how}",
                 confidence="certain",
                 module=common_module(_owners(seen.parameters)),
                 parameters=seen.parameters,
                 step=seen.step,
                 sites=sites_of(*sites),
                 evidence={"reason": "frozen" if seen.frozen else "skipped", "since_step": seen.step},
-                advice="Let every process use every parameter in every step (add 0 times its output to the loss where "
-                "it is left out), or pass find_unused_parameters=True to DistributedDataParallel; what is frozen later "
-                "needs a new DistributedDataParallel around the model.",
+                advice="Use every parameter in every step (if a layer is skipped, add 0 * its output to the loss), or "
+                "pass find_unused_parameters=True to DistributedDataParallel. After parameters were frozen, wrap the "
+                "model in DistributedDataParallel again.",
             )
         )
     return found

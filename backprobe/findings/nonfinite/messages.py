@@ -11,7 +11,7 @@ from ...records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine
 from ..rules import candidates, sites_of
 from .provenance import is_half
 
-RECORD_ALL = "backprobe run --budget none SCRIPT records every step, and names the line."
+RECORD_ALL = "`backprobe run --budget none` records every step, and names the line."
 INFERRED = "nodes were not looked at in this step; it follows from which parameters got a bad gradient"
 
 
@@ -108,7 +108,7 @@ def backward_finding(
     elif zero_saved:
         how = f"its saved {zero_saved[0].name} holds zeros, where the derivative is not finite"
     elif first.inferred:
-        how = "of the nodes before the bad gradients and no others, it is the one that can have"
+        how = "of the operations behind the bad gradients, it is the only one that can have done so"
     elif too_large := is_half(run) and not first.values.nan:
         how = "float16 holds no number above 65,504"
     elif grown := not first.values.nan and info(run.node.op or run.name).forward == FINITE and not _is_singular(run):
@@ -126,7 +126,8 @@ def backward_finding(
     return Finding(
         kind="nonfinite-backward",
         severity="error",
-        title=f"the backward of {op} produced {first.values} from finite gradients: {how}",
+        title=f"the backward of {op} produced {nan_or_inf(first.values) if first.inferred else first.values} from "
+        f"finite gradients: {how}",
         confidence="certain" if sure else "likely",
         module=module,
         node=run.name,
@@ -157,7 +158,8 @@ def backward_finding(
             else f"Use the {gaps} alone if they are all that the loss needs: their derivative is finite. Else break "
             "ties: add a small diagonal of different numbers to the matrix, or detach the vectors."
             if gaps
-            else "Keep the operation's input away from the point where its derivative is not finite: add an eps, clamp."
+            else f"Keep the input of {op} away from the point where its derivative is not finite: add a small eps to "
+            "it, or clamp it."
         ),
     )
 
@@ -173,8 +175,10 @@ def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
     others = [one for one in line.candidates if cause is None or (one.file, one.line) != (cause.file, cause.line)]
     told = ""
     if others:
-        lines = few([str(one.line) if cause and one.file == cause.file else f"{one.file}:{one.line}" for one in others])
-        told = f" The line is inferred from steps that were recorded; it could be line {lines} too: {RECORD_ALL}"
+        lines = few(
+            [f"line {one.line}" if cause and one.file == cause.file else f"{one.file}:{one.line}" for one in others]
+        )
+        told = f" The line is inferred from steps that were recorded; other candidates are {lines}. {RECORD_ALL}"
     return dataclasses.replace(
         found,
         confidence="likely" if found.confidence == "certain" else found.confidence,
@@ -207,7 +211,7 @@ def unobserved_finding(call: BackwardCall, run: NodeRun, root: Root, inferred: b
         step=call.step,
         sites=sites_of(("cause", run.site), ("failed", call.site)),
         evidence={"nan": root.bad.nan if root.bad else 0, "seen": False, "op_is_root": True},
-        advice=RECORD_ALL[0].upper() + RECORD_ALL[1:]
+        advice=RECORD_ALL
         if inferred
         else "Results inside compiled regions, of tensor subclasses and in other threads are not looked at: run the "
         "script without torch.compile, or check the parts of the loss with torch.isfinite.",
@@ -301,7 +305,7 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
         what = f"{given.bad} in its {given.name}" if given else "a tensor that is not finite"
         called = f" ({born.variable})" if born.variable else ""
         title = f"{op} received {what}, from outside the graph{called}; {reached}"
-        advice = "Look at what goes into this operation before it does: torch.isfinite(t).all() tells."
+        advice = "Check the inputs of this operation with torch.isfinite(t).all()."
         if born.likely is not None and born.likely != site:
             title += f"; its origin was not recorded, and by the source it is line {born.likely.line}"
             site, entered = born.likely, run.site

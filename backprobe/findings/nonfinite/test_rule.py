@@ -74,7 +74,7 @@ def test_a_nonfinite_input_is_named() -> None:
     op = dataclasses.replace(LOG, inputs=(TensorStat("batch", (8,), "float32", NAN),))
     found = only(traced(bad_forward(op=op)))
     assert found.tensor == "batch"
-    assert "it was already in batch, which came from outside the graph" in found.title
+    assert "NaN was already in batch, which came from outside the graph" in found.title
     inner = BadOp(0, 0, "div", at(5), "", 1, NAN, ())
     found = only(traced(bad_forward(op=dataclasses.replace(op, origin=inner))))
     assert [(s.role, s.site) for s in found.sites] == [("cause", at(5)), ("entered", at(12)), ("failed", at(90))]
@@ -125,7 +125,7 @@ def test_a_custom_function_with_an_unobserved_forward() -> None:
     op = BadOp(100, 100, "log", at(12), "", 1, NAN, (TensorStat("x", (8,), "float32", NAN, made=True),))
     found = only(traced(call(*nodes, roots=bad_root(), bad_ops=(op,))))
     assert found.sites[0].site == at(11)
-    assert found.title.startswith("Mine gave")
+    assert found.title.startswith("Mine produced")
 
 
 def test_a_bad_loss_that_nothing_explains_is_possible_only() -> None:

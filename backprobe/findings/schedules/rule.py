@@ -221,7 +221,7 @@ def _too_slow(seen: ScheduleSeen) -> Finding:
             "base_rate": seen.base,
         },
         advice="Call the scheduler's step() after each step of the optimizer (in Lightning, return it as "
-        '{"scheduler": scheduler, "interval": "step"}), or give it numbers of epochs.',
+        '{"scheduler": scheduler, "interval": "step"}), or make it for the number of epochs.',
     )
 
 
@@ -269,8 +269,8 @@ def _wrong_direction(seen: PlateauMetric) -> Finding:
         kind="plateau-wrong-direction",
         severity="warning",
         title=f"ReduceLROnPlateau(mode={seen.mode!r}) is given a metric that {moves} from {number(seen.first)} to "
-        f"{number(seen.last)} while the training loss falls: it takes this for a plateau, and has cut the learning "
-        f"rate from {number(seen.rate)} to {number(seen.last_rate)}",
+        f"{number(seen.last)} while the training loss falls: it takes each improvement for a plateau, and has cut "
+        f"the learning rate from {number(seen.rate)} to {number(seen.last_rate)}",
         confidence="likely" if seen.direction else "possible",
         sites=sites_of(("cause", seen.made), ("stepped", seen.stepped)),
         evidence={
@@ -281,7 +281,7 @@ def _wrong_direction(seen: PlateauMetric) -> Finding:
             "first_rate": seen.rate,
             "rate": seen.last_rate,
         },
-        advice=f"Give ReduceLROnPlateau mode={other!r}, or a metric that falls if the model improves."
+        advice=f"Give ReduceLROnPlateau mode={other!r}, or a metric that falls as the model improves."
         if other == "max"
         else f"Give ReduceLROnPlateau mode={other!r}, or a metric that rises if the model improves.",
     )

@@ -74,7 +74,7 @@ def _finding(calls: list[BackwardCall]) -> Finding:
         kind="second-derivative-zero",
         severity="warning",
         title=f"the second derivative is exactly zero in all {len(calls)} recorded calls: {name}{where} is piecewise "
-        "linear, so what the loss computes from this derivative is zero, and teaches nothing",
+        "linear, and the term of the loss that uses this derivative trains nothing",
         confidence="certain",
         module=modules[0] if modules else None,
         node=runs[0].name if runs else None,

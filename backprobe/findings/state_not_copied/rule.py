@@ -45,13 +45,15 @@ def _finding(seen: StateNotCopied) -> Finding:
     elif seen.computed:
         title = (
             f"{seen.model} is loaded {seen.loads} times with a state dict that was computed from a kept one, and "
-            f"nothing changes: the kept one holds the tensors of {seen.model} themselves, which {steps} changed"
+            f"nothing changes: the kept one shares its tensors with {seen.model}, so {steps} changed it, too"
         )
         advice = _COPY
     else:
         since = f"after {steps} of an optimizer" if seen.steps else "after another state had been loaded"
-        state = f"the state dict that was taken in step {seen.taken_at}" if seen.exact else "a state dict that was kept"
-        title = f"loading {state} changes nothing, {since}: it holds the tensors of {seen.model} themselves, not copies"
+        state = f"the state dict of step {seen.taken_at}" if seen.exact else "a state dict that was kept"
+        title = (
+            f"loading {state} changes nothing, {since}: it shares its tensors with {seen.model}, and holds no copies"
+        )
         advice = _COPY
     return Finding(
         kind="state-not-copied",

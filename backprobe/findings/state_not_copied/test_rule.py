@@ -26,7 +26,7 @@ def test_one_run_one_finding(kind: str) -> None:
 
 def test_an_observed_state_is_certain_and_a_copy_of_the_dict_is_not() -> None:
     found = only(traced(STEP, seen=[KEPT_STATE]))
-    assert (found.confidence, found.step) == ("certain", 60) and "taken in step 22 changes nothing" in found.title
+    assert (found.confidence, found.step) == ("certain", 60) and "of step 22 changes nothing" in found.title
     assert found.evidence == {"loads": 2, "steps": 38, "taken_at": 22}
     found = only(traced(STEP, seen=[replace(KEPT_STATE, exact=False, taken=(at(15), at(30)))]))
     assert found.confidence == "likely" and "a state dict that was kept" in found.title

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ...basics.text import few
+from ...basics.text import counted, few, plural
 from ...records import Finding, FindingSite, OptimizerSeen, Parameter, StoppedLearning, Stray
 from ..relations.module_paths import common_module
 from ..rules import LEARNING, Kind, Question, rule, sites_of
@@ -104,12 +104,14 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
         _left_out(
             late,
             blamed,
-            f"{blamed.name} was made before {names} replaced what it holds: it trains {blamed.orphans} "
-            f"tensors that the model no longer has, and not the new ones"
+            f"{names} {plural(late, 'was', 'were')} replaced after {blamed.name} had been made: it still updates "
+            f"{counted(blamed.orphans, 'tensor')} that the model no longer has, and not the new ones"
             if blamed.orphans
-            else f"{blamed.name} was made before {names} became part of the model: no optimizer trains them",
+            else f"{names} {plural(late, 'was', 'were')} added to the model after {blamed.name} had been made: no "
+            f"optimizer updates {plural(late, 'it', 'them')}",
             "Make the optimizer after the last change to the model, or give it the new parameters "
-            "(optimizer.add_param_group).",
+            "(optimizer.add_param_group). To change only the values, write them into the parameter itself: "
+            "p.copy_(values) under torch.no_grad().",
             {"orphans": blamed.orphans, "tensors_in_optimizer": blamed.tensors},
             sites=[FindingSite("replaced", s) for s in replaced][:3],
         )
@@ -265,9 +267,10 @@ def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) ->
         _left_out(
             lost,
             optimizer,
-            f"{few([p.name for p in lost])} got a gradient in every step, and no optimizer holds them",
+            f"{few([p.name for p in lost])} {plural(lost, 'gets', 'get')} a gradient in every step, and no optimizer "
+            f"holds {plural(lost, 'it', 'them')}",
             "Give the optimizer the parameters of the criterion too: [*model.parameters(), "
-            "*criterion.parameters()]. If they are meant to stay as they are, call requires_grad_(False) on them.",
+            "*criterion.parameters()]. Call requires_grad_(False) on those that are meant to stay as they are.",
             {"groups": optimizer.groups, "tensors_in_optimizer": optimizer.tensors},
             confidence="likely",
         )

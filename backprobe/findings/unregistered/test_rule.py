@@ -44,7 +44,7 @@ def test_how_an_unregistered_parameter_is_named() -> None:
 
 def test_parameters_that_no_optimizer_holds() -> None:
     new = reached("b.weight", trained=False, added=True)
-    assert "became part of the model" in only(traced(STEP, parameters=new, seen=[OPTIMIZER])).title
+    assert "was added to the model" in only(traced(STEP, parameters=new, seen=[OPTIMIZER])).title
     assert kinds(traced(STEP, parameters=new)) == []  # no optimizer was seen
     left_out = reached("b.weight", trained=False)
     rest = reached("a.weight", "a.bias")

@@ -38,8 +38,8 @@ def weight_overwritten(trace: Trace) -> list[Finding]:
             Finding(
                 kind="weight-overwritten",
                 severity="warning",
-                title=f"the script changes {few(names)} between two backward calls of each step, and does not restore "
-                f"{plural(names, 'it', 'them')} before {name} steps",
+                title=f"{few(names)} {plural(names, 'is', 'are')} changed between two backward calls of each step, "
+                f"and still {plural(names, 'has', 'have')} the changed values when {name} steps",
                 confidence="certain" if written is not None else "likely",
                 step=min(row.first for row in rows),
                 parameters=names,
@@ -50,8 +50,8 @@ def weight_overwritten(trace: Trace) -> list[Finding]:
                     ("stepped", book.optimizer.stepped),
                 ),
                 evidence={"optimizer": name, "periods": sum(row.periods for row in rows)},
-                advice="Keep a copy of the weights (.detach().clone(), not .data: that is the same memory) before the "
-                "change, and copy it back before the optimizer steps.",
+                advice="Before the change, keep a copy of the weights (.detach().clone(); .data is the same memory, "
+                "and restores nothing). Copy it back before the optimizer steps.",
             )
         )
     return found

@@ -49,9 +49,9 @@ def _finding(seen: WeightsPutBack, losses: list[tuple[float, float]]) -> Finding
         )
     else:
         title = (
-            f"the weights that {seen.optimizer} trains are overwritten {seen.count} times, which undoes about "
-            f"{seen.share:.0%} of the {apart} before each time, as if an average of earlier weights was copied into "
-            "the model and stayed there"
+            f"the weights that {seen.optimizer} trains are overwritten {seen.count} times, each time undoing about "
+            f"{seen.share:.0%} of the last {apart}: it looks as if an average of earlier weights is copied into the "
+            "model and never swapped back"
         )
         advice = (
             "Copy the trained weights back after the evaluation, from a copy that was kept before the averaged ones "

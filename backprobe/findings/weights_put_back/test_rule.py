@@ -55,7 +55,7 @@ def test_the_same_values_are_put_back() -> None:
 def test_an_average_is_put_back() -> None:
     found = only(traced(STEP, seen=[AVERAGE]))
     assert [(one.role, one.site.line) for one in found.sites] == [("mutated", 9), ("called", 15), ("stepped", 19)]
-    assert "which undoes about 63% of the" in found.title
+    assert "each time undoing about 63% of the last" in found.title
     assert found.evidence["share_undone"] == 0.634
 
 

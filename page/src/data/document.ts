@@ -79,7 +79,7 @@ export interface Run {
   seconds: number | null;
   steps: number;
   backwards: number;
-  /** What watching took, a few words; "" where that is not known. */
+  /** What recording took, in a sentence or two; "" if that is not known. */
   took: string;
   error: string | null;
   /** The run is still going on (as far as can be told). */

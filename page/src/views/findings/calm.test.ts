@@ -8,16 +8,16 @@ test("nothing wrong was found is said only where all was watched to the end", ()
     run,
     { ...run, live: true, cut: true },
     { ...run, cut: true },
-    { ...run, gaps: ["watching stopped at step 2: the disk is full"] },
+    { ...run, gaps: ["recording stopped at step 2: the disk is full"] },
     { ...run, error: "ValueError: no", gaps: ["a process failed"] },
     { ...run, backwards: 0 },
   ].map(headline);
   expect(said).toEqual([
-    "Nothing wrong found",
-    "Nothing wrong found so far",
-    "Nothing was found before the run was cut off",
-    "Nothing was found in what was watched",
-    "Nothing was found that explains the error",
+    "No problems found",
+    "No problems found so far",
+    "Nothing found before the run was cut off",
+    "Nothing found in what was recorded",
+    "Nothing found that explains the error",
     "No backward call was seen",
   ]);
 });

@@ -35,17 +35,17 @@ export function Verdict({ run }: { run: Run }) {
   const text = headline(run);
   return (
     <>
-      {text.startsWith("Nothing wrong") && <Sign level="good" />} {text}
+      {text.startsWith("No problems") && <Sign level="good" />} {text}
     </>
   );
 }
 
 export function headline(run: Run): string {
   if (run.backwards === 0) return "No backward call was seen";
-  if (run.error) return "Nothing was found that explains the error";
-  if (run.gaps.length > 0) return "Nothing was found in what was watched";
-  if (run.cut && !run.live) return "Nothing was found before the run was cut off";
-  return run.live ? "Nothing wrong found so far" : "Nothing wrong found";
+  if (run.error) return "Nothing found that explains the error";
+  if (run.gaps.length > 0) return "Nothing found in what was recorded";
+  if (run.cut && !run.live) return "Nothing found before the run was cut off";
+  return run.live ? "No problems found so far" : "No problems found";
 }
 
 function Loss({ model, link }: { model: Model; link: ViewProps["link"] }) {
