@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 )
 def terms_without_graph(trace: Trace) -> list[Finding]:
     found = []
+    known = {one.name for one in trace.parameters}
     for seen in trace.facts.of(LostTerm):
+        # Inputs that require a gradient, as those of a gradient penalty, are no parameters.
+        names = tuple(name for name in seen.parameters if name in known) or seen.parameters
         why = _WHY.get(seen.how, f"{op_in_text(seen.how)} left the graph")
         if sign := info(seen.how).sign:
             why = f"a comparison ({sign}) has no derivative"
         if seen.reborn:
             why += ", and requires_grad on its result does not bring the graph back"
-        such_as = "parameters such as " if len(seen.parameters) > MAX_SHOWN else ""
-        through = f" to {such_as}{listed(seen.parameters[:MAX_SHOWN])}" if seen.parameters else ""
+        such_as = "parameters such as " if len(names) > MAX_SHOWN else ""
+        through = f" to {such_as}{listed(names[:MAX_SHOWN])}" if names else ""
         found.append(
             Finding(
                 kind="loss-term-without-graph",
@@ -42,7 +45,7 @@ def terms_without_graph(trace: Trace) -> list[Finding]:
                 f"no gradient{through}",
                 confidence="likely",
                 step=seen.step,
-                parameters=seen.parameters,
+                parameters=names,
                 sites=sites_of(*(("cut", site) for site in seen.cuts), ("term", seen.added)),
                 evidence={"op": seen.how},
                 advice=_ADVICE["reborn" if seen.reborn else seen.how if seen.how in _ADVICE else "op"],
