@@ -214,15 +214,15 @@ def _straight_through(loss: StraightThroughLoss, cut: Cut, ps: Sequence[Paramete
     return Finding(
         kind="none-grad",
         severity="warning",
-        title="this loss compares the result of a straight-through step with the input of the step: it has the right "
-        f"value and no gradient for {few(names)}",
+        title="this loss uses the result of a straight-through line, so its value is right, but no gradient reaches "
+        f"{few(names)}",
         confidence="likely",
         module=cut.module,
         parameters=names,
         sites=(*sites_of(("loss", loss.site), ("cut", loss.made)), *defined_sites(ps)),
         evidence={"op": cut.op, "times": cut.count, "optimizer_holds_them": any(p.trained for p in ps)},
-        advice="Compute this loss from the tensor before the straight-through step: y of x + (y - x).detach(). The "
-        "step gives its gradient to x only.",
+        advice="Compute this loss from the tensor before the straight-through line, the y of x + (y - x).detach(), and "
+        "keep it under another name. After that line only x gets a gradient.",
     )
 
 

@@ -65,6 +65,8 @@ def forward_finding(
             if outside
             else (SOFTMAX if begins else MASKED)
             if "softmax" in op.op
+            else ATTENTION
+            if "attention" in op.op
             else GROWN
             if too_large
             else info(op.op).remedy or KEEP_INSIDE
@@ -245,6 +247,10 @@ MASKED = f"A row in which everything is masked has nothing left to normalise: 0/
 SOFTMAX = f"Softmax gives NaN if a row of its input is all -Inf (everything in it is masked) or holds Inf. {_UNMASK}"
 
 
+ATTENTION = (
+    "A query all of whose keys are masked gives NaN: check attn_mask and key_padding_mask for rows that mask "
+    "everything, such as those of an empty sequence."
+)
 MIXED = (
     "Inf minus Inf and zero times Inf are NaN: fill with a large finite number (torch.finfo(x.dtype).min), or let each "
     "row keep at least one element."
