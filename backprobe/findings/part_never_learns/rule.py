@@ -38,7 +38,7 @@ MAX_NODES = 40
         questions=(Question.NOT_LEARNING,),
         points_to="the embedding with `padding_idx`, the slice that leaves outputs out, or the ReLU",
     ),
-    silenced_by=(GRADIENTS_INVALID,),
+    silenced_by=(GRADIENTS_INVALID, "dead-units", "rank-collapse"),
 )
 def part_never_learns(trace: Trace) -> list[Finding]:
     padding = [_finding(seen) for seen in trace.facts.of(PaddingRowUsed)]
