@@ -179,7 +179,7 @@ test("a healthy run says so, with its figures and its loss", async () => {
 
 test("where watching had gaps, notes alone do not say that nothing is wrong, and the head says what was missed", async () => {
   const page = await watched(browser);
-  const gap = "watching stopped at step 3: <b>no room</b>";
+  const gap = "recording stopped at step 3: <b>no room</b>";
   const note = { ...expected.hostile.findings.find((one) => one.severity === "info"), sites: [], at: null };
   for (const findings of [[], [note]]) {
     await openedChanged(page, "healthy", (doc) => ({ ...doc, findings, run: { ...doc.run, gaps: [gap] } }));
@@ -192,11 +192,11 @@ test("where watching had gaps, notes alone do not say that nothing is wrong, and
   await page.context().close();
 });
 
-test("what watching took is told", async () => {
+test("the overhead is told", async () => {
   const page = await watched(browser);
   await opened(page, "late");
   const { took } = documentOf("late").run;
-  assert.match(took, /^watching added /);
+  assert.match(took, /^Overhead /);
   assert.ok((await page.innerText(".findings-figures")).includes(took));
   await page.context().close();
 });
