@@ -32,7 +32,7 @@ def symptoms_sections(text: str) -> str:
     topics = {kind.name: one.topic.name if one.topic else "" for one in known.rules for kind in one.kinds}
     lines = []
     for question in Question:
-        lines += [f"## {question.value}", "", "| kind | what it reports | what it names |", "| --- | --- | --- |"]
+        lines += [f"## {question.value}", "", "| kind | what it reports | what it points to |", "| --- | --- | --- |"]
         kinds = [kind for kind in known.kinds if question in kind.questions]
         for kind in sorted(kinds, key=lambda kind: topics[kind.name]):
             topic, page = topics[kind.name], FOLDERS[kind.name].relative_to("backprobe") / f"{kind.name}.md"

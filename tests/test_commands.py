@@ -70,6 +70,7 @@ def test_demo_runs_an_example(tmp_path: Path) -> None:
             ["run", "--budgt", "5%", "train.py"],
             "there is no option --budgt: did you mean --budget? (see backprobe run ",
         ),
+        (["doctor", "extra"], "unrecognized arguments: extra (see backprobe --help)"),
         (["run", "--wat", "train.py"], "there is no option --wat (see backprobe run --help)"),
         (["run", "--level", "nods", "train.py"], "argument --level: invalid choice: 'nods': did you mean nodes? (see "),
         (["demo", "nothing"], "no example 'nothing'; there are convnet, "),

@@ -471,9 +471,10 @@ def test_nodes_between_nodes_of_one_line_belong_to_it() -> None:
 
     gru, add, far = (code, 12, "gru", None, None), (code, 14, "add", None, None), (code, 31, "relu", None, None)
     made = {1: add, 3: gru, 4: gru, 6: far, 8: (other, 31, "relu", None, None)}
-    assert from_neighbours([1, 2, 3, 4, 5, 6, 7, 8, 9], made, Lines()) == {2: gru}
+    names = ["ExpBackward0"] * 10
+    assert from_neighbours([1, 2, 3, 4, 5, 6, 7, 8, 9], names, made, Lines()) == {2: gru}
     inside = (code, 13, "mul", ("module",), None)
-    assert from_neighbours([0, 1, 2, 3], {1: add, 3: inside}, Lines()) == {2: (code, 13, "mul", None, None)}
+    assert from_neighbours([0, 1, 2, 3], names, {1: add, 3: inside}, Lines()) == {2: (code, 13, "exp", None, None)}
 
 
 def test_a_state_carried_over_from_a_late_step_that_is_not_recorded() -> None:

@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
+        if unknown and unknown[0].startswith("-"):
             names = [name for name in self._option_string_actions if name.startswith("--")]
             near = get_close_matches(unknown[0].partition("=")[0], names, 1, MIN_LIKENESS)
             self.error(f"there is no option {unknown[0]}" + (f": did you mean {near[0]}?" if near else ""))

@@ -22,8 +22,6 @@ _VARIABLES = (
     *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ENABLE_MPS_FALLBACK", "PYTORCH_JIT", "TORCHDYNAMO_DISABLE"),
     *("TORCH_COMPILE_DISABLE", "TORCH_DISTRIBUTED_DEBUG", "TORCH_SHOW_CPP_STACKTRACES", "PYTHONHASHSEED"),
 )
-#: Lines before the checks: versions, Python, environment, torch, an empty one.
-HEAD_LINES = 5
 _PACKAGES = ("backprobe", "torch", "numpy", "rich", "safetensors")
 
 
@@ -36,7 +34,7 @@ class Doctor:
     name = "doctor"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("-v", "--verbose", action="store_true", help="list every check, not only those that failed")
+        parser.add_argument("-v", "--verbose", action="store_true", help="list all checks, not only failed ones")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def run(self, options: argparse.Namespace) -> int:
@@ -116,16 +114,17 @@ def _show(found: dict[str, Any], verbose: bool) -> None:
     has = ["MPS" if torch["mps"] else "no MPS", "distributed" if torch["distributed"] else "no distributed"]
     parts.append(Line(f"torch: threads {torch['threads']}, {devices}, {', '.join(has)}"))
     parts.append(Line(""))
+    before = len(parts)
     for one in facts:
-        if one["holds"]:
-            parts += [Line(f"ok      {one['name']}")] if verbose else []
+        if one["holds"] and verbose:
+            parts.append(Line(f"ok      {one['name']}"))
         elif one["holds"] is None:
             parts.append(Line(f"unknown {one['name']}: {one['note']}", "quiet"))
-        else:
+        elif not one["holds"]:
             parts.append(Line(f"FAILED  {one['name']}: {one['note']}", "bad"))
             parts.append(Line(f"        missed here: {one['missed']}"))
     failed = sum(one["holds"] is False for one in facts)
-    if len(parts) > HEAD_LINES:
+    if len(parts) > before:
         parts.append(Line(""))
     what = f"checks of torch {torch['version']}"
     if failed:

@@ -21,6 +21,7 @@ class Plan:
         "_borders",
         "_normalising",
         "counts",
+        "distinct",
         "hooked",
         "leaves",
         "met",
@@ -33,6 +34,8 @@ class Plan:
 
     def __init__(self, names: list[str], counts: list[int], targets: list[int], numbers: list[int]) -> None:
         self.names, self.counts, self.targets, self.numbers = names, counts, targets, numbers
+        #: The names without repetition.
+        self.distinct = frozenset(names)
         starts = [0]
         for count in counts:
             starts.append(starts[-1] + count)

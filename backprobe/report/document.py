@@ -12,7 +12,7 @@ from typing import Any
 from ..records import Finding, FreeParameter, ModuleCall, SavedBytes
 from ..traces import Trace, TracedStep
 from ..traces.coverage import ending, runs
-from ..view.overhead import overhead
+from ..view.overhead import overhead_line
 from . import calls as backwards
 from .columns import clean, text
 from .compiled import compiled
@@ -110,10 +110,8 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
     }
     shown = ending(trace.processes[0])  # the page shows this with an icon
     row["gaps"] = [gap for gap in trace.coverage.gaps if gap != shown]
-    spent = overhead(info)
-    row["took"] = " ".join(
-        text for text in (f"{spent[0].upper()}{spent[1:]}." if spent else "", trace.coverage.summary) if text
-    )
+    spent = overhead_line(info)
+    row["took"] = " ".join(text for text in (f"{spent}." if spent else "", trace.coverage.summary) if text)
     for key in ("started", "ended", "seconds", "error"):
         row[key] = clean(info.get(key))
     for key in ("level", "torch", "python", "backprobe"):

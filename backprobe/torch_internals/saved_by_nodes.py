@@ -103,7 +103,7 @@ def chosen_from(node: object) -> tuple[int, tuple[int, ...]] | None:
     dim, shape = getattr(node, "_saved_dim", None), getattr(node, "_saved_self_sym_sizes", None)
     if not isinstance(dim, int) or not isinstance(shape, tuple) or not shape:
         return None
-    return (dim - (1 << 64) + len(shape) if dim >= 1 << 63 else dim), shape  # a negative one is saved as unsigned
+    return _signed(dim) % len(shape), shape
 
 
 def shape_before(node: object) -> tuple[int, ...] | None:
@@ -118,8 +118,7 @@ def embedding_lookup(node: object) -> tuple[int, torch.Tensor | None]:
     The ids are ``None`` if they are freed, or behind a hook.
     """
     row = getattr(node, "_saved_padding_idx", -1)
-    ids, packed = slot_content(saved_slot(node, "indices")) or (None, True)
-    return row if 0 <= row < 1 << 63 else -1, None if packed else ids  # a negative one is saved as unsigned
+    return max(_signed(row), -1), _saved_value(node, "indices")
 
 
 def class_targets(node: object) -> tuple[torch.Tensor | None, int]:
@@ -128,8 +127,7 @@ def class_targets(node: object) -> tuple[torch.Tensor | None, int]:
     The targets are ``None`` if they are freed, or behind a hook.
     """
     ignored = getattr(node, "_saved_ignore_index", -100)
-    targets, packed = slot_content(saved_slot(node, "target")) or (None, True)
-    return None if packed else targets, ignored - (1 << 64) if ignored >= 1 << 63 else ignored  # saved as unsigned
+    return _saved_value(node, "target"), _signed(ignored)
 
 
 def ctc_targets(node: object) -> tuple[torch.Tensor | None, tuple[int, ...], int]:
@@ -137,9 +135,19 @@ def ctc_targets(node: object) -> tuple[torch.Tensor | None, tuple[int, ...], int
 
     The targets are ``None`` if they are freed, or behind a hook.
     """
-    targets, packed = slot_content(saved_slot(node, "targets")) or (None, True)
     lengths, blank = getattr(node, "_saved_target_lengths", ()), getattr(node, "_saved_blank", -1)
-    return None if packed else targets, tuple(lengths) if isinstance(lengths, tuple) else (), blank
+    return _saved_value(node, "targets"), lengths if isinstance(lengths, tuple) else (), blank
+
+
+def _saved_value(node: object, name: str) -> torch.Tensor | None:
+    """Return the tensor that a node saved under `name`; ``None`` if it is freed, or behind a hook."""
+    value, packed = slot_content(saved_slot(node, name)) or (None, True)
+    return None if packed else value
+
+
+def _signed(number: int) -> int:
+    """Return a number that torch saved as unsigned."""
+    return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def saved_attributes(cls: type, node: object) -> tuple[tuple[str, str, str], ...]:

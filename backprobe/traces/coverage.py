@@ -174,7 +174,8 @@ def sampled(what: Watched) -> str:
     if what.budget is None or what.recorded is None or what.recorded >= what.steps:
         return ""
     budget = f"{100 * what.budget:g}% budget; --budget none checks all"
-    text = f"{what.recorded:,} of {what.steps:,} steps fully checked ({budget})."
+    more = f", {what.repeated:,} more in their backward" if what.repeated else ""
+    text = f"{what.recorded - what.repeated:,} of {what.steps:,} steps fully checked{more} ({budget})."
     if what.passed:
         text += f" {what.passed:,} were too short: their losses were checked and not kept."
     return text

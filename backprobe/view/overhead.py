@@ -42,6 +42,12 @@ def overhead(info: Mapping[str, Any], parts: bool = True) -> str:
     return text
 
 
+def overhead_line(info: Mapping[str, Any]) -> str:
+    """Return the overhead of a run and its causes as a line of a report; empty if it was not measured."""
+    text = overhead(info)
+    return text[:1].upper() + text[1:]
+
+
 def seconds_added(info: Mapping[str, Any]) -> str:
     """Return the time that backprobe itself took; empty if it was not measured."""
     told = info.get("overhead")

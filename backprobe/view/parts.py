@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.text import counted, few, number, plural, seconds
-from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
+from ..records import Finding, FreeParameter, KeptBatch, Parameter, Process, RankSeen, Site
 from ..records.places import NOT_KEPT, at_line, lasting, short_path
 from ..traces import Trace, TracedStep
 from ..traces.coverage import endings
@@ -17,7 +17,7 @@ from ..traces.gradients import WORDS, Gradients
 from . import compiled, ranks
 from .figures import figures, with_gradients
 from .flow import Bars, flow
-from .overhead import overhead, seconds_added
+from .overhead import overhead_line, seconds_added
 
 #: A space at which lines do not break.
 TIED = "\N{NO-BREAK SPACE}"
@@ -111,13 +111,12 @@ def report(
     for unseen in trace.coverage.unseen:
         parts.append(Line(f"Not seen: {unseen.count} {unseen.what} ({unseen.note})", "quiet"))
     parts += [Line(text) for text in _batches(trace, folder)]
+    info = {**trace.info, **(took() if took is not None else {})}
+    if spent := overhead_line(ranks.took(several) or info):
+        parts.append(Line(spent, "quiet"))
     if folder is not None:
         name = short_path(str(folder))
         parts.append(Line(f"Saved in {name}: read it with backprobe show, or as a page with backprobe view", "quiet"))
-    info = {**trace.info, **(took() if took is not None else {})}
-    if spent := overhead(ranks.took(several) or info):
-        place = len(parts) - (folder is not None)
-        parts.insert(place, Line(spent[0].upper() + spent[1:], "quiet"))
     return [Line(headline(trace, info), "head"), *parts]
 
 
@@ -164,7 +163,8 @@ def headline(trace: Trace, took: Mapping[str, object] | None = None) -> str:
     early = "" if stopped is None else f"recording stopped at step {stopped.step}: {stopped.reason}; "
     found = len(trace.findings)
     several = ranks.several(trace)
-    text = f"backprobe: {early}{count(found, 'finding') if found else f'no{TIED}findings'} in {_work(trace, info)}"
+    how_many = count(found, "finding") if found else f"no{TIED}findings"
+    text = f"backprobe: {early}{how_many} in {_work(trace, info, several)}"
     spent = [seconds(info["seconds"]).replace(" ", TIED)] if "seconds" in info else []
     if not trace.over and "started" in info and not several:
         spent.append("the run was cut off")
@@ -177,21 +177,22 @@ def headline(trace: Trace, took: Mapping[str, object] | None = None) -> str:
     return text
 
 
-def _work(trace: Trace, info: Mapping[str, Any]) -> str:
-    """Return how many steps a run made, and how many backward calls if their number differs."""
-    several = ranks.several(trace)
+def _work(trace: Trace, info: Mapping[str, Any], several: Sequence[Process]) -> str:
+    """Return how many steps a run made, and how many backward calls if their number differs.
+
+    :param several: the processes of a run of several.
+    """
+    if several and (several[0].part or not several[0].backwards):
+        return ranks.summary(several)
     steps, calls = int(info.get("steps", len(trace.steps))), int(info.get("backwards", 0))
     calls = calls or sum(len(s.backwards) for s in trace.steps)
     text = count(steps, "step")
     if calls != steps:
         text += f", {count(calls, 'backward call')}"
-    if several and not several[0].part and several[0].backwards:
-        others = [one for one in several[1:] if one.backwards or one.steps]
-        most = count(max((one.backwards for one in others), default=0), "backward call")
-        return text + (
-            f", and {len(others)} other {plural(others, 'process', 'processes')} of up to {most}" if others else ""
-        )
-    return ranks.summary(several) if several else text
+    if others := [one for one in several[1:] if one.backwards or one.steps]:
+        most = count(max(one.backwards for one in others), "backward call")
+        text += f", and {len(others)} other {plural(others, 'process', 'processes')} of up to {most}"
+    return text
 
 
 def count(n: int, what: str) -> str:

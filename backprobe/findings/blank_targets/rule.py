@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...ops import canonical
 from ...records import BlankTargets, Finding
+from ..relations.sources import first_of
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
     from ...traces import Trace
-
-CTC = canonical("ctc_loss")
 
 
 @rule(
@@ -29,19 +27,17 @@ def blank_in_targets(trace: Trace) -> list[Finding]:
 
 
 def _finding(trace: Trace, seen: BlankTargets) -> Finding:
-    calls = (call for call in trace.backwards if call.step >= seen.step)
-    losses = ((call, run) for call in calls for run in call.nodes if canonical(run.name) == CTC)
-    call, loss = next(losses, (None, None))
+    call, loss = first_of(trace.backwards, "ctc_loss", seen.step)
     return Finding(
         kind="blank-in-targets",
         severity="warning",
         title=f"{seen.count:,} of {seen.targets:,} targets of ctc_loss are {seen.blank}, its blank: the model cannot "
         "spell this symbol, and the loss can be negative",
         confidence="certain",
-        module=loss.module or None if loss is not None else None,
-        node=loss.name if loss is not None else None,
+        module=(loss.module or None) if loss else None,
+        node=loss.name if loss else None,
         step=seen.step,
-        sites=sites_of(("cause", loss.site if loss is not None else None), ("failed", call.site if call else None)),
+        sites=sites_of(("cause", loss.site if loss else None), ("failed", call.site if call else None)),
         evidence={"blank": seen.blank, "count": seen.count, "targets": seen.targets, "calls": seen.calls},
         advice=f"Keep {seen.blank} for the blank: number the symbols from {seen.blank + 1} on, or pass the number of a "
         "class of its own as blank=, and give the last layer one class more than there are symbols.",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...ops import canonical, info
-from ...records import BackwardCall, Facts, Finding, NodeRun, RefusedToCompile, Site
+from ...records import BackwardCall, Facts, Finding, RefusedToCompile, Site
 from ..rules import WRONG, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
             change = replace(change, op=refused_here[0].op, site=refused_here[0].site, inferred=True)
     run = call.nodes[raised.node]
     what = change.tensor or "a tensor"
-    saver = "the checkpoint" if change.region is not None else _saver(run)
+    saver = "the checkpoint" if change.region is not None else run.node.op or run.name
     sites = sites_of(("mutated", change.site), ("saved", change.region or run.site), ("failed", call.site))
     by = _by(change.op, change.site.text if change.site else "")
     return [
@@ -94,15 +93,6 @@ INFERRED = "operations were not recorded in this step: of the lines that can hav
 
 def _places(sites: tuple[Site, ...]) -> list[str]:
     return [f"{site.file}:{site.line} {site.text}" for site in sites]
-
-
-def _saver(run: NodeRun) -> str:
-    """Return the name of the operation that saved a tensor.
-
-    In a step that was not recorded, a node may have been given the last operation of its line, such as a reshape.
-    """
-    op = run.node.op
-    return canonical(run.name) if not op or (info(op).reshapes and not info(run.name).reshapes) else op
 
 
 def _by(op: str, text: str) -> str:

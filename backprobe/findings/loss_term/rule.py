@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 )
 def terms_without_graph(trace: Trace) -> list[Finding]:
     found = []
-    known = {one.name for one in trace.parameters}
     for seen in trace.facts.of(LostTerm):
-        # Inputs that require a gradient, as those of a gradient penalty, are no parameters.
-        names = tuple(name for name in seen.parameters if name in known) or seen.parameters
+        names = seen.parameters
         why = _WHY.get(seen.how, f"{op_in_text(seen.how)} left the graph")
         if sign := info(seen.how).sign:
             why = f"a comparison ({sign}) has no derivative"

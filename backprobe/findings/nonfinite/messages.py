@@ -249,7 +249,7 @@ SOFTMAX = f"Softmax gives NaN if a row of its input is all -Inf (everything in i
 
 ATTENTION = (
     "A query all of whose keys are masked gives NaN: check attn_mask and key_padding_mask for rows that mask "
-    "everything, such as those of an empty sequence."
+    "everything. An empty sequence has such a row."
 )
 MIXED = (
     "Inf minus Inf and zero times Inf are NaN: fill with a large finite number (torch.finfo(x.dtype).min), or let each "

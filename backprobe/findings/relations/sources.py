@@ -60,3 +60,12 @@ def with_new_graphs(calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
         if known.get(id(first)) is not first:
             known[id(first)] = first
             yield call
+
+
+def first_of(calls: Iterable[BackwardCall], operation: str, step: int) -> tuple[BackwardCall | None, NodeRun | None]:
+    """Return the first node of an operation from `step` on, behind its call.
+
+    :param operation: the name of its row in the table of operators.
+    """
+    later = ((call, run) for call in calls if call.step >= step for run in call.nodes)
+    return next((pair for pair in later if info(pair[1].name).name == operation), (None, None))

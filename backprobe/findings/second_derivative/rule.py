@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ...basics.text import few
@@ -35,11 +36,19 @@ MIN_CALLS = 2
 )
 def second_derivative_zero(trace: Trace) -> list[Finding]:
     """Report lines all of whose derivatives of derivatives are zero, and go through a piecewise linear activation."""
-    calls: dict[Site | None, list[BackwardCall]] = {}
+    first: dict[Site | None, BackwardCall] = {}
+    counts: Counter[Site | None] = Counter()
+    others: set[Site | None] = set()
     for call in trace.backwards:
-        if call.kind == "autograd.grad" and call.raised is None and any(map(_is_flat, call.nodes)):
-            calls.setdefault(call.site, []).append(call)
-    return [_finding(mine) for mine in calls.values() if len(mine) >= MIN_CALLS and all(map(_gives_zeros, mine))]
+        if call.kind != "autograd.grad" or call.raised is not None or call.site in others:
+            continue
+        if any(map(_is_flat, call.nodes)):
+            if not _gives_zeros(call):
+                others.add(call.site)
+            else:
+                first.setdefault(call.site, call)
+                counts[call.site] += 1
+    return [_finding(call, counts[at]) for at, call in first.items() if at not in others and counts[at] >= MIN_CALLS]
 
 
 def _is_flat(run: NodeRun) -> bool:
@@ -63,8 +72,7 @@ def _gives_zeros(call: BackwardCall) -> bool:
     return begins and bool(last) and all(norm == 0 for run in last for norm in _norms(run))
 
 
-def _finding(calls: list[BackwardCall]) -> Finding:
-    first = calls[0]
+def _finding(first: BackwardCall, count: int) -> Finding:
     kinds = {_PIECEWISE_LINEAR[canonical(run.name)] for run in first.nodes if _is_flat(run)}
     runs = list({(run.module, run.site): run for run in first.nodes if canonical(run.name) in kinds}.values())
     modules = tuple(dict.fromkeys(run.module for run in runs if run.module))
@@ -73,13 +81,13 @@ def _finding(calls: list[BackwardCall]) -> Finding:
     return Finding(
         kind="second-derivative-zero",
         severity="warning",
-        title=f"the second derivative is exactly zero in all {len(calls)} recorded calls: {name}{where} is piecewise "
+        title=f"the second derivative is exactly zero in all {count} recorded calls: {name}{where} is piecewise "
         "linear, and the term of the loss that uses this derivative trains nothing",
         confidence="certain",
         module=modules[0] if modules else None,
         node=runs[0].name if runs else None,
         step=first.step,
         sites=sites_of(*(("cause", site) for site in dict.fromkeys(run.site for run in runs)), ("failed", first.site)),
-        evidence={"op": name, "calls": len(calls), "modules": list(modules)},
+        evidence={"op": name, "calls": count, "modules": list(modules)},
         advice="Use an activation that is smooth, such as tanh, silu, gelu or softplus.",
     )

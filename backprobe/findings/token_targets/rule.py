@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...basics.text import counted
 from ...records import Finding, MisalignedTargets
+from ..relations.sources import first_of
 from ..rules import LEARNING, Kind, Question, rule, sites_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ _TEXTS = {
     0: ("the token itself, which the model sees", "they were not shifted"),
     -1: ("the token before it, which the model has seen", "they were shifted the wrong way"),
 }
-_LOSS = "NllLoss"
 
 
 @rule(
@@ -35,26 +34,20 @@ def targets_misaligned(trace: Trace) -> list[Finding]:
 
 
 def _finding(trace: Trace, seen: MisalignedTargets) -> Finding:
-    calls = (call for call in trace.backwards if call.step >= seen.step)
-    call = next((one for one in calls if any(run.name.startswith(_LOSS) for run in one.nodes)), None)
-    loss = next((run for run in call.nodes if run.name.startswith(_LOSS)), None) if call is not None else None
+    call, loss = first_of(trace.backwards, "nll_loss", seen.step)
     what, why = _TEXTS.get(seen.offset, (f"the token {seen.offset} positions after it", "they were shifted too far"))
-    at_loss = loss.site if loss is not None else None
+    at_loss = loss.site if loss else None
     shifts = [("shifted", site) for site in seen.lines if site != at_loss] if seen.offset != 0 else []
-    compared = f"{counted(seen.tokens, 'target')} that {'was' if seen.tokens == 1 else 'were'} compared"
     return Finding(
         kind="targets-misaligned",
         severity="warning",
-        title=f"the target of each position is {what}, for {seen.share:.0%} of the {compared}: {why}",
+        title=f"the target of each position is {what}, for {seen.share:.0%} of the {seen.tokens:,} targets that were "
+        f"compared: {why}",
         confidence="certain",
-        module=loss.module or None if loss is not None else None,
-        node=loss.name if loss is not None else None,
+        module=(loss.module or None) if loss else None,
+        node=loss.name if loss else None,
         step=seen.step,
-        sites=sites_of(
-            *shifts,
-            ("cause", at_loss),
-            ("failed", call.site if call is not None else None),
-        ),
+        sites=sites_of(*shifts, ("cause", at_loss), ("failed", call.site if call else None)),
         evidence={"offset": seen.offset, "share": round(seen.share, 4), "tokens": seen.tokens, "calls": seen.calls},
         advice="A language model predicts the next token: compare the scores of all positions but the last with the "
         "tokens from the second on. The models of transformers shift the labels themselves: give them "

@@ -270,7 +270,7 @@ def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) ->
             f"{few([p.name for p in lost])} {plural(lost, 'gets', 'get')} a gradient in every step, and no optimizer "
             f"holds {plural(lost, 'it', 'them')}",
             "Give the optimizer these parameters, too, as in [*model.parameters(), *criterion.parameters()]. Call "
-            "requires_grad_(False) on those that are meant to stay as they are.",
+            "requires_grad_(False) on parameters that should not be trained.",
             {"groups": optimizer.groups, "tensors_in_optimizer": optimizer.tensors},
             confidence="likely",
         )

@@ -183,11 +183,15 @@ def from_names(names: Mapping[int, str], known: Iterable[tuple[str, Entry]]) -> 
     return {i: next(iter(lines[name].values())) for i, name in names.items() if len(lines.get(name, ())) == 1}
 
 
-def from_neighbours(part: Sequence[int], made: Mapping[int, Entry], frames: Frames) -> dict[int, Entry]:
+def from_neighbours(
+    part: Sequence[int], names: Sequence[str], made: Mapping[int, Entry], frames: Frames
+) -> dict[int, Entry]:
     """Infer the missing lines of the nodes `part`, which are in the order in which they were made.
 
     A node between two nodes of one line was made by that line; if the operation after it made several nodes, by that
-    operation.
+    operation, else by the one of its own name.
+
+    :param names: the names of all nodes.
     """
     found: dict[int, Entry] = {}
     before: Entry | None = None
@@ -199,8 +203,9 @@ def from_neighbours(part: Sequence[int], made: Mapping[int, Entry], frames: Fram
             continue
         if waiting and before is not None and entry[0] is before[0] and _line(frames, entry) == _line(frames, before):
             several = at + 1 < len(part) and made.get(part[at + 1]) is entry
-            same = several or entry[3] == before[3]
-            found |= dict.fromkeys(waiting, entry if same else (*entry[:3], None, entry[4]))
+            where = entry[3] if entry[3] == before[3] else None
+            for each in waiting:
+                found[each] = entry if several else (*entry[:2], _stem_of(names[each]), where, entry[4])
         before, waiting = entry, []
     return found
 

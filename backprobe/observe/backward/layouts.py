@@ -223,7 +223,7 @@ class Layouts:
         if rest:
             made |= from_names(rest, (pair for live in self._layouts for pair in live.named_entries()))
         for part in parts.values() if self.newcomers - made.keys() else ():
-            made |= from_neighbours(part, made, self._names.frames)
+            made |= from_neighbours(part, names, made, self._names.frames)
         log.fill_in([(seqs[i], made[i]) for i in order if i in made])
 
     def candidates(self, graph: LiveGraph, i: int) -> tuple[Site, ...]:

@@ -163,14 +163,17 @@ class Leaves:
         leaf = self._by_id.get(id(tensor))
         return leaf if leaf is not None and leaf.stands_for(tensor) else None
 
-    def names_of(self, refs: Iterable[weakref.ref[torch.Tensor]]) -> list[str]:
-        """Return the names of the leaves behind `refs`, which may be gone; others are skipped."""
+    def names_of(self, refs: Iterable[weakref.ref[torch.Tensor]], parameters_only: bool = False) -> list[str]:
+        """Return the names of the leaves behind `refs`, which may be gone; others are skipped.
+
+        :param parameters_only: skip leaves that are no ``Parameter``, such as an input that requires a gradient.
+        """
         if self._by_ref[0] != len(self._all):
             self._by_ref = len(self._all), {id(leaf.ref): leaf for leaf in self._all}
         known = self._by_ref[1]
         tensors = ((ref, ref()) for ref in refs)
         found = (known.get(id(ref)) or (self.known(t) if t is not None else None) for ref, t in tensors)
-        return [self.name(leaf) for leaf in found if leaf is not None]
+        return [self.name(leaf) for leaf in found if leaf is not None and (leaf.parameter or not parameters_only)]
 
     def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: FrameType) -> None:
         """Record that ``requires_grad`` of a known parameter was set to `on`."""

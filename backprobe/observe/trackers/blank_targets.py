@@ -29,7 +29,7 @@ class BlankTargetTracker(Tracker):
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         graph = running.graph
-        if self._calls >= MAX_CALLS or _NODE not in graph.plan.names:
+        if self._calls >= MAX_CALLS or _NODE not in graph.plan.distinct:
             return
         self._calls += 1
         with private.unseen(), private.unnoticed(), torch.no_grad():

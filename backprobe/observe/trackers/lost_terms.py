@@ -417,8 +417,7 @@ class LostTerms(Tracker):
                 continue
             cuts = [one.cut.off, *spots] if one.cut.off is not None else spots
             cuts = list({(at.file, at.line): at for at in reversed(cuts)}.values())[::-1]
-            leaves = [ref for ref in one.cut.leaves.values() if ref() is None or isinstance(ref(), torch.nn.Parameter)]
-            parameters = tuple(sorted(set(names.names_of(leaves))))
+            parameters = tuple(sorted(set(names.names_of(one.cut.leaves.values(), parameters_only=True))))
             found.append(LostTerm(one.cut.how, tuple(cuts), added, parameters, one.step, one.cut.reborn))
         return tuple(found)
 

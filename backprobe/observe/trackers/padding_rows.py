@@ -55,7 +55,7 @@ class PaddingRowTracker(Tracker):
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         graph = running.graph
-        if self._calls >= MAX_CALLS or _NODE not in graph.plan.names:
+        if self._calls >= MAX_CALLS or _NODE not in graph.plan.distinct:
             return
         self._calls += 1
         with private.unseen(), private.unnoticed(), torch.no_grad():

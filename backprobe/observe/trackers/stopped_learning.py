@@ -302,12 +302,12 @@ class StoppedLearningTracker(Tracker):
         """Return the parameters whose numbers DDP's error gives; none if it cannot be told which they are.
 
         The numbers count the parameters that required a gradient when DDP was set up, in the order of ``parameters()``:
-        those that do now, and those that a backward call reached before they were frozen.
+        those that require one now, and those that got one before they were frozen.
         """
         leaves = self._names.leaves
         found = UNREDUCED_INDICES.search(error)
         roots = (module for root in self._modules.roots if (module := root.ref()) is not None)
-        wrapped = [wrapper for module in roots for _, wrapper in in_ddp(module)]
+        wrapped = list({id(wrapper): wrapper for module in roots for _, wrapper in in_ddp(module)}.values())
         if found is None or len(wrapped) != 1:
             return []
         trained = []

@@ -56,7 +56,7 @@ class TokenTargetTracker(Tracker):
 
     def graph_walked(self, running: ActiveBackward, frame: FrameType) -> None:
         names = running.graph.plan.names
-        if self._next or self._calls >= MAX_CALLS or _LOOKUP not in names:
+        if self._next or self._calls >= MAX_CALLS or _LOOKUP not in running.graph.plan.distinct:
             return
         losses = [i for i, name in enumerate(names) if name.startswith(_LOSS)]
         if not losses:
@@ -79,7 +79,8 @@ class TokenTargetTracker(Tracker):
             if targets is not None and _is_readable(targets):
                 found += [one for ids in sequences if (one := _agreement(ids, targets, ignored)) is not None]
         self._next = self._next or any(one.offset == NEXT_TOKEN for one in found)
-        for one in found:
+        # A call counts once, however many lookups of its ids there are.
+        for one in {one.offset: one for one in found}.values():
             if one.offset == 0 and not causal:  # a tagger, an autoencoder or a masked language model
                 continue
             self._step = self._step if self._count else self._context.steps.index
