@@ -177,6 +177,34 @@ def test_lines_that_run_for_the_first_time_are_known_from_the_code_object(tmp_pa
 
 
 @pytest.mark.skipif(not SHOWS, reason="this Python does not show what it has adapted")
+def test_a_line_that_ran_before_the_first_scan_is_not_new(tmp_path: Path) -> None:
+    """The interpreter goes on changing it: it counts how often it cannot specialise it, or gives up what it did."""
+    text = """
+        def step(h, late):
+            z = h * 2 + h.t().clone()
+            if late:
+                z = z.clone()
+            return z.sum()
+    """
+    path = tmp_path / "loop.py"
+    path.write_text(textwrap.dedent(text))
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    frames = Frames((str(tmp_path),))
+    assert frames.is_user(names["step"].__code__)
+    for _ in range(100):
+        names["step"](torch.ones(2, 2), False)
+    runs, lines = FirstRuns(frames), []
+    for late in (False, False, True):
+        found = [frames.site(spot) for spot in runs.look()]
+        lines.append([site.line for site in found if site is not None])
+        for _ in range(40):
+            names["step"](nn.Parameter(torch.ones(2, 2)), late)
+    assert lines == [[], [], []]
+    assert 5 in [site.line for spot in runs.look() if (site := frames.site(spot)) is not None]
+
+
+@pytest.mark.skipif(not SHOWS, reason="this Python does not show what it has adapted")
 def test_imports_of_a_user_module_are_not_user_code() -> None:
     frames = Frames()
     assert frames.is_user(watched.__code__)  # this module has the names of our own classes, and of torch's

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import backprobe
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
 from backprobe.records import Cut
@@ -78,3 +79,54 @@ def test_a_step_detaches_nothing(name: str) -> None:
     trace = trace_of(OPTIMIZERS[name], False)
     assert not [cut for cut in trace.facts.of(Cut) if cut.arrived is not None]
     assert not list(trace.findings)
+
+
+class Spoils(torch.optim.Optimizer):
+    """Calls its closure three times in a step, and writes NaN to a weight before, between or after these calls."""
+
+    def __init__(self, params: Any, spoiled: int, before_call: int) -> None:
+        super().__init__(params, {})
+        self.steps, self._spoiled, self._before_call = 0, spoiled, before_call
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        self.steps += 1
+        for i in range(4):
+            if (self.steps - 1, i) == (self._spoiled, self._before_call):
+                self.param_groups[0]["params"][0].fill_(torch.nan)
+            if i < 3:
+                with torch.enable_grad():
+                    loss = closure()
+        return loss
+
+
+def trace_of_spoiled(spoiled: int, before_call: int, budget: float | None) -> Any:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    with backprobe.trace(budget=budget) as trace:
+        optimizer = Spoils(model.parameters(), spoiled, before_call)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(torch.randn(16, 4)).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(spoiled + 2):
+            optimizer.step(closure)
+    return trace
+
+
+@pytest.mark.parametrize("budget", [None, 1e-9], ids=["every step", "few steps"])
+@pytest.mark.parametrize("spoiled", [1, 60])
+def test_a_weight_that_a_step_spoils_between_the_calls_of_its_closure(spoiled: int, budget: float | None) -> None:
+    first = trace_of_spoiled(spoiled, 1, budget).findings[0]
+    assert (first.tensor, first.step) == ("weight", spoiled)
+    assert "NaN was already in weight, which the optimizer's step had written to" in first.title
+    assert first.evidence["held"] and "between two calls of its closure" in first.advice
+
+
+@pytest.mark.parametrize("before_call", [0, 3])
+def test_a_weight_that_a_step_spoils_before_or_after_the_calls_of_its_closure(before_call: int) -> None:
+    first = trace_of_spoiled(1, before_call, None).findings[0]
+    assert "closure" not in first.title + first.advice

@@ -242,6 +242,8 @@ def test_a_closure_that_moves_the_weights_between_its_calls() -> None:
     whole = whats(row)
     assert (row.moved, row.kept) == (row.periods, 0)
     assert whole[-1] == events.USED and events.MOVED_IN_STEP in whole and events.WRITTEN not in whole
+    moved = [row for row in trace.facts.of(LedgerRow) if events.MOVED_IN_STEP in whats(row)]
+    assert min(row.first for row in moved) == 0  # the first step calls the closure several times, too
 
 
 def test_the_other_optimizer_that_a_call_reaches() -> None:

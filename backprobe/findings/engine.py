@@ -89,7 +89,8 @@ def causes_first(found: Sequence[Finding], known: Registry) -> list[Finding]:
 
 def _is_origin(values: Finding) -> bool:
     """Return whether the non-finite values were seen to come from an operation that is not defined for its input."""
-    return values.confidence == "certain" and not values.evidence.get("too_large")
+    evidence = values.evidence
+    return values.confidence == "certain" and not (evidence.get("too_large") or evidence.get("held"))
 
 
 def _of_calls(trace: Trace, known: Registry, asked: _Asked, rules: list[Rule[object]]) -> list[Finding]:

@@ -138,6 +138,9 @@ class Born:
     #: For a leaf: the node whose backward may have given it a bad gradient in the previous step, which was not
     #: recorded; ``likely`` is a line that ran for the first time and may have done so.
     behind: int | None = None
+    #: An earlier call of the same closure had been made in the running step of an optimizer, which moves the weights
+    #: between these calls.
+    in_closure: bool = False
 
 
 @record

@@ -1,13 +1,16 @@
 """Detects which lines of the user's code ran for the first time since the last scan, at no cost while they run.
 
 Note [What the interpreter leaves behind]: from Python 3.11 on, the interpreter specialises each instruction, in the
-code object itself, when it runs. An instruction that has changed between two scans has run; if it had never changed
-before, it ran for the first time. A function that was called too few times to be specialised shows nothing, but its
-call does, in the calling code. On an older Python nothing is detected.
+code object itself, when it runs, or counts in its cache how often it could not. An instruction that has changed between
+two scans has run. It ran for the first time if it was as in a new copy of the code before. So it seems, too, if it was
+not specialised, which changes with every run, and had not changed between two earlier scans. A function that was called
+too few times to be specialised shows nothing, but its call does, in the calling code. On an older Python nothing is
+detected.
 """
 
 from __future__ import annotations
 
+import dis
 from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
@@ -24,6 +27,12 @@ def _adapted(code: Any) -> bytes:
 #: Whether this Python exposes specialised code.
 SHOWS = hasattr(compile("0", "", "eval"), "_co_code_adaptive")
 _UNIT = 2
+#: The opcode of the units after an instruction in which the interpreter keeps what it knows of it.
+_CACHE_OPCODE = dis.opmap.get("CACHE", -1)
+#: Opcodes of Python 3.11 for an instruction that is not specialised yet.
+_ADAPTIVE_OPCODES = frozenset(
+    opcode for opcode, name in enumerate(getattr(dis, "_all_opname", ())) if name.endswith("_ADAPTIVE")
+)
 #: Maximum number of code objects that are scanned: some scripts make new ones all the time.
 MAX_CODE_OBJECTS = 20_000
 
@@ -35,6 +44,9 @@ class FirstRuns:
         self._frames = frames
         self._codes: dict[int, CodeType] = {}
         self._last: dict[int, bytes] = {}
+        #: The number of scans; and code -> the first of them in which it had begun to be specialised.
+        self._looks = 0
+        self._begun: dict[int, int] = {}
         #: Code of which two states were compared: at the first scan it is unknown what had run before.
         self._compared: set[int] = set()
         #: Whether at least one of the lines of the last scan certainly had not run before.
@@ -51,28 +63,32 @@ class FirstRuns:
         if not SHOWS:
             return []
         self._gather()
+        self._looks += 1
         found: list[CodeLocation] = []
         for key, code in self._codes.items():
             now, last = _adapted(code), self._last.get(key)
             if now == last:
                 continue
             self._last[key] = now
+            begun = self._begun.setdefault(key, self._looks) if now != code.co_code else self._looks
             if last is not None and last != code.co_code:  # all of the code changes when specialisation begins
-                new = self._changed(code, last, now, self._ran.setdefault(key, set()))
+                new = self._changed(code, last, now, self._ran.setdefault(key, set()), self._looks > begun + 1)
                 found += new
                 self.sure = self.sure or (bool(new) and key in self._compared)
                 self._compared.add(key)
         return found
 
-    def _changed(self, code: CodeType, last: bytes, now: bytes, ran: set[int]) -> list[CodeLocation]:
+    def _changed(self, code: CodeType, last: bytes, now: bytes, ran: set[int], compared: bool) -> list[CodeLocation]:
         """Return, for each line, the first instruction that has changed for the first time."""
         lines: dict[int, int] = {}
         places: list[Any] = list(getattr(code, "co_positions")())  # noqa: B009, not in Python 3.10
+        plain, new = code.co_code, _adapted(code.replace())
         for at in range(0, min(len(last), len(now)), _UNIT):
             line = places[at // _UNIT][0]
             if at not in ran and last[at : at + _UNIT] != now[at : at + _UNIT] and line is not None:
                 ran.add(at)
-                lines.setdefault(line, at)
+                if _has_not_run(plain, new, last, at, compared):
+                    lines.setdefault(line, at)
         return [(code, at) for line, at in lines.items()]
 
     def _gather(self) -> None:
@@ -136,6 +152,23 @@ class FirstRuns:
                         seen.add(id(called))
                         found += [(called, begin) for begin, _ in _first_of_lines(called)]
         return found
+
+
+def _has_not_run(plain: bytes, new: bytes, adapted: bytes, at: int, compared: bool) -> bool:
+    """Return whether the instruction with the unit `at` had not run when the code was `adapted`.
+
+    :param plain: the code without what the interpreter keeps.
+    :param new: that of a copy that never ran.
+    :param compared: it had not changed between two earlier scans.
+    """
+    while at and plain[at] == _CACHE_OPCODE:
+        at -= _UNIT
+    cache = at + _UNIT
+    if plain[cache : cache + 1] != bytes([_CACHE_OPCODE]):
+        return True  # nothing is kept of it
+    if adapted[at] not in _ADAPTIVE_OPCODES | {new[at]}:
+        return False
+    return compared or adapted[cache : cache + _UNIT] == new[cache : cache + _UNIT]
 
 
 def _first_of_lines(code: CodeType) -> list[tuple[int, int]]:

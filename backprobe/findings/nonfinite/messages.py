@@ -14,10 +14,27 @@ from .provenance import is_half
 RECORD_ALL = "`backprobe run --budget none` records every step, and names the line."
 INFERRED = "nodes were not looked at in this step; it follows from which parameters got a bad gradient"
 
+#: Of a parameter that was finite when a step with several calls of a closure began.
+BETWEEN_CALLS = ", between the calls of the optimizer's closure"
+WRITTEN_IN_CLOSURE = (
+    "The optimizer's update between two calls of its closure, or the gradients that it used, made it so."
+)
+
 
 def forward_finding(
-    call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: NodeRun | None = None
+    call: BackwardCall,
+    op: BadOp,
+    begins: bool,
+    reached: str,
+    victim: NodeRun | None = None,
+    in_closure: bool = False,
 ) -> Finding:
+    """Build the finding for the first op whose result was observed not to be finite.
+
+    :param begins: no input is a deliberate Inf.
+    :param victim: the node that received it, if the loss is finite.
+    :param in_closure: the forward is a later call of a closure in one step.
+    """
     entered = None
     sure = not (begins and op.guessed)
     # A constant that the script filled in is data: the relevant line is the one that uses it.
@@ -32,7 +49,8 @@ def forward_finding(
     trained = {run.parameter for run in call.nodes if run.parameter is not None}
     written = bool(outside) and call.step > 0 and all(t.name in trained for t in outside)
     if written:
-        source = f"; {nan_or_inf(outside[0].bad)} was already in {named}, which training had written to"
+        writer = "the optimizer's step" if in_closure else "training"
+        source = f"; {nan_or_inf(outside[0].bad)} was already in {named}, which {writer} had written to"
     evidence = {
         "op": op.op,
         "values": str(op.output),
@@ -44,8 +62,13 @@ def forward_finding(
     }
     if too_large := begins and not outside and _is_too_large(op.op, op.output.nan):
         evidence["too_large"] = True
+    if written:
+        evidence["held"] = True
     if victim is not None:
         evidence["first_bad_gradient"] = victim.name
+    before = f"the optimizer's step, or a gradient of step {call.step - 1}"
+    unrecorded = "Where that step was not recorded, --budget none records it."
+    last_write = WRITTEN_IN_CLOSURE if in_closure else f"What wrote to it last made it so: {before}. {unrecorded}"
     return Finding(
         kind="nonfinite-forward",
         severity="error",
@@ -57,8 +80,7 @@ def forward_finding(
         sites=sites_of(("cause", op.site), ("entered", entered.site if entered else None), ("failed", call.site)),
         evidence=evidence,
         advice=(
-            f"What wrote to it last made it so: the optimizer's step, or a gradient of step {call.step - 1}. Where "
-            "that step was not recorded, --budget none records it."
+            last_write
             if written
             else f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
             "torch.isfinite(t).all() tells."
@@ -260,12 +282,16 @@ MIXED = (
 def earlier_step_finding(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> Finding:
     """Build the finding for a parameter that an unrecorded step with a finite loss made non-finite.
 
-    It was bad when the forward of the next step began: the backward or the update of the unrecorded step made it so.
+    It was bad when the forward of the next step began: the backward or the update of the unrecorded step made it so. In
+    a closure, these are of an earlier call of the same step.
     """
-    name, step = run.parameter or "a leaf", max(call.step - 1, 0)
+    name, step = run.parameter or "a leaf", call.step if born.in_closure else max(call.step - 1, 0)
     behind = call.nodes[born.behind] if born.behind is not None else None
     site = born.likely or (behind.site if behind is not None else None)
-    title = f"{name} became {nan_or_inf(born.output)} in step {step}, of which nothing was recorded"
+    recorded = (
+        f"{BETWEEN_CALLS}, not all of which were recorded" if born.in_closure else ", of which nothing was recorded"
+    )
+    title = f"{name} became {nan_or_inf(born.output)} in step {step}{recorded}"
     advice = f"The gradients of step {step} or its update made it so: {RECORD_ALL}"
     if born.likely is not None:
         title += f"; line {born.likely.line}, which ran for the first time, can have done so"
@@ -287,6 +313,35 @@ def earlier_step_finding(call: BackwardCall, born: Born, run: NodeRun, reached: 
     )
 
 
+def held_finding(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> Finding:
+    """Build the finding for a parameter that was not finite when the recorded forward began, or a closure was called.
+
+    Which write to it made it so is not known.
+    """
+    name = run.parameter or "a leaf"
+    if born.in_closure:
+        title = f"{name} became {nan_or_inf(born.output)}{BETWEEN_CALLS}; {reached}"
+        advice = WRITTEN_IN_CLOSURE
+    else:
+        title = f"{name} held {born.output} when the forward began; {reached}"
+        advice = "What wrote to it last made it so: the optimizer's step or a gradient before this step."
+    users = [r for r in call.nodes if any(edge and edge[0] == born.node for edge in r.node.edges)]
+    return Finding(
+        kind="nonfinite-forward",
+        severity="error",
+        title=title,
+        confidence="certain" if born.sure else "likely",
+        module=run.module,
+        node=run.name,
+        tensor=name,
+        parameters=(run.parameter,) if run.parameter else (),
+        step=call.step,
+        sites=sites_of(("entered", users[-1].site if users else None), ("failed", call.site)),
+        evidence={"nan": born.output.nan if born.output else 0, "seen": False, "held": True},
+        advice=advice,
+    )
+
+
 def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before: bool = False) -> Finding:
     """Build the finding for a bad loss whose origin only the graph's nodes reveal.
 
@@ -297,17 +352,11 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
     reached = f"the loss became {nan_or_inf(root.bad)}"
     nan = born.output.nan if born.output else root.bad.nan if root.bad else 0
     too_large = False
-    if born.how == "leaf" and unrecorded_before:
-        return earlier_step_finding(call, born, run, reached)
+    if born.how == "leaf":
+        return (earlier_step_finding if unrecorded_before else held_finding)(call, born, run, reached)
     given = next((t for t in born.kept if t.bad), None)
     site, tensor, entered = run.site, f"output of {op}", None
-    if born.how == "leaf":
-        tensor = run.parameter or "a leaf"
-        title = f"{tensor} held {born.output} when the forward began; {reached}"
-        advice = "What wrote to it last made it so: the optimizer's step or a gradient before this step."
-        users = [r for r in call.nodes if any(edge and edge[0] == born.node for edge in r.node.edges)]
-        site = users[-1].site if users else None
-    elif born.how == "outside":
+    if born.how == "outside":
         what = f"{given.bad} in its {given.name}" if given else "a tensor that is not finite"
         called = f" ({born.variable})" if born.variable else ""
         title = f"{op} received {what}, from outside the graph{called}; {reached}"

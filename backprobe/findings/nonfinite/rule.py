@@ -159,10 +159,11 @@ def nonfinite(
         if origin is not None and region is not None:
             return [region_finding(forward_finding(call, *origin, reached), origin[0], region)]
         if origin is not None and (born is None or not (_given_bad(*origin) or _brought(*origin, born))):
-            told = [forward_finding(call, *origin, reached)]
+            in_closure = born is not None and born.in_closure
+            told = [forward_finding(call, *origin, reached, in_closure=in_closure)]
             if origin[1]:
                 several = sorted((origin[0], *others_of(call, root.node, ops, origin[0])), key=when_made)
-                told = [forward_finding(call, one, True, reached) for one in several]
+                told = [forward_finding(call, one, True, reached, in_closure=in_closure) for one in several]
             return _each_once([*told, *_slopes(call, 0, ops, lines)])
         if born is None:
             return [unobserved_finding(call, call.nodes[root.node], root, lines is not None)]

@@ -149,7 +149,6 @@ def test_a_bad_loss_that_nothing_explains_is_possible_only() -> None:
             11,
             "certain",
         ),
-        (Born(0, 3, "leaf", (), INF), "weight held Inf in 1 of 8 elements", 11, "certain"),
     ],
 )
 def test_the_graph_tells_where_a_bad_loss_began_that_nothing_saw(born: Born, title: str, line: int, sure: str) -> None:
@@ -161,6 +160,21 @@ def test_the_graph_tells_where_a_bad_loss_began_that_nothing_saw(born: Born, tit
     assert only(traced(bad_forward(), seen=[born])).title.startswith(
         "log produced NaN in 2 of 8 elements in the forward; "
     )
+
+
+@pytest.mark.parametrize(
+    ("in_closure", "title"),
+    [
+        (False, "weight held Inf in 1 of 8 elements when the forward began"),
+        (True, "weight became Inf, between the calls of the optimizer's closure"),
+    ],
+)
+def test_a_parameter_that_was_not_finite_already_names_no_cause(in_closure: bool, title: str) -> None:
+    born = Born(0, 3, "leaf", (), INF, in_closure=in_closure)
+    found = only(traced(call(*NODES, roots=bad_root()), seen=[born]))
+    assert (found.kind, found.tensor, found.evidence["held"]) == ("nonfinite-forward", "weight", True)
+    assert found.title.startswith(title)
+    assert roles(found) == [("entered", 11), ("failed", 90)]
 
 
 @pytest.mark.parametrize(

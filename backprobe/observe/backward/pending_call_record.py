@@ -103,6 +103,8 @@ class PendingCallRecord:
             line = singular_before(origin.site, self.names.frames)
             if line is not None and line != origin.site:
                 origin, guessed = dataclasses.replace(origin, op="this line, as the code reads,", site=line), True
+        name = self.names.leaves.name
+        bad_leaves = [dataclasses.replace(stat, name=name(leaf)) for leaf, stat in observed.leaves]
         return BadOp(
             observed.first - self.base,
             observed.last - self.base,
@@ -111,7 +113,7 @@ class PendingCallRecord:
             self.names.modules.place_of(where),
             where.call if where else 1,
             observed.output,
-            observed.inputs,
+            (*observed.inputs, *bad_leaves),
             origin,
             guessed,
             observed.order,

@@ -26,6 +26,7 @@ from ...source.frames import Frames
 from ...torch_internals import private
 from ...torch_internals.measure import FLOATS, MAX_BATCHED_ELEMENTS, Norms, bad_values
 from ...torch_internals.structure import expands_to
+from .leaves import LeafTensor
 from .modules import ModuleWatch
 from .oplog import Entry, op_name
 
@@ -64,6 +65,8 @@ class NonFiniteResult:
     guessed: bool = False
     #: For a result outside the graph: its position among those.
     order: int = 0
+    #: Leaves of the graph among the inputs that were not finite, and what they held.
+    leaves: tuple[tuple[LeafTensor, TensorStat], ...] = ()
 
 
 #: A weak reference to a non-finite tensor; the op that made it so (``None`` if no op did); whether it has NaN; whether

@@ -45,7 +45,7 @@ class ForwardObservers:
         names = Naming(modules, leaves, frames)
         recorder = TorchCallRecorder(frames, modules, events, owner=owner)
         writes = WriteLog(frames, modules)
-        values = ForwardValues(frames, modules, events.own, holds_results=holds_results)
+        values = ForwardValues(names, events.own, holds_results=holds_results)
         regions, detach_points = Regions(names, writes, events), DetachPoints(names)
         return cls(frames, modules, leaves, names, recorder, writes, values, regions, detach_points)
 

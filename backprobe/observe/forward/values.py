@@ -22,11 +22,12 @@ from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torch_internals import private
 from ...torch_internals.measure import FLOATS, MAX_BATCHED_ELEMENTS, Norms, bad_values, is_float, stat_of
+from ...torch_internals.storage_ids import storage_of
 from ...torch_internals.structure import is_a, tensors_in
 from ...torch_internals.walk import LiveGraph
 from ..own_time import OwnTime
 from .detach_points import VALUE_INDEPENDENT
-from .modules import ModuleWatch
+from .naming import Naming
 from .nongraph_values import NonFiniteResult, NonGraphValues
 from .oplog import Entry, op_name
 from .torch_call_recorder import VIEWS, Op
@@ -66,10 +67,8 @@ _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.ten
 class ForwardValues:
     """Checker of the results of forward ops for NaN and Inf."""
 
-    def __init__(
-        self, frames: Frames, modules: ModuleWatch, own: OwnTime, limit: int = 1000, holds_results: bool = True
-    ) -> None:
-        self._frames, self._modules, self._own, self._limit = frames, modules, own, limit
+    def __init__(self, names: Naming, own: OwnTime, limit: int = 1000, holds_results: bool = True) -> None:
+        self._frames, self._leaves, self._own, self._limit = names.frames, names.leaves, own, limit
         #: Whether to check: off while all values are bad anyway.
         self.checking = True
         #: Non-finite results since the last ``take_bad``, by sequence number.
@@ -90,7 +89,7 @@ class ForwardValues:
         self._alone: NonFiniteResult | None = None
         #: The graph of the backward call that begins, while the waiting results are checked.
         self._graph: LiveGraph | None = None
-        self.outside = NonGraphValues(frames, modules, holds_results)
+        self.outside = NonGraphValues(names.frames, names.modules, holds_results)
         #: By root and path of a normalisation: the op that made its running statistics bad; and the results to be
         #: assigned next.
         self._statistics: dict[Any, NonFiniteResult] = {}
@@ -306,18 +305,26 @@ class ForwardValues:
             made = ref()
             node = made.grad_fn if made is not None else self._node_of(first, after)
             saved, leaves = _taken(node, first)
-            result = NonFiniteResult(first, after - 1, entry, values, tuple(stat_of(name, t) for name, t in saved))
+            result = NonFiniteResult(first, after - 1, entry, values, ())
+            self._set_inputs(result, saved, leaves)
             self.outside.settle()
             result.origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._statistics_origin(result)
             if result.origin is None:
                 tensors = [t for _, t in saved]
                 result.origin = self.outside.cast(first, tensors) if saved else self.outside.guess(first, values.shape)
                 result.guessed = result.origin is not None
-                if not (saved or result.guessed or any(bad_values(leaf) for leaf in leaves)):
+                if not (saved or result.guessed or result.leaves):
                     self._alone = result if self._alone is None or result.last < self._alone.last else self._alone
             self._of_number(result)
             self._bad.append(result)
             self._bad.sort(key=lambda b: b.last)
+
+    def _set_inputs(self, result: NonFiniteResult, saved: Iterable[tuple[str, Any]], leaves: Iterable[Any]) -> None:
+        """Note what is known of the inputs of the op that made `result`: not every op saves all of them."""
+        bad = [leaf for leaf in leaves if bad_values(leaf)]
+        result.leaves = tuple((self._leaves.get(leaf), stat_of("", leaf)) for leaf in bad)
+        storages = {storage_of(leaf) for leaf in bad} - {None}
+        result.inputs = tuple(stat_of(name, t) for name, t in saved if storage_of(t) not in storages)
 
     def _statistics_origin(self, result: NonFiniteResult) -> NonFiniteResult | None:
         """Return the op that made the running statistics of a normalisation bad; ``None`` if they are not to blame.
@@ -359,7 +366,7 @@ class ForwardValues:
             saved, leaves = _taken(self._node_of(result.first, result.last + 1), result.first)
             if saved or leaves:
                 self.outside.settle()
-                result.inputs = tuple(stat_of(name, t) for name, t in saved)
+                self._set_inputs(result, saved, leaves)
                 origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._statistics_origin(result)
                 sure, origin = origin is not None, origin or self.outside.cast(result.first, [t for _, t in saved])
                 result.origin, result.guessed = (

@@ -82,11 +82,14 @@ class Account:
         self.first_value: float | None = None
         self.step_value: float | None = None
 
-    def open(self, parameter: Any, value: float | None) -> None:
-        """Begin a period: the optimizer has just stepped."""
+    def open(self, parameter: Any, value: float | None, stepped: bool = True) -> None:
+        """Begin a period.
+
+        :param stepped: the optimizer has just stepped and used the gradient that is there.
+        """
         self.events, self.lines = [], {}
         self._take_gradient(parameter.grad)
-        self.used, self.perturbed = self.grad is not None, False
+        self.used, self.perturbed = stepped and self.grad is not None, False
         self.zero = self.zero and self.used
         self.value, self.first_value, self.step_value = value, None, None
         self.weight_version = parameter._version

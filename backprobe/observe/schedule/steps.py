@@ -569,6 +569,11 @@ class StepWatch:
         self._written += 1
         self.losses.begins()
 
+    @property
+    def calls_closure_again(self) -> bool:
+        """Whether an optimizer is stepping and the running backward call is not the first of the step."""
+        return self.stepping and self._written > 1
+
     def accumulates(self, leaves: list[torch.Tensor]) -> bool:
         """Return whether a backward call into `leaves` belongs to the running step (Note [Where a step ends])."""
         if self.stepping:  # an optimizer that calls a closure

@@ -331,6 +331,13 @@ class LedgerTracker(Tracker):
                 self._look([book], False)
                 book.changes = StepChanges(optimizer, chosen) if (chosen := self._choose_measured(book)) else None
 
+    def closure_step_begins(self, optimizer: Any, closure: Any) -> None:
+        """Begin the first period here if the step calls a closure: what the closure does is all of it that matters."""
+        book = self._book(optimizer)
+        if book is not None and not (book.is_open or book.ids) and self._observed.is_observed:
+            with private.measuring():
+                self._open(book, optimizer, stepped=False)
+
     def _choose_measured(self, book: _Book) -> list[Account]:
         """Choose the accounts whose changes are measured in this step: some in turn, in few of the observed steps.
 
@@ -446,8 +453,11 @@ class LedgerTracker(Tracker):
                     what = events.SHARED_STEP if id(account) in mine else events.OTHER_STEP
                     account.note(what, spot, (book.number,))
 
-    def _open(self, book: _Book, optimizer: Any) -> None:
-        """Begin the next period of an optimizer's parameters."""
+    def _open(self, book: _Book, optimizer: Any, stepped: bool = True) -> None:
+        """Begin the next period of an optimizer's parameters.
+
+        :param stepped: whether the optimizer has just stepped.
+        """
         known, book.ids = book.ids, {}
         opened = []
         for p in [p for group in optimizer.param_groups for p in group["params"]][:MAX_PARAMETERS]:
@@ -465,7 +475,7 @@ class LedgerTracker(Tracker):
         self._writes.clear()
         norms = iter(sample_norms([p for account, p in opened if account.sampled]))
         for account, p in opened:
-            account.open(p, next(norms) if account.sampled else None)
+            account.open(p, next(norms) if account.sampled else None, stepped)
 
     def _choose_sampled(self, book: _Book) -> None:
         """Choose the accounts whose values are compared in the next period: all, or in later steps some in turn."""

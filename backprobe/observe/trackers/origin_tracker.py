@@ -59,7 +59,8 @@ class OriginTracker(Tracker):
             behind = None
             if found.how == "leaf" and running.graph.span[0] < self._context.calls.recorded_from:
                 behind, before = self._leaf_source(running), ("", self._new_singular_line(), False)
-            self._found.append(Born(running.index, *here, *before, found.masked, found.others, behind))
+            again = self._context.steps.calls_closure_again
+            self._found.append(Born(running.index, *here, *before, found.masked, found.others, behind, again))
 
     def backward_recorded(self, running: ActiveBackward, recorded: PendingCallRecord) -> None:
         """Record the candidate lines of nodes that a finding may name, if their forward was not recorded."""
