@@ -169,10 +169,7 @@ test("a healthy run says so, with its figures and its loss", async () => {
   );
   for (const [i, loss] of [losses[0], losses.at(-1)].entries())
     assert.ok(Math.abs(ends[i] - loss) < 0.01 * Math.abs(loss), `${ends[i]} for ${loss}`);
-  const points = await page.$$eval(".findings-loss polyline", (all) =>
-    all.flatMap((one) => one.getAttribute("points").split(" ")),
-  );
-  assert.equal(points.length, losses.length);
+  assert.equal(await page.locator(".findings-course canvas").count(), 2);
   page.quiet();
   await page.context().close();
 });

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...basics.text import few
+from ...basics.text import counted, few
 from ...basics.torch_texts import COMPILED
 from ...ops import FINITE, GAPS, ZERO, info
-from ...records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root
+from ...records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root, TensorStat
 from ..rules import candidates, sites_of
 from .provenance import is_half
 
@@ -96,6 +96,15 @@ def forward_finding(
     )
 
 
+def _named(saved: TensorStat) -> str:
+    """Return what a saved tensor is called: torch calls the first input ``self``."""
+    return "input" if saved.name == "self" else saved.name
+
+
+def _zeros(tensor: TensorStat) -> str:
+    return counted(tensor.zeros or 0, "zero")
+
+
 def _held(op: BadOp) -> str:
     """Return how many inputs of an operation were not finite."""
     bad = next((t.bad for t in op.inputs if t.bad), None)
@@ -124,13 +133,15 @@ def backward_finding(
     if region is not None and region.how == "read":
         how = "it is in a compiled region, of which its derivative is the one that is not finite everywhere"
     elif bad_saved and first.zero_incoming:
-        how = f"a gradient of zero met a non-finite {bad_saved[0].name}: 0 times {nan_or_inf(bad_saved[0].bad)} is NaN"
+        how = (
+            f"a gradient of zero met a non-finite {_named(bad_saved[0])}: 0 times {nan_or_inf(bad_saved[0].bad)} is NaN"
+        )
     elif bad_saved:
-        how = f"its saved {bad_saved[0].name} was not finite"
+        how = f"its saved {_named(bad_saved[0])} was not finite"
     elif gaps and not first.inferred:
         how = f"its derivative divides by the differences between the {gaps}, and two of them are equal or nearly so"
     elif zero_saved:
-        how = f"its saved {zero_saved[0].name} holds zeros, where the derivative is not finite"
+        how = f"its saved {_named(zero_saved[0])} holds {_zeros(zero_saved[0])}, where the derivative is not finite"
     elif first.inferred:
         how = "of the operations behind the bad gradients, it is the only one that can have done so"
     elif too_large := is_half(run) and not first.values.nan:
@@ -164,7 +175,7 @@ def backward_finding(
             "nan": first.values.nan,
             "first_elements": [list(i) for i in first.values.first],
             "incoming_zeros": first.zero_incoming,
-            "saved": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in first.saved if t.bad or t.zeros},
+            "saved": {t.name: (str(t.bad) if t.bad else _zeros(t)) for t in first.saved if t.bad or t.zeros},
             "nonfinite_inputs": [n for n in outside if n],
             **({"too_large": True} if grown else {}),
             **({"inferred": INFERRED} if first.inferred else {}),
@@ -366,7 +377,7 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
             site, entered = born.likely, run.site
     else:
         taken = (t for t in born.kept if t.zeros and not t.name.startswith("result"))
-        zeros = next((f": its {t.name} holds {t.zeros:,} zeros" for t in taken), "")
+        zeros = next((f": its {_named(t)} holds {_zeros(t)}" for t in taken), "")
         what = str(born.output) if born.output else nan_or_inf(root.bad)
         title = f"{op} produced {what} in the forward{zeros}; {reached}"
         too_large = not born.masked and _is_too_large(op, nan)
@@ -391,7 +402,7 @@ def graph_finding(call: BackwardCall, born: Born, root: Root, unrecorded_before:
             "nan": nan,
             "seen": False,
             **({"too_large": True} if too_large else {}),
-            "kept": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in born.kept if t.bad or t.zeros},
+            "kept": {t.name: (str(t.bad) if t.bad else _zeros(t)) for t in born.kept if t.bad or t.zeros},
             "op_is_root": root.node == born.node,
         },
         advice=advice,

@@ -182,7 +182,7 @@ def test_a_parameter_that_was_not_finite_already_names_no_cause(in_closure: bool
     [
         ((TensorStat("result", (8,), "float32", INF),), True, "0 times Inf is NaN"),
         ((TensorStat("result", (8,), "float32", INF),), False, "its saved result was not finite"),
-        ((TensorStat("self", (8,), "float32", zeros=3),), False, "its saved self holds zeros"),
+        ((TensorStat("self", (8,), "float32", zeros=3),), False, "its saved input holds 3 zeros"),
         ((), False, "its derivative is not finite"),
     ],
 )

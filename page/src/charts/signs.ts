@@ -13,6 +13,26 @@ export interface Marker {
   onPick: () => void;
 }
 
+type Sign = keyof typeof SIGNS;
+
+interface Word {
+  x: number;
+  y: number;
+  zero: boolean;
+  word: string;
+}
+
+/** Words from left to right; those that would be printed over each other, being nearer than `width`, are one. */
+export function together(words: readonly Word[], width: number): Word[] {
+  const found: Word[] = [];
+  for (const one of words.toSorted((a, b) => a.x - b.x)) {
+    const before = found.findLast((other) => other.zero === one.zero && one.x - other.x < width);
+    if (before) before.word += `, ${one.word}`;
+    else found.push({ ...one });
+  }
+  return found;
+}
+
 interface Shown {
   x: ArrayLike<number>;
   series: readonly { curve: Curve; colour: (palette: Palette) => string }[];
@@ -61,12 +81,12 @@ export function signs(u: uPlot, { x, series, markers }: Shown, colours: Palette)
       if (!before || a < before.x) begins.set(stretch.sort, { x: a, y });
     }
   });
-  for (const [sort, at] of begins) {
-    const word = SIGNS[sort as "nan" | "inf" | "zero"].word;
-    const room = at.x - left > 80 * ratio;
-    ctx.fillStyle = sort === "zero" ? colours.warn : colours.bad;
+  const words = [...begins].map(([sort, at]) => ({ ...at, zero: sort === "zero", word: SIGNS[sort as Sign].word }));
+  for (const { x: from, y, zero, word } of together(words, 44 * ratio)) {
+    const room = from - left > 80 * ratio;
+    ctx.fillStyle = zero ? colours.warn : colours.bad;
     ctx.textAlign = room ? "right" : "left";
-    ctx.fillText(word, at.x + (room ? -8 : 8) * ratio, at.y + (room ? 0 : sort === "zero" ? -9 : 9) * ratio);
+    ctx.fillText(word, from + (room ? -8 : 8) * ratio, y + (room ? 0 : zero ? -9 : 9) * ratio);
   }
   ctx.restore();
 }

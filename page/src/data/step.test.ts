@@ -31,6 +31,23 @@ describe("the selected step", () => {
   });
 });
 
+describe("the step that a page opens with", () => {
+  const budget = (findings: { step: number | null }[]): Model => {
+    const some = model(findings);
+    some.doc.steps.recorded = Int32Array.from({ length: 50 }, (_, i) => Number(i % 20 === 3));
+    return some;
+  };
+  it("is a recorded one: the last before that of the finding, or before the end", () => {
+    expect(selected(budget([]), {})).toBe(43);
+    expect(selected(budget([{ step: 40 }]), {})).toBe(23);
+    expect(selected(budget([{ step: 1 }]), {})).toBe(3);
+  });
+  it("is the finding's where the page has a call of it, and what the address says", () => {
+    expect(selected(budget([{ step: 39 }]), {})).toBe(39);
+    expect(selected(budget([{ step: 40 }]), { step: "40" })).toBe(40);
+  });
+});
+
 describe("the steps whose nodes were recorded", () => {
   it("are named where a budget left others out", () => {
     const some = model([]);

@@ -27,18 +27,28 @@ export function nearest(steps: ArrayLike<number>, step: number, has: (i: number)
 }
 
 /** The step that the address names, itself or by a call; else that of the first finding that has one, of a call in
- *  which something went wrong, or the last one. */
-export function selected({ doc }: Model, at: At): number {
-  const { calls, findings, steps } = doc;
+ *  which something went wrong, or the last one; of these a recorded step that is near. */
+export function selected(model: Model, at: At): number {
+  const { calls } = model.doc;
   const named = whole(at.step, Number.MAX_SAFE_INTEGER, -1);
   if (named >= 0) return named;
   const call = calls[whole(at.call, calls.length, -1)];
-  if (call) return call.step;
+  return call ? call.step : recordedNear(model, unnamed(model));
+}
+
+function unnamed({ doc: { calls, findings, steps } }: Model): number {
   for (const finding of findings) {
     const step = finding.step ?? calls[finding.at?.[0] ?? -1]?.step;
     if (step !== undefined) return step;
   }
   return calls.find(wrong)?.step ?? steps.index.at(-1) ?? calls.at(-1)?.step ?? 0;
+}
+
+/** `step` if something of it was recorded, else the last recorded one before it, or the next; `step` where none was. */
+function recordedNear(model: Model, step: number): number {
+  const recorded = recordedSteps(model);
+  if (recorded === null || recorded.includes(step) || model.doc.calls.some((call) => call.step === step)) return step;
+  return recorded.findLast((one) => one < step) ?? recorded[0]!;
 }
 
 /** The call to show: the one that the address names if it is of the selected step, else one of that step, a finding's or

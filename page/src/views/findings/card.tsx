@@ -1,3 +1,4 @@
+import { useState } from "preact/hooks";
 import type { Finding } from "../../data/document";
 import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
@@ -10,6 +11,7 @@ import type { ViewProps } from "../view";
 import { Evidence } from "./evidence-table";
 import { excerpts } from "./excerpt";
 import { Lines } from "./lines";
+import { Strip } from "./strip";
 import { asMarkdown, asText } from "./words";
 
 interface Props {
@@ -28,6 +30,7 @@ const FEW = 12;
 export function Card({ model, number, finding, open, toggle, link }: Props) {
   const id = `finding-${number}`;
   const main = finding.sites[0];
+  const [lit, light] = useState(-1);
   return (
     <article class={`findings-card findings-${finding.severity} ${open ? "findings-open" : ""}`} aria-labelledby={id}>
       <h3 class="findings-head" id={id}>
@@ -49,6 +52,7 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
             <span title="How sure this is">{finding.confidence}</span>
             <About model={model} finding={finding} link={link} />
           </p>
+          <Strip model={model} finding={finding} step={stepOf(model, finding)} lit={lit} light={light} link={link} />
           <div class="findings-columns">
             <div class="findings-code">
               {excerpts(model.doc, finding).map((one, i) => (
@@ -57,6 +61,7 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
                   excerpt={one}
                   kind={finding.kind}
                   main={i === 0}
+                  lit={model.doc.sites[lit]}
                   step={stepOf(model, finding)}
                   link={link}
                 />

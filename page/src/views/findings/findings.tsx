@@ -8,12 +8,13 @@ import { count } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { Calm, Verdict } from "./calm";
 import { Card, stepOf } from "./card";
+import { Course } from "./course";
 import { Figures } from "./figures";
 import { opened, toggled } from "./opened";
 import { asMarkdown, asText } from "./words";
 
 /** The first screen: what went wrong, the most important first, or that nothing did. */
-export function Findings({ model, at, set, link }: ViewProps) {
+export function Findings({ model, at, set, link, step }: ViewProps) {
   const findings = model.doc.findings;
   const open = opened(at.finding, findings.length);
   const printing = usePrinting();
@@ -28,7 +29,7 @@ export function Findings({ model, at, set, link }: ViewProps) {
     <div class="findings">
       <Ending model={model} />
       {findings.length === 0 ? (
-        <Calm model={model} link={link} />
+        <Calm model={model} set={set} link={link} step={step} />
       ) : (
         <>
           <div class="findings-bar">
@@ -55,6 +56,7 @@ export function Findings({ model, at, set, link }: ViewProps) {
               />
             </span>
           </div>
+          <Course model={model} set={set} step={step} />
           <ol class="findings-list" ref={list}>
             {findings.map((finding, i) => (
               <li key={i}>

@@ -1,3 +1,4 @@
+import type { Site } from "../../data/document";
 import { Code } from "../../parts/code";
 import type { ViewProps } from "../view";
 import type { Excerpt } from "./excerpt";
@@ -9,13 +10,15 @@ interface Props {
   kind: string;
   /** Whether it holds the main line. */
   main: boolean;
+  /** A line that is pointed at elsewhere. */
+  lit: Site | undefined;
   /** The finding's step, as a part of an address. */
   step: Record<string, string>;
   link: ViewProps["link"];
 }
 
 /** Lines of a file; under each that a finding names, what part it plays. */
-export function Lines({ excerpt, kind, main, step, link }: Props) {
+export function Lines({ excerpt, kind, main, lit, step, link }: Props) {
   const { file, first, marks } = excerpt;
   const [line, mark] = [...marks][0]!;
   const width = String(first + excerpt.lines.length).length;
@@ -35,7 +38,11 @@ export function Lines({ excerpt, kind, main, step, link }: Props) {
             return (
               <div
                 key={number}
-                class={marked ? `findings-marked ${main && number === line ? "findings-main" : ""}` : ""}
+                class={[
+                  marked ? "findings-marked" : "",
+                  marked && main && number === line ? "findings-main" : "",
+                  lit?.file === file && lit.line === number ? "findings-lit" : "",
+                ].join(" ")}
               >
                 <span class="findings-number" style={{ width: `${width}ch` }}>
                   {number}
