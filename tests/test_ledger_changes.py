@@ -201,6 +201,20 @@ def norm(values: list[float]) -> float:
     return math.sqrt(sum(value * value for value in values))
 
 
+@pytest.mark.parametrize("rate", [1e-4, 1e-2, 1.0])
+def test_the_share_of_elements_that_rounding_leaves_as_they_are(rate: float) -> None:
+    """Computed element by element, in Python and in exact numbers."""
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(200).to(torch.bfloat16))
+    weight.grad = torch.randn(200).to(torch.bfloat16) * (torch.arange(200) % 4 > 0)  # a quarter has no update
+    before, optimizer = weight.detach().clone(), optim.SGD([weight], lr=rate)
+    (found,) = measured(optimizer, [weight], optimizer.step)
+    pairs = list(zip(before.tolist(), weight.tolist(), weight.grad.tolist(), strict=True))
+    stayed = sum(old == new for old, new, grad in pairs if grad)
+    assert found.change.rounded == pytest.approx(stayed / 150)
+    assert {1e-4: stayed > 100, 1e-2: 0 < stayed < 100, 1.0: stayed < 10}[rate]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @settings(max_examples=25, deadline=None)
 @given(st.data())

@@ -208,7 +208,7 @@ def test_fields_are_found_by_their_names() -> None:
 
 def test_a_file_with_other_fields_reads(tmp_path: Path) -> None:
     """As one of another version that writes the same format: a field more, and one less."""
-    parameter = Parameter("weight", (2, 3), True, 1, True, None, 1, 0, "model", SITE, thawed=SITE)
+    parameter = Parameter("weight", (2, 3), True, 1, True, None, 1, 0, "model", SITE, thawed_unseen=True)
     finding = Finding("none-grad", "error", "title", "certain", parameters=("weight",), evidence={"peak": Peak(1.0)})
     run = Trace((), Facts((parameter,)), findings=[finding]).save(tmp_path / "run")
     with closing(sqlite3.connect(run / FILE, isolation_level=None)) as db:
@@ -219,7 +219,7 @@ def test_a_file_with_other_fields_reads(tmp_path: Path) -> None:
         for table, key, value in (("info", "fields", json.dumps(fields)), ("records", "Parameter", squeeze([row]))):
             db.execute(f"insert or replace into {table} values (?, ?, ?)", (key, value, checksum(table, key, value)))
     read = backprobe.load_run(run)
-    assert read.parameters == (dataclasses.replace(parameter, thawed=None),)
+    assert read.parameters == (dataclasses.replace(parameter, thawed_unseen=False),)
     assert read.findings == [dataclasses.replace(finding, evidence={"peak": {"at": 1.0, "sites": []}})]
 
 

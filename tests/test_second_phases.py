@@ -86,6 +86,32 @@ def test_unfreezing_a_part_that_an_earlier_optimizer_trained(settings: Settings,
 
 
 @pytest.mark.parametrize("settings", MODES)
+@pytest.mark.parametrize("added", [False, True])
+def test_a_part_that_an_earlier_optimizer_trained_and_a_later_one_does_not_hold(
+    settings: Settings, added: bool
+) -> None:
+    """It is frozen when the later optimizer is made, and thawed in a step of which nothing need have been recorded."""
+
+    def script() -> None:
+        body, head = nn.Linear(4, 8), nn.Linear(8, 1)
+        net = nn.Sequential(body, nn.Tanh(), head)
+        steps(net, net.parameters(), 60)
+        body.requires_grad_(False)
+        optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], 1e-2)
+        for step in range(200):
+            if step == 50:
+                body.requires_grad_(True)
+                if added:
+                    optimizer.add_param_group({"params": list(body.parameters())})
+            net.zero_grad()
+            net(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+
+    told = [(f.kind, set(f.parameters)) for f in found(script, settings)]
+    assert told == ([] if added else [("parameter-not-in-optimizer", {"0.weight", "0.bias"})])
+
+
+@pytest.mark.parametrize("settings", MODES)
 def test_parts_that_are_frozen_in_turn_are_trained(settings: Settings) -> None:
     """Each is thawed when it has been trained, as at the end of the last step."""
 

@@ -141,6 +141,7 @@ class WeightChange:
         earlier steps, and from weight decay. ``*_share``: how much of the change the part is, along the change; the
         shares add up to one but for rounding, and the share of a part that works against the change is negative.
     :ivar rest: the norm of what the parts leave of the change; ``explained``: rounding explains all of it.
+    :ivar rounded: the share of elements that stayed as they were among those that the parts should have changed.
     """
 
     step: int
@@ -154,6 +155,7 @@ class WeightChange:
     decay_share: float = 0.0
     rest: float = 0.0
     explained: bool = True
+    rounded: float = 0.0
 
 
 @record

@@ -38,6 +38,8 @@ class Parameter:
     used: Site | None = None
     #: The line that thawed it, after an optimizer had been made.
     thawed: Site | None = None
+    #: That was not observed: ``thawed`` is the only line that does such a thing, if there is only one.
+    thawed_unseen: bool = False
 
 
 @record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from ..records import Site
@@ -278,6 +278,11 @@ def requires_grad_values(index: SourceIndex) -> Iterator[tuple[ast.AST, ast.AST 
             yield write.node, write.value
 
 
+def is_true(value: ast.AST | None) -> bool:
+    """Return whether an expression is the constant True."""
+    return isinstance(value, ast.Constant) and value.value is True
+
+
 def is_false(value: ast.AST | None) -> bool:
     """Return whether an expression is the constant False."""
     return isinstance(value, ast.Constant) and value.value is False
@@ -285,9 +290,18 @@ def is_false(value: ast.AST | None) -> bool:
 
 def freezes(frames: Frames) -> list[Site]:
     """Return the lines of the user's code that turn ``requires_grad`` off."""
+    return _requires_grad_lines(frames, is_false)
+
+
+def thawing(frames: Frames) -> list[Site]:
+    """Return the lines of the user's code that turn ``requires_grad`` of existing tensors on."""
+    return _requires_grad_lines(frames, lambda value: value is None or is_true(value))
+
+
+def _requires_grad_lines(frames: Frames, sets: Callable[[ast.AST | None], bool]) -> list[Site]:
     found = []
     for index in indexes(frames.users_files(), "requires_grad"):
-        nodes = [node for node, value in requires_grad_values(index) if is_false(value)]
+        nodes = [node for node, value in requires_grad_values(index) if sets(value)]
         found += [index.site(node) for node in sorted(nodes, key=lambda one: one.lineno)]  # type: ignore[attr-defined]
     return found
 

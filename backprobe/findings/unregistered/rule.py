@@ -81,7 +81,7 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
     if blamed is None:
         return []
     trained = {p.root for p in trace.parameters if p.trained}
-    thawed = [p for p in idle if p.thawed is not None and p.root in trained]
+    thawed = [p for p in idle if (p.thawed is not None or p.thawed_unseen) and p.root in trained]
     if thawed and not late:
         return [_thawed(thawed, blamed)]
     nothing = next((o for o in trace.facts.of(OptimizerSeen) if o.tensors and o.orphans == o.tensors), None)
@@ -191,6 +191,7 @@ def _thawed(thawed: list[Parameter], optimizer: OptimizerSeen) -> Finding:
         "Give them to the optimizer when they are thawed (optimizer.add_param_group), or give it all parameters "
         "from the start: it leaves out those without a gradient.",
         {"count": len(thawed)},
+        confidence="likely" if any(p.thawed_unseen for p in thawed) else "certain",
         sites=[FindingSite("thawed", s) for s in dict.fromkeys(p.thawed for p in thawed) if s is not None][:3],
     )
 

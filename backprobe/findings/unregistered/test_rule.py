@@ -119,7 +119,10 @@ def test_parameters_unfrozen_after_the_optimizer_was_created() -> None:
     parameters = [parameter("body.weight", trained=False, thawed=at(20)), parameter("head.weight")]
     found = only(traced(STEP, parameters=parameters, seen=(OPTIMIZER,)))
     assert (found.kind, found.parameters) == ("parameter-not-in-optimizer", ("body.weight",))
-    assert roles(found) == [("optimizer", 6), ("thawed", 20)]
+    assert (roles(found), found.confidence) == ([("optimizer", 6), ("thawed", 20)], "certain")
+    unseen = [parameter("body.weight", trained=False, thawed_unseen=True), parameter("head.weight")]
+    found = only(traced(STEP, parameters=unseen, seen=(OPTIMIZER,)))
+    assert (roles(found), found.confidence) == ([("optimizer", 6)], "likely")
 
 
 @pytest.mark.parametrize(("reason", "word"), [("replaced", "another model"), ("removed", "do not learn")])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 from ...basics.text import counted, few, listed, plural
-from ...records import Finding
+from ...records import Finding, LedgerChanges
 from ...records import ledger as events
 from ..relations.ledger import Book, books
 from ..rules import LEARNING, Kind, Question, candidates, rule, sites_of
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 #: The least number of steps with a gradient in which a parameter was compared, and stayed as it was each time.
 MIN_KEPT = 8
+#: The least share of elements whose update is rounded away in the median of the measured steps, and the least number of
+#: these steps.
+MIN_LOST_SHARE, MIN_MEASURED = 0.6, 4
 #: In float32, an update that rounds away belongs to a gradient of rounding size, as that of a bias before BatchNorm.
 NARROW_DTYPES = ("bfloat16", "float16")
 
@@ -34,37 +39,65 @@ def update_rounds_away(trace: Trace) -> list[Finding]:
     found = []
     for book in books(trace.facts):
         kept = _kept(book)
-        if not kept:
-            continue
-        rows = [row for row in book.rows if not kept.keys().isdisjoint(row.parameters)]
-        names, dtypes = tuple(kept), sorted({row.dtype for row in rows if row.dtype})
-        sites = tuple(dict.fromkeys(site for row in rows for site in row.cast_at))
-        least = min(kept.values())
-        found.append(
-            Finding(
-                kind="update-rounds-away",
-                severity="warning",
-                title=f"{few(names)} never {plural(names, 'changes', 'change')}: in at least {counted(least, 'step')} "
-                f"with a gradient, the update of {book.optimizer.name} was rounded away in {listed(dtypes)}",
-                confidence="likely",
-                step=min(row.first for row in rows),
-                parameters=names,
-                sites=sites_of(
-                    *(("cause", site) for site in sites if len(sites) == 1),
-                    ("stepped", book.optimizer.stepped),
-                    ("optimizer", book.optimizer.made),
-                ),
-                evidence={
-                    "optimizer": book.optimizer.name,
-                    "dtypes": dtypes,
-                    "compared": least,
-                    **candidates(sites if len(sites) > 1 else ()),
-                },
-                advice="Keep the parameters in float32 and compute in 16 bits with torch.autocast, or use an optimizer "
-                "that keeps a copy in float32.",
+        lost = {} if kept else _mostly_lost(book, trace.facts.of(LedgerChanges))
+        if kept:
+            names, least = tuple(kept), min(kept.values())
+            title = (
+                f"{few(names)} never {plural(names, 'changes', 'change')}: in at least {counted(least, 'step')} with a "
+                f"gradient, the update of {book.optimizer.name} was rounded away"
             )
-        )
+            found.append(_finding(book, names, title, {"compared": least}))
+        elif lost:
+            names, share = tuple(lost), median(lost.values())
+            title = (
+                f"{share:.0%} of the elements of {few(names)} stay as they are in a step (median of "
+                f"{plural(names, 'its measured steps', 'the measured steps')}): {book.optimizer.name}'s update of them "
+                "was rounded away"
+            )
+            found.append(_finding(book, names, title, {"rounded_share": share}))
     return found
+
+
+def _finding(book: Book, names: tuple[str, ...], title: str, evidence: dict[str, object]) -> Finding:
+    rows = [row for row in book.rows if not set(names).isdisjoint(row.parameters)]
+    dtypes = sorted({row.dtype for row in rows if row.dtype})
+    sites = tuple(dict.fromkeys(site for row in rows for site in row.cast_at))
+    return Finding(
+        kind="update-rounds-away",
+        severity="warning",
+        title=f"{title} in {listed(dtypes)}",
+        confidence="likely",
+        step=min(row.first for row in rows),
+        parameters=names,
+        sites=sites_of(
+            *(("cause", site) for site in sites if len(sites) == 1),
+            ("stepped", book.optimizer.stepped),
+            ("optimizer", book.optimizer.made),
+        ),
+        evidence={
+            "optimizer": book.optimizer.name,
+            "dtypes": dtypes,
+            **evidence,
+            **candidates(sites if len(sites) > 1 else ()),
+        },
+        advice="Keep the parameters in float32 and compute in 16 bits with torch.autocast, or use an optimizer that "
+        "keeps a copy in float32.",
+    )
+
+
+def _mostly_lost(book: Book, measured: Sequence[LedgerChanges]) -> dict[str, float]:
+    """Return the parameters most of whose elements a step leaves as they are, with their median share.
+
+    Only if these are most of the parameters in 16 bits of which enough steps were measured.
+    """
+    narrow = {name for row in book.rows if row.dtype in NARROW_DTYPES for name in row.parameters}
+    shares = {}
+    for one in measured:
+        known = [c.rounded for c in one.changes if c.gradient is not None and c.explained]
+        if one.optimizer == book.optimizer.number and one.parameter in narrow and len(known) >= MIN_MEASURED:
+            shares[one.parameter] = median(known)
+    lost = {name: share for name, share in shares.items() if share >= MIN_LOST_SHARE}
+    return lost if 2 * len(lost) > len(shares) else {}
 
 
 def _kept(book: Book) -> dict[str, int]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from handmade import at, kinds, only
-from learning import sites_of_only
-from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, USED_AGAIN, gave, ledger, row
+from handmade import at, kinds, only, traced
+from learning import STEP, sites_of_only
+from ledgers import CLEARED, MADE_LINE, STEPPED_LINE, USED, USED_AGAIN, gave, ledger, optimizer, row
+
+from backprobe import Trace
+from backprobe.records import LedgerChanges, WeightChange
 
 KEPT_WEIGHT = row(CLEARED, gave(32), USED, periods=9, moved=0, kept=9, dtype="bfloat16", cast_at=(at(4),))
 #: Kind -> a run that shows it, and the sites of the finding.
@@ -47,3 +51,36 @@ def test_what_is_no_update_that_rounds_away() -> None:
         [replace(KEPT_WEIGHT, frozen=True)],
     ):
         assert kinds(ledger(*rows)) == []
+
+
+def in_part(*shares: Sequence[float], dtype: str = "bfloat16", change: WeightChange | None = None) -> Trace:
+    """A trace of parameters all of which move, with the shares of elements that measured steps left as they were."""
+    known = change or WeightChange(1, 2.0, 0.1, 0.1, 0.0, 0.0)
+    rows = [
+        row(CLEARED, gave(32), USED, names=(f"{i}.weight",), periods=9, moved=9, dtype=dtype, cast_at=(at(4),))
+        for i in range(len(shares))
+    ]
+    changes = [
+        LedgerChanges(f"{i}.weight", rows[0].optimizer, tuple(replace(known, rounded=share) for share in mine))
+        for i, mine in enumerate(shares)
+    ]
+    return traced(STEP, seen=[optimizer(), *rows, *changes])
+
+
+def test_most_elements_of_most_parameters_stay_as_they_are() -> None:
+    found = only(in_part([0.9] * 4, [0.7, 0.8, 0.8, 0.9], [0.1] * 4))
+    assert found.parameters == ("0.weight", "1.weight") and found.title.startswith("85% of the elements of 0.weight, 1")
+    assert found.title.endswith("was rounded away in bfloat16") and found.sites[0].site == at(4)
+    assert found.evidence["rounded_share"] == pytest.approx(0.85)
+
+
+def test_what_is_no_rounding_of_most_elements() -> None:
+    for trace in (
+        in_part([0.9] * 4, [0.1] * 4),  # not most parameters
+        in_part([0.9] * 3),  # too few steps
+        in_part([0.5] * 9),
+        in_part([0.9] * 9, dtype="float32"),
+        in_part([0.9] * 9, change=WeightChange(1, 2.0, 0.1)),  # an optimizer whose formula is not known
+        in_part([0.9] * 9, change=WeightChange(1, 2.0, 0.1, 0.1, 0.0, 0.0, explained=False)),
+    ):
+        assert kinds(trace) == []

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ...records import FreeParameter, Parameter, Site, Unseen
+from ...source.assignments import thawing
 from ...source.definitions import Owner, choices, defined_at, replaced_at, used
 from ...source.frames import CodeLocation, Frames, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
@@ -44,7 +45,7 @@ class LeafTensor:
 
     __slots__ = (
         *("alive", "first", "frozen", "idle_checks", "label", "other", "owner", "owners", "parameter", "parts", "path"),
-        *("reached", "ref", "requires_grad", "root", "shape", "since", "thawed", "without_gradient"),
+        *("left_frozen", "reached", "ref", "requires_grad", "root", "shape", "since", "thawed", "without_gradient"),
     )
 
     def __init__(
@@ -78,6 +79,8 @@ class LeafTensor:
         #: The line that turned ``requires_grad`` on; in `since`, the node counter at that moment and how many backward
         #: calls had reached the leaf by then.
         self.thawed: CodeLocation | None = None
+        #: If it was frozen when an optimizer was made in its sight: the node counter then, and `reached`.
+        self.left_frozen: tuple[int, int] | None = None
         self.since = -1, 0
 
     @property
@@ -184,6 +187,15 @@ class Leaves:
                 leaf.thawed, leaf.since = self._frames.spot(frame), (private.next_sequence_nr(), leaf.reached)
             elif tensor.requires_grad and not on:
                 leaf.frozen = self._frames.spot(frame)
+
+    def left_out(self, tensor: torch.Tensor) -> None:
+        """Note that a parameter is frozen where an optimizer is being made: it may be thawed later, unseen."""
+        leaf = self.get(tensor)
+        leaf.left_frozen = private.next_sequence_nr(), leaf.reached
+
+    def _thawed_unseen(self, leaf: LeafTensor) -> bool:
+        """Return whether a parameter that was frozen where an optimizer was made has got a gradient since."""
+        return leaf.thawed is None and leaf.left_frozen is not None and leaf.reached > leaf.left_frozen[1]
 
     def reached(self) -> list[LeafTensor]:
         """Return the leaves to which a backward call gave a gradient."""
@@ -361,12 +373,15 @@ class Leaves:
                 first.setdefault((id(leaf.root), leaf.path), leaf)
                 last[(id(leaf.root), leaf.path)] = leaf
         later = self._added_after_optimizer(present)
+        thaws = thawing(self._frames) if any(map(self._thawed_unseen, self._all)) else []
         for leaf in self._all:
             if leaf.root is None or leaf.parts:
                 continue
             held_too = trained is None or id(leaf.ref) in trained
-            at, reached = leaf.since
-            if leaf.thawed is not None and trained is not None and leaf.reached - reached >= MIN_CALLS_AFTER_THAW:
+            unseen = self._thawed_unseen(leaf)
+            at, reached = (unseen and leaf.left_frozen) or leaf.since
+            thawed = unseen or (leaf.thawed is not None and leaf.reached - reached >= MIN_CALLS_AFTER_THAW)
+            if thawed and trained is not None:
                 held_too = held_too and goes_on(leaf.ref, at)  # an optimizer that held it earlier may no longer step
             place = None if held_too or not leaf.reached else self._replaced_at(leaf)
             replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
@@ -394,7 +409,8 @@ class Leaves:
                     self._modules.turned_off(leaf.owner),
                     not held_too and id(leaf) in later,
                     None if leaf.reached else self._not_used(leaf),
-                    self._frames.site(leaf.thawed),
+                    self._frames.site(leaf.thawed) if not unseen else thaws[0] if len(thaws) == 1 else None,
+                    unseen,
                 )
             )
         return tuple(found)

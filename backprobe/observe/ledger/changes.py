@@ -52,6 +52,7 @@ class _Numbers(NamedTuple):
 
     :ivar unexplained: in how many elements rounding does not explain the rest. ``differing``: in how many the parts
         should change the weight.
+    :ivar rounded: the share of elements that stayed as they were among those that the parts should have changed.
     :ivar largest, largest_of_gradient: the largest change that all parts, or the gradient, should make in an element,
         in half units in the last place of the weight.
     """
@@ -65,6 +66,7 @@ class _Numbers(NamedTuple):
     decay_share: float
     unexplained: float
     differing: float
+    rounded: float
     largest: float
     largest_of_gradient: float
 
@@ -247,6 +249,7 @@ def _changes(group: _Group, step: int) -> Iterator[tuple[Account, MeasuredChange
             decay_share=row.decay_share,
             rest=scale * row.rest,
             explained=not row.unexplained,
+            rounded=row.rounded,
         )
         linear = row.largest_of_gradient if group.formula is not None and group.formula.is_linear else 0.0
         rounds_away = not (row.unexplained or row.differing)
@@ -310,11 +313,14 @@ def _parts(group: _Group, changed: torch.Tensor, after: torch.Tensor, gradient: 
     square = changed.square().sum(1)
     shares = torch.where(square > 0, (parts * changed).sum(2) / square.clamp_min(1e-300), 0.0)
     counts = [excess.sum(1).double(), torch.where(group.present, differs, False).sum(1).double()]
+    meant = torch.where(group.present, planned != 0, False)
+    rounded = (meant & (changed == 0)).sum(1).double() / meant.sum(1).clamp_min(1)
     return [
         *(_norms(part) for part in parts),
         _norms(rest),
         *shares,
         *counts,
+        rounded,
         *((one.abs() / half).amax(1) for one in (planned, parts[0])),
     ]
 

@@ -516,7 +516,11 @@ class StepWatch:
         known = self.optimizers.get(id(optimizer))
         if len(self.optimizers) < 1000 and (known is None or known.ref() is not optimizer):
             known = self._known(optimizer, spot)
-            known.present = {id(p): private.tensor_ref(p) for m in modules() for p in m.parameters()}
+            parameters = {id(p): p for m in modules() for p in m.parameters()}
+            known.present = {key: private.tensor_ref(p) for key, p in parameters.items()}
+            for p in parameters.values():
+                if not p.requires_grad:
+                    self._names.leaves.left_out(p)
 
     def _is_known(self, optimizer: torch.optim.Optimizer) -> bool:
         known = self.optimizers.get(id(optimizer))
