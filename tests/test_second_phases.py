@@ -90,7 +90,7 @@ def test_unfreezing_a_part_that_an_earlier_optimizer_trained(settings: Settings,
 def test_a_part_that_an_earlier_optimizer_trained_and_a_later_one_does_not_hold(
     settings: Settings, added: bool
 ) -> None:
-    """It is frozen when the later optimizer is made, and thawed in a step of which nothing need have been recorded."""
+    """The part is frozen when the later optimizer is made, and thawed in a step that need not have been recorded."""
 
     def script() -> None:
         body, head = nn.Linear(4, 8), nn.Linear(8, 1)

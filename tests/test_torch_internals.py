@@ -414,7 +414,7 @@ PYTHONS = {
     "_make",
 }
 #: And of CPython from 3.11 on: what it has made of a code object, looked for before it is read.
-PYTHONS |= {"_co_code_adaptive"}
+PYTHONS |= {"_co_code_adaptive", "_all_opname"}
 #: And of IPython.
 PYTHONS |= {"_filename_map"}
 #: And of argparse: what a parser takes, which shtab reads too.

@@ -215,6 +215,30 @@ class FreezeAttempt:
 
 @record
 @dataclass(frozen=True, slots=True)
+class NothingLoaded:
+    """A load with ``strict=False`` of a state dict of which the module has no name.
+
+    :ivar model: the class of the module; ``step``: the first step in which it was done, ``loads`` times.
+    :ivar given: how many tensors the state dict has; ``names``: some of their names; ``own``: some of the module's.
+    :ivar prefix: without it ``matching`` of the names would be the same; empty if there is none. ``in_state``: it is
+        before the names of the state dict, otherwise before the module's.
+    :ivar loaded: the line that loads it.
+    """
+
+    model: str
+    step: int
+    loads: int
+    given: int
+    names: tuple[str, ...]
+    own: tuple[str, ...]
+    prefix: str
+    in_state: bool
+    matching: int
+    loaded: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class StateNotCopied:
     """A state dict whose tensors are the parameters' own memory, loaded back after they had changed: a load in vain.
 

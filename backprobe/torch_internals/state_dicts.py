@@ -41,7 +41,7 @@ class StateDictListener(Protocol):
     def described(self, state: Any, metadata: Any) -> None:
         """`metadata` is the dict of the metadata of `state`."""
 
-    def loads(self, module: nn.Module, state: object, assign: bool, frame: FrameType) -> None:
+    def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
         """`module` is about to load `state`. `frame` is that of ``load_state_dict``."""
 
 
@@ -74,7 +74,21 @@ def _report_state(frame: FrameType, made: object) -> None:
 def _report_load(frame: FrameType) -> None:
     values = frame.f_locals
     for listener in tuple(_listening):
-        listener.loads(values["self"], values["state_dict"], bool(values.get("assign")), frame)
+        options = bool(values.get("assign")), bool(values.get("strict", True))
+        listener.loads(values["self"], values["state_dict"], *options, frame)
+
+
+def takes_names_as_they_are(module: nn.Module) -> bool:
+    """Return whether no hook and no method of a class outside torch can change names while `module` loads."""
+    plain = nn.Module.load_state_dict
+    return type(module).load_state_dict is plain and not any(
+        one._load_state_dict_pre_hooks
+        or (
+            type(one)._load_from_state_dict is not nn.Module._load_from_state_dict
+            and not type(one)._load_from_state_dict.__module__.startswith("torch.nn.modules.")
+        )
+        for one in nn.Module.modules(module)
+    )
 
 
 def metadata_of(state: object) -> Any:

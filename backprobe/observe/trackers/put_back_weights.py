@@ -351,7 +351,7 @@ class PutBackWeightsTracker(Tracker):
     def described(self, state: Any, metadata: Any) -> None:
         """Nothing to note."""
 
-    def loads(self, module: nn.Module, state: object, assign: bool, frame: FrameType) -> None:
+    def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
         if threading.get_ident() != self._thread or private.tracing() or not isinstance(state, dict):
             return
         if not self._followed or len(self._loaded) > MAX_STATES:

@@ -302,8 +302,8 @@ def clipping() -> None:
 
 @fact(
     "calls of state_dict",
-    "state-not-copied is silent",
-    "_metadata",
+    "state-not-copied and checkpoint-not-loaded are silent",
+    "_metadata _load_state_dict_pre_hooks _load_from_state_dict",
 )
 def state_dict_calls() -> None:
     module = torch.nn.Identity()
@@ -317,7 +317,7 @@ def state_dict_calls() -> None:
             found.append(("described", *args))
 
         def loads(self, *args: object) -> None:
-            found.append(("loads", *args[:3]))
+            found.append(("loads", *args[:4]))
 
     listener = Listener()
     state_dicts.listen(listener)
@@ -330,6 +330,10 @@ def state_dict_calls() -> None:
     expect(tuple(one[0] for one in found) == told, f"state_dict and load_state_dict reported {[o[0] for o in found]}")
     same = found[0][1] is module and found[0][2] is state and found[1][2] is state._metadata  # type: ignore[attr-defined]
     expect(same and found[2][1] is module and found[2][2] is state, "other objects were reported than were used")
+    expect(found[2][3:] == (False, True), f"assign and strict of load_state_dict were reported as {found[2][3:]}")
+    plain = state_dicts.takes_names_as_they_are(module)
+    module.register_load_state_dict_pre_hook(lambda *args: None)
+    expect(plain and not state_dicts.takes_names_as_they_are(module), "hooks before a load are not seen")
 
 
 @fact(

@@ -1,0 +1,1 @@
+"""The rule for state dicts none of whose names the model has."""
