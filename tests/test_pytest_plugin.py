@@ -230,3 +230,37 @@ def test_a_marker_that_cannot_be_is_refused(tmp_path: Path, mark: str, words: st
 def test_sizes_and_arguments() -> None:
     assert [read_bytes(text) for text in ("200 MB", "1.5GiB", "3 b", 7)] == [2e8, 1.5 * 2**30, 3.0, 7.0]
     assert wanted_of({"allow": "a", "checks": ["b"]}, Wanted()) == Wanted(allow=("a",), checks=("b",))
+
+
+REPORTED = """
+    def test_healthy():
+        train(nn.Linear(3, 1))
+
+    def test_divides():
+        train(nn.Linear(3, 1), wrong=True)
+
+    @pytest.mark.backprobe(every_parameter_learns=True)
+    def test_learns():
+        train(Forgets())
+
+    def test_divides_and_fails():
+        train(nn.Linear(3, 1), wrong=True)
+        assert False, "of its own"
+"""
+
+
+def test_findings_are_reported_and_fail_no_test(tmp_path: Path) -> None:
+    code, said = suite(tmp_path, REPORTED, "--backprobe=report")
+    assert code == 1 and "1 failed, 3 passed" in said  # the one that fails without us
+    before, told = re.split("^=+ backprobe =+$", said, flags=re.MULTILINE)
+    assert re.findall(r"^test_model.py::(\w+)$", told, re.MULTILINE) == ["test_divides", "test_learns"]
+    assert "loss = (out / 0).sum() if wrong else out.square().mean()" in told
+    assert "got no gradient that is not zero: forgotten.weight" in told
+    assert "Captured backprobe call" in before  # beside the failure of its own
+
+
+def test_a_report_without_findings(tmp_path: Path) -> None:
+    code, said = suite(tmp_path, "def test_healthy():\n    train(nn.Linear(3, 1))", "--backprobe=report")
+    assert code == 0 and "no findings in tests that passed" in said
+    code, said = suite(tmp_path, "def test_healthy():\n    train(nn.Linear(3, 1))")
+    assert code == 0 and "backprobe =" not in said

@@ -1,4 +1,7 @@
-"""The pytest plugin: tests fail if their backward passes have findings. Imports torch only if a test is watched."""
+"""The pytest plugin: tests fail if their backward passes have findings, or all of these are reported at the end.
+
+It imports torch only if a test is watched.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,10 @@ if TYPE_CHECKING:
     from ..records import Finding
     from ..trace_api import Trace
 
+#: What becomes of a finding: the test fails, or it is reported at the end.
+FAIL, REPORT = "fail", "report"
+#: The section of a test's report that holds its findings, as pytest names it.
+_SECTION = "backprobe"
 #: What ``fail_on`` may be, the most severe first.
 SEVERITIES = ("error", "warning", "info")
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -176,13 +183,27 @@ _WATCH: pytest.StashKey[Watch | None] = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("backprobe", "backprobe: what went wrong in backward passes")
-    group.addoption("--backprobe", action="store_true", help="watch every test, and fail it with what went wrong")
+    group.addoption(
+        "--backprobe",
+        action="store_const",
+        const=FAIL,
+        default=None,
+        help="watch every test, and fail it with what went wrong",
+    )
+    # An option that takes a value only after "=": "--backprobe test_model.py" names a file.
+    group.addoption(
+        "--backprobe=report",
+        action="store_const",
+        const=REPORT,
+        dest="backprobe",
+        help="watch every test, and report at the end what went wrong; no test fails for it",
+    )
     group.addoption(
         "--backprobe-fail-on",
         choices=SEVERITIES,
         default="error",
         metavar="SEVERITY",
-        help="the least severity of what fails a test: error (default), warning or info",
+        help="the least severity of what fails a test, or is reported: error (default), warning or info",
     )
 
 
@@ -232,12 +253,33 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         from ..source.tracebacks import strip
 
         if text := _findings_text(watch.findings, watch.trace):
-            item.add_report_section("call", "backprobe", text)
+            item.add_report_section("call", _SECTION, text)
         strip(error)
         raise
     finally:
         watch.end()
         item.stash[_WATCH] = None
     if complaints := watch.complaints():
-        pytest.fail("\n\n".join(["backprobe:", *complaints]), pytrace=False)
+        if item.config.getoption("backprobe") != REPORT:
+            pytest.fail("\n\n".join(["backprobe:", *complaints]), pytrace=False)
+        item.add_report_section("call", _SECTION, "\n\n".join(complaints))
     return result
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what was found in tests that did not fail: pytest shows the sections of those that did."""
+    if config.getoption("backprobe") != REPORT:
+        return
+    reports = [one for some in terminalreporter.stats.values() for one in some if isinstance(one, pytest.TestReport)]
+    called = [one for one in reports if one.when == "call" and not one.failed]
+    found = [(one.nodeid, text) for one in called for text in _texts(one)]
+    terminalreporter.section("backprobe")
+    for nodeid, text in found:
+        terminalreporter.write_line(nodeid, bold=True)
+        terminalreporter.write_line(f"{text}\n")
+    if not found:
+        terminalreporter.write_line("no findings in tests that passed")
+
+
+def _texts(report: pytest.TestReport) -> list[str]:
+    return [text for name, text in report.sections if name == f"Captured {_SECTION} call"]
