@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -101,6 +102,10 @@ def kept(folder: Path) -> list[str]:
     return found
 
 
+#: What a person gets to read of the numbers that trackers get.
+PRINTED = ["backprobe/grad_norm/max", "backprobe/update_ratio/median"]
+
+
 def test_trainer_learns_the_same_and_logs_the_measurements(tmp_path: Path) -> None:
     watched = TRANSFORMERS + (
         "from backprobe.integrations.transformers import BackprobeCallback\n"
@@ -116,6 +121,8 @@ print([name for name in rows[0] if name.startswith("backprobe/weight_norm/")])
 """
     alone, _ = ran(tmp_path, TRANSFORMERS + end, "15", "1e-3", "0")
     found, said = ran(tmp_path, watched + end, "15", "1e-3", "0")
+    printed = [line for line in found.splitlines() if line.startswith("{'backprobe/")]
+    assert len(printed) == 2 and all(list(ast.literal_eval(line)) == PRINTED for line in printed)
     plain = [line for line in found.splitlines() if not line.startswith("{'backprobe/")]
     without = alone.splitlines()
     numbers = [line for line in without if line[:1] != "{"]

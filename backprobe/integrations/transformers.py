@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from transformers import TrainerCallback
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from .watching import Options, Watching
 
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..trace_api import Trace
+
+
+#: Callbacks that print what is logged: for a person, who reads no hundreds of numbers.
+_PRINTING = (PrinterCallback, ProgressCallback)
+#: What these get of our numbers, with the alarms.
+_PRINTED = ("backprobe/grad_norm/max", "backprobe/update_ratio/median", "backprobe/nonfinite")
 
 
 class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
@@ -67,8 +73,23 @@ class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
         if self.watching.stop:
             control.should_training_stop = True
         if self._trainer is not None and control.should_log and (numbers := self.watching.take()):
-            self._trainer.log(numbers)
+            self._log(self._trainer, numbers)
             control.should_log = True  # the Trainer's own numbers are to be logged yet
+
+    def _log(self, trainer: Trainer, numbers: dict[str, float]) -> None:
+        """Give all numbers to the trackers, and a few to the callbacks that print what is logged."""
+        handler = trainer.callback_handler
+        before = handler.callbacks
+        printing = [one for one in before if isinstance(one, _PRINTING)]
+        handler.callbacks = [one for one in before if one not in printing]
+        try:
+            trainer.log(numbers)
+        finally:
+            handler.callbacks = before
+        few = {name: numbers[name] for name in _PRINTED if name in numbers}
+        few |= {name: value for name, value in numbers.items() if name.startswith("backprobe/alarm/")}
+        for one in printing if few else ():
+            one.on_log(trainer.args, trainer.state, trainer.control, logs=dict(few))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
