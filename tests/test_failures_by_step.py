@@ -103,15 +103,19 @@ def train(failure: Step, fails_in: int) -> None:
         optimizer.step()
 
 
+def anew(function: Any) -> Any:
+    """Return a copy of a function no line of which has run, as in a new process."""
+    return FunctionType(function.__code__.replace(), globals(), function.__name__)
+
+
 @pytest.mark.parametrize("fails_in", [0, 2, 99])
 @pytest.mark.parametrize(("level", "budget"), [("minimal", None), ("nodes", None), ("nodes", 0.05), ("full", None)])
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.__name__)
 def test_the_line_is_named(failure: Step, level: str, fails_in: int, budget: float | None) -> None:
     lines, first = inspect.getsourcelines(failure)
     cause = first + next(i for i, line in enumerate(lines) if line.rstrip().endswith("# CAUSE"))
-    train_anew = FunctionType(train.__code__.replace(), globals())  # no line of it has run: as in a new process
     with backprobe.trace(level=level, budget=budget) as trace:
-        train_anew(failure, fails_in)
+        anew(train)(anew(failure), fails_in)
     assert [unseen for unseen in trace.coverage.unseen if unseen.what == "internal error"] == []
     assert {found.kind for found in trace.findings} == {FAILURES[failure]}
     found = trace.findings[0]

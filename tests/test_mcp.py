@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+import backprobe
 from backprobe.basics.errors import BackprobeError
 from backprobe.commands import mcp_server, mcp_tools
 
@@ -35,6 +36,7 @@ def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[str]:
         server = StdioServerParameters(command=sys.executable, args=command, cwd=folder, env=dict(os.environ))
         async with Client(server) as client:
             answers = [" ".join(tool.name for tool in (await client.list_tools()).tools)]
+            assert client.server_info.version == backprobe.__version__
             for name, arguments in calls:
                 result = await client.call_tool(name, arguments)
                 answers.append("".join(part.text for part in result.content))

@@ -40,9 +40,10 @@ def server() -> Any:
         from mcp.types import ToolAnnotations
     except ImportError as error:
         raise BackprobeError(f"backprobe mcp needs the package mcp: pip install 'backprobe[mcp]' ({error})") from None
+    from .. import __version__
     from .mcp_tools import READING, TOOLS
 
-    made = MCPServer("backprobe", instructions=ABOUT)
+    made = MCPServer("backprobe", instructions=ABOUT, version=__version__)
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     runs = ToolAnnotations(
         read_only_hint=False, destructive_hint=True, open_world_hint=True
