@@ -79,9 +79,13 @@ def test_the_schema_is_one_and_forgets_no_field() -> None:
 def test_written_findings_match_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.py").write_text(BROKEN)
     command = [sys.executable, "-m", "backprobe", "run", "--out", "kept", "--format", "github", "--findings", "f.json"]
-    ran = subprocess.run([*command, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    script = ["train.py", "--token", "hf_abcdefghijklmnopqrstuvwxyz012345", "--lr", "1"]
+    ran = subprocess.run([*command, *script], cwd=tmp_path, capture_output=True, text=True, check=True)
     document = json.loads((tmp_path / "f.json").read_text())
     jsonschema.validate(document, SCHEMA)
+    run = document["run"]
+    assert run["script"] == "train.py" and run["arguments"][2:] == ["--lr", "1"] and "hf_abc" not in str(run)
+    assert run["torch"].startswith("2.") and {*run} >= {"python", "backprobe"}
     (found,) = document["findings"]
     line = f"::error file=train.py,line=4,title=backprobe%3A {found['kind']}::"
     assert [text[: len(line)] for text in ran.stderr.splitlines() if text.startswith("::")] == [line]

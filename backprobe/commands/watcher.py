@@ -382,7 +382,7 @@ class Watcher:
             self._alarmed.end()
         info = self._ending(error)
         self._wait(error, bool(info["error"] or info["code"]))
-        about: dict[str, Any] = {"pid": os.getpid(), "started": self._begin}
+        about: dict[str, Any] = {**self._info, "pid": os.getpid(), "started": self._begin}
         if self._place is not None:
             about["part"] = self._place.name
         trace = self._trace({**about, **info})

@@ -32,6 +32,8 @@ from .shown import Rows, Shown
 from .statistics import Statistics
 from .steps import StepRow, Steps, TracedStep, numbers_of
 
+#: What ``as_dict`` has of the data about a run.
+_TOLD_OF_RUN = ("script", "arguments", "python", "torch", "backprobe")
 #: Computes the findings of a trace, and lists the rules that failed.
 Explain = Callable[["Trace"], tuple[Sequence[Finding], Sequence[Unseen]]]
 
@@ -122,7 +124,8 @@ class Trace:
         findings = [finding.as_dict() for finding in self.findings]
         told = coverage_of.contract(self.coverage.observed, self.coverage.unseen, self.processes)
         compiled = {"compiled": [asdict(one) for one in self.compiled]} if self.compiled else {}
-        return {"format": 1, "findings": findings, **told, **compiled}
+        run = {name: self.info[name] for name in _TOLD_OF_RUN if self.info.get(name) is not None}
+        return {"format": 1, "run": run, "findings": findings, **told, **compiled}
 
     @cached_property
     def statistics(self) -> Statistics:
