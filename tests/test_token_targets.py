@@ -57,12 +57,23 @@ WRONG: dict[str, tuple[int, Loss]] = {
     "shifted twice": (2, lambda m, ids: compared(m.head(m(ids[:, :-1]))[:, :-1], ids[:, 1:][:, 1:])),
     "padded twice": (2, lambda m, ids: compared(m.head(m(ids)), padded(ids, 2))),
     "in two dimensions": (2, lambda m, ids: F.cross_entropy(m.head(m(ids)).transpose(1, 2), padded(ids, 2))),
+    "shifted twice, in half": (2, lambda m, ids: compared(m.head(m(ids[:, :-1]))[:, :-1].double() / 2, ids[:, 2:])),
+    "without the first, shifted twice": (2, lambda m, ids: compared(m.head(m(ids[:, :-2]))[:, 1:], ids[:, 3:])),
     "shifted by three": (3, lambda m, ids: compared(m.head(m(ids)), padded(ids, 3))),
     "shifted back": (-1, lambda m, ids: compared(m.head(m(ids)), ids.roll(1, 1))),
     "not shifted": (0, lambda m, ids: compared(m.head(m(ids)), ids)),
 }
 
+
+def of_pairs(m: Model, ids: Any) -> Any:
+    """Each score is made from two tokens that follow each other: the model gives one position less than it got."""
+    x = m.tokens(ids)
+    return m.head(x[:, :-1] + x[:, 1:])
+
+
 RIGHT: dict[str, Loss] = {
+    "of pairs": lambda m, ids: compared(of_pairs(m, ids[:, :-1]), ids[:, 2:]),
+    "without the first": lambda m, ids: compared(m.head(m(ids[:, :-1]))[:, 1:], ids[:, 2:]),
     "the next token": lambda m, ids: compared(m.head(m(ids))[:, :-1], ids[:, 1:]),
     "the next token, padded": lambda m, ids: compared(m.head(m(ids)), padded(ids, 1)),
     "two heads": lambda m, ids: compared(m.head(m(ids)), padded(ids, 1)) + compared(m.second(m(ids)), padded(ids, 2)),

@@ -135,6 +135,7 @@ BROKEN = {
     "lookups in embeddings": [("backprobe.torch_internals.saved_by_nodes.embedding_lookup", lambda node: (-1, None))],
     "targets of ctc_loss": [("backprobe.torch_internals.saved_by_nodes.ctc_targets", lambda node: (None, (), -1))],
     "targets of classes": [("backprobe.torch_internals.saved_by_nodes.class_targets", lambda node: (None, -100))],
+    "slices": [("backprobe.torch_internals.saved_by_nodes.slice_of", lambda node: None)],
     "choices": [("backprobe.torch_internals.saved_by_nodes.chosen_from", lambda node: None)],
     "settings of attention": [
         ("backprobe.torch_internals.saved_by_nodes.attention_settings", lambda node: (None, False))

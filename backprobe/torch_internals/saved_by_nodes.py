@@ -106,6 +106,21 @@ def chosen_from(node: object) -> tuple[int, tuple[int, ...]] | None:
     return _signed(dim) % len(shape), shape
 
 
+def slice_of(node: object) -> tuple[int, int, int] | None:
+    """Return what a node of ``x[a:b]`` took of the dimension 1 of x: (first position, positions, positions of x).
+
+    ``None`` for other dimensions, steps and nodes.
+    """
+    dim, shape = getattr(node, "_saved_dim", None), getattr(node, "_saved_self_sym_sizes", None)
+    start, end = getattr(node, "_saved_start", None), getattr(node, "_saved_end", None)
+    if not (isinstance(dim, int) and isinstance(shape, tuple) and isinstance(start, int) and isinstance(end, int)):
+        return None
+    if len(shape) < 2 or _signed(dim) % len(shape) != 1 or getattr(node, "_saved_step", 1) != 1:
+        return None
+    first, last, _ = slice(_signed(start), _signed(end)).indices(shape[1])
+    return first, max(0, last - first), shape[1]
+
+
 def shape_before(node: object) -> tuple[int, ...] | None:
     """Return the shape of the input of a ``view`` node; ``None`` if it is unknown."""
     shape = getattr(node, "_saved_self_sym_sizes", None)

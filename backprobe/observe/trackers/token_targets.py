@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from ...ops import NORMALISES, info
 from ...records import MisalignedTargets
 from ...source.targets import shift_lines
 from ...torch_internals import private
-from ...torch_internals.saved_by_nodes import attention_settings, class_targets, embedding_lookup
+from ...torch_internals.saved_by_nodes import attention_settings, class_targets, embedding_lookup, slice_of
 from ..backward.active_backward import ActiveBackward
 from ..tracker import Tracker
 from ..tracker_context import TrackerContext
@@ -29,6 +30,8 @@ MAX_IDS, MIN_IDS = 100_000, 20
 NEXT_TOKEN, OFFSETS = 1, (-1, 0, 1, 2, 3)
 #: The share of targets that must be the token at an offset, and the share that must not be the next token.
 MIN_SHARE, MAX_NEXT_SHARE = 0.99, 0.8
+#: The most nodes between scores and their loss that are searched for slices.
+MAX_NODES_AFTER_SCORES = 16
 _LOOKUP, _LOSS, _ATTENTION = "EmbeddingBackward0", "NllLoss", "ScaledDotProduct"
 
 
@@ -77,7 +80,8 @@ class TokenTargetTracker(Tracker):
         for i in losses:
             targets, ignored = class_targets(graph.nodes[i])
             if targets is not None and _is_readable(targets):
-                found += [one for ids in sequences if (one := _agreement(ids, targets, ignored)) is not None]
+                taken = _positions_of(graph.nodes[i])
+                found += [one for ids in sequences if (one := _agreement(ids, targets, ignored, taken)) is not None]
         self._next = self._next or any(one.offset == NEXT_TOKEN for one in found)
         # A call counts once, however many lookups of its ids there are.
         for one in {one.offset: one for one in found}.values():
@@ -107,15 +111,38 @@ def _sequence(node: object) -> torch.Tensor | None:
     return ids if ids is not None and ids.dim() == 2 and _is_readable(ids) else None
 
 
-def _agreement(ids: torch.Tensor, targets: torch.Tensor, ignored: int) -> _Compared | None:
+def _positions_of(loss: Any) -> tuple[int, int, int] | None:
+    """Return which positions of its sequence the scores of a loss are: the first, how many, and of how many.
+
+    ``None`` if no slice between the scores and the loss left positions out.
+    """
+    node = loss
+    for _ in range(MAX_NODES_AFTER_SCORES):
+        node = node.next_functions[0][0] if node is not None and node.next_functions else None
+        if (taken := slice_of(node)) is not None and taken[1] < taken[2]:
+            return taken
+        facts = info(type(node).__name__)
+        keeps_positions = facts.reshapes or facts.is_elementwise or facts.forward == NORMALISES
+        if not (taken or keeps_positions):
+            return None
+    return None
+
+
+def _agreement(
+    ids: torch.Tensor, targets: torch.Tensor, ignored: int, taken: tuple[int, int, int] | None
+) -> _Compared | None:
     """Return at which offset the targets are the tokens of a sequence; ``None`` if at none, or if that is not clear.
 
-    :param ids: shape (rows, positions). ``targets``: any shape whose elements are by row, with as many positions or one
-        less.
+    :param ids: shape (rows, positions). ``targets``: any shape whose elements are by row, with as many positions as the
+        scores.
+    :param taken: which positions of the sequence the scores are, if not all. A model that gives fewer positions than it
+        got says nothing about which ones these are.
     """
-    rows, length = ids.shape
-    if targets.numel() not in (rows * length, rows * (length - 1)):
+    begin, count, length = taken or (0, ids.shape[1], ids.shape[1])
+    if ids.shape[1] != length or targets.numel() != len(ids) * count:
         return None
+    rows, ids = len(ids), ids[:, begin:]
+    length = ids.shape[1]
     given = targets.reshape(rows, -1)
     shares: dict[int, tuple[float, int]] = {}
     for offset in OFFSETS:

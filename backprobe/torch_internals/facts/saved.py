@@ -253,6 +253,18 @@ def choices() -> None:
 
 
 @fact(
+    "slices",
+    "targets that are shifted are not compared with the tokens of the input",
+    "_saved_dim _saved_self_sym_sizes _saved_start _saved_end _saved_step",
+)
+def slices() -> None:
+    x = torch.zeros(2, 5, 3, requires_grad=True)
+    made: Any = x[:, :-1], x[..., 1:, :], x[:, 1:-1], x[:, ::2], x[1:], x.mul(2)
+    read = [saved_by_nodes.slice_of(one.grad_fn) for one in made]
+    expect(read == [(0, 4, 5), (1, 4, 5), (1, 3, 5), None, None, None], f"slices say that they took {read}")
+
+
+@fact(
     "functions without a second derivative",
     "an error about one names no line of the forward, and clipping may be blamed for gradients that are not finite",
     "FUNCTION_FILE KEEPS_FINITE",
