@@ -85,7 +85,14 @@ export function Lines(props: Props) {
 
   const text = props.text ?? number;
   return (
-    <div class="chart-box chart-line" ref={ref} role="img" aria-label={props.label}>
+    <div
+      class="chart-box chart-line"
+      ref={ref}
+      role="img"
+      aria-label={props.label}
+      // From the first frame on: what is below must not move when the curves are drawn.
+      style={{ minHeight: `${height}px` }}
+    >
       {at && at.i < x.length && (
         <Tooltip x={at.left} y={6}>
           <strong>

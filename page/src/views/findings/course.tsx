@@ -65,7 +65,7 @@ export function Course({ model, set, step }: Pick<ViewProps, "model" | "set" | "
             x={index}
             series={series}
             log={log}
-            height={128}
+            height={104}
             range={null}
             onStep={(n) => set({ step: String(n), call: "" })}
             markers={markers}
