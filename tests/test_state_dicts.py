@@ -18,8 +18,7 @@ from torch.nn.modules import module as nn_module
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.memory import Collector
-from backprobe.observe.trackers.state_dicts import prefix_between
-from backprobe.records import NothingLoaded, StateNotCopied
+from backprobe.records import StateNotCopied
 
 
 class Training:
@@ -41,14 +40,11 @@ class Training:
             self.optimizer.step()
 
     def found(self) -> list[StateNotCopied]:
-        return self.recorded(StateNotCopied)
-
-    def recorded(self, kind: Any) -> Any:
         self._session.stop()
         assert self._session.error is None, repr(self._session.error)
         trace = self._collector.trace(self._session)
         assert not (self._is_complete and trace.coverage.gaps), trace.coverage.gaps
-        return trace.facts.of(kind)
+        return trace.facts.of(StateNotCopied)
 
 
 @pytest.mark.parametrize("settings", [Settings(budget=None), Settings("minimal"), Settings(budget=0.05)])
@@ -270,54 +266,3 @@ def test_equal_values_that_are_loaded_without_steps_between() -> None:
         training.model.load_state_dict({k: v.clone() for k, v in state.items()})
         training.step(4)
     assert not training.found()
-
-
-# Loads of which nothing fits
-
-
-@pytest.mark.parametrize("settings", [Settings(budget=None), Settings("minimal"), Settings(budget=0.05)])
-def test_a_state_none_of_whose_names_the_model_has(settings: Settings) -> None:
-    training = Training(settings)
-    training.step(5)
-    state = {f"module.{name}": value.clone() for name, value in training.model.state_dict().items()}
-    training.model.load_state_dict(state, strict=False)
-    training.model.load_state_dict({}, strict=False)  # as nothing was meant to be loaded
-    (found,) = training.recorded(NothingLoaded)
-    assert (found.model, found.step, found.given, found.loads) == ("Sequential", 4, 9, 1)
-    assert (found.prefix, found.in_state, found.matching) == ("module.", True, 9)
-    assert found.loaded is not None and found.loaded.text == "training.model.load_state_dict(state, strict=False)"
-
-
-def test_loads_that_restore_something_or_may_rename() -> None:
-    training = Training()
-    model = training.model
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    training.step(2)
-    model.load_state_dict({"0.weight": state["0.weight"], "head.weight": state["2.weight"]}, strict=False)
-    with pytest.raises(RuntimeError, match="Missing key"):
-        model.load_state_dict({f"module.{name}": value for name, value in state.items()})
-
-    def rename(module: Any, given: dict[str, Any], prefix: str, *_: Any) -> None:
-        for name in [name for name in given if name.startswith("old.")]:
-            given[name.removeprefix("old.")] = given.pop(name)
-
-    model.register_load_state_dict_pre_hook(rename)
-    model.load_state_dict({f"old.{name}": value for name, value in state.items()}, strict=False)
-    assert torch.equal(model[0].weight, state["0.weight"])
-    assert not training.recorded(NothingLoaded)
-
-
-@pytest.mark.parametrize(
-    ("given", "own", "prefix"),
-    [
-        (["module.a", "module.b"], ["a", "b"], ("module.", True, 2)),
-        (["a", "b"], ["model.net.a", "model.net.b"], ("model.net.", False, 2)),
-        (["module._orig_mod.a.weight"], ["a.weight"], ("module._orig_mod.", True, 1)),
-        (["encoder.a", "head.b"], ["a", "b"], ("", True, 0)),
-        (["module.x", "module.y"], ["a", "b"], ("", True, 0)),
-    ],
-)
-def test_the_prefix_that_keeps_names_from_fitting(
-    given: list[str], own: list[str], prefix: tuple[str, bool, int]
-) -> None:
-    assert prefix_between(given, own) == prefix

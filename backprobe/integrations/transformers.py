@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ..trace_api import Trace
 
 
-#: Callbacks that print what is logged: for a person, who reads no hundreds of numbers.
+#: Callbacks that print what is logged. A person does not read hundreds of numbers.
 _PRINTING = (PrinterCallback, ProgressCallback)
-#: What these get of our numbers, with the alarms.
+#: The numbers that these get, in addition to alarms.
 _PRINTED = ("backprobe/grad_norm/max", "backprobe/update_ratio/median", "backprobe/nonfinite")
 
 
@@ -77,7 +77,7 @@ class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
             control.should_log = True  # the Trainer's own numbers are to be logged yet
 
     def _log(self, trainer: Trainer, numbers: dict[str, float]) -> None:
-        """Give all numbers to the trackers, and a few to the callbacks that print what is logged."""
+        """Log all numbers to the trackers, and only a few to the callbacks that print."""
         handler = trainer.callback_handler
         before = handler.callbacks
         printing = [one for one in before if isinstance(one, _PRINTING)]

@@ -141,7 +141,7 @@ class WeightChange:
         earlier steps, and from weight decay. ``*_share``: how much of the change the part is, along the change; the
         shares add up to one but for rounding, and the share of a part that works against the change is negative.
     :ivar rest: the norm of what the parts leave of the change; ``explained``: rounding explains all of it.
-    :ivar rounded: the share of elements that stayed as they were among those that the parts should have changed.
+    :ivar rounded: of the elements that the parts should have changed, the share that stayed as they were.
     """
 
     step: int

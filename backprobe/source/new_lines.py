@@ -78,8 +78,12 @@ class FirstRuns:
                 self._compared.add(key)
         return found
 
-    def _changed(self, code: CodeType, last: bytes, now: bytes, ran: set[int], compared: bool) -> list[CodeLocation]:
-        """Return, for each line, the first instruction that has changed for the first time."""
+    def _changed(self, code: CodeType, last: bytes, now: bytes, ran: set[int], unchanged: bool) -> list[CodeLocation]:
+        """Return, for each line, the first instruction that has changed for the first time.
+
+        :param ran: the instructions that had changed before; those that have changed now are added.
+        :param unchanged: the others had not changed between two earlier scans.
+        """
         lines: dict[int, int] = {}
         places: list[Any] = list(getattr(code, "co_positions")())  # noqa: B009, not in Python 3.10
         plain, new = code.co_code, _adapted(code.replace())
@@ -87,7 +91,7 @@ class FirstRuns:
             line = places[at // _UNIT][0]
             if at not in ran and last[at : at + _UNIT] != now[at : at + _UNIT] and line is not None:
                 ran.add(at)
-                if _has_not_run(plain, new, last, at, compared):
+                if _has_not_run(plain, new, last, at, unchanged):
                     lines.setdefault(line, at)
         return [(code, at) for line, at in lines.items()]
 
@@ -154,12 +158,12 @@ class FirstRuns:
         return found
 
 
-def _has_not_run(plain: bytes, new: bytes, adapted: bytes, at: int, compared: bool) -> bool:
+def _has_not_run(plain: bytes, new: bytes, adapted: bytes, at: int, unchanged: bool) -> bool:
     """Return whether the instruction with the unit `at` had not run when the code was `adapted`.
 
     :param plain: the code without what the interpreter keeps.
     :param new: that of a copy that never ran.
-    :param compared: it had not changed between two earlier scans.
+    :param unchanged: it had not changed between two earlier scans.
     """
     while at and plain[at] == _CACHE_OPCODE:
         at -= _UNIT
@@ -168,7 +172,7 @@ def _has_not_run(plain: bytes, new: bytes, adapted: bytes, at: int, compared: bo
         return True  # nothing is kept of it
     if adapted[at] not in _ADAPTIVE_OPCODES | {new[at]}:
         return False
-    return compared or adapted[cache : cache + _UNIT] == new[cache : cache + _UNIT]
+    return unchanged or adapted[cache : cache + _UNIT] == new[cache : cache + _UNIT]
 
 
 def _first_of_lines(code: CodeType) -> list[tuple[int, int]]:

@@ -78,6 +78,14 @@ def _report_load(frame: FrameType) -> None:
         listener.loads(values["self"], values["state_dict"], *options, frame)
 
 
+def caller_of(frame: FrameType) -> FrameType | None:
+    """Return the frame that calls a method, past overrides that call it for the same module."""
+    name, caller = frame.f_code.co_name, frame.f_back
+    while caller is not None and caller.f_code.co_name == name:
+        caller = caller.f_back
+    return caller
+
+
 def takes_names_as_they_are(module: nn.Module) -> bool:
     """Return whether no hook and no method of a class outside torch can change names while `module` loads."""
     plain = nn.Module.load_state_dict

@@ -50,9 +50,8 @@ def update_rounds_away(trace: Trace) -> list[Finding]:
         elif lost:
             names, share = tuple(lost), median(lost.values())
             title = (
-                f"{share:.0%} of the elements of {few(names)} stay as they are in a step (median of "
-                f"{plural(names, 'its measured steps', 'the measured steps')}): {book.optimizer.name}'s update of them "
-                "was rounded away"
+                f"{share:.0%} of the elements of {few(names)} stay as they are in a step (median of the measured "
+                f"steps): {book.optimizer.name}'s update of them was rounded away"
             )
             found.append(_finding(book, names, title, {"rounded_share": share}))
     return found

@@ -197,6 +197,18 @@ class Leaves:
         """Return whether a parameter that was frozen where an optimizer was made has got a gradient since."""
         return leaf.thawed is None and leaf.left_frozen is not None and leaf.reached > leaf.left_frozen[1]
 
+    def _thawed_at(self, leaf: LeafTensor) -> int | None:
+        """Return the node counter since which a thawed parameter should be trained; ``None`` for all others."""
+        if leaf.left_frozen is not None and self._thawed_unseen(leaf):
+            return leaf.left_frozen[0]
+        at, reached = leaf.since
+        return at if leaf.thawed is not None and leaf.reached - reached >= MIN_CALLS_AFTER_THAW else None
+
+    def _thawing_line(self) -> Site | None:
+        """Return the line of the script that thaws parameters, if there is only one."""
+        lines = thawing(self._frames)
+        return lines[0] if len(lines) == 1 else None
+
     def reached(self) -> list[LeafTensor]:
         """Return the leaves to which a backward call gave a gradient."""
         return [leaf for leaf in self._all if leaf.reached]
@@ -373,15 +385,13 @@ class Leaves:
                 first.setdefault((id(leaf.root), leaf.path), leaf)
                 last[(id(leaf.root), leaf.path)] = leaf
         later = self._added_after_optimizer(present)
-        thaws = thawing(self._frames) if any(map(self._thawed_unseen, self._all)) else []
+        thawing_line = self._thawing_line() if any(map(self._thawed_unseen, self._all)) else None
         for leaf in self._all:
             if leaf.root is None or leaf.parts:
                 continue
             held_too = trained is None or id(leaf.ref) in trained
-            unseen = self._thawed_unseen(leaf)
-            at, reached = (unseen and leaf.left_frozen) or leaf.since
-            thawed = unseen or (leaf.thawed is not None and leaf.reached - reached >= MIN_CALLS_AFTER_THAW)
-            if thawed and trained is not None:
+            unseen, at = self._thawed_unseen(leaf), self._thawed_at(leaf)
+            if at is not None and trained is not None:
                 held_too = held_too and goes_on(leaf.ref, at)  # an optimizer that held it earlier may no longer step
             place = None if held_too or not leaf.reached else self._replaced_at(leaf)
             replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
@@ -409,7 +419,7 @@ class Leaves:
                     self._modules.turned_off(leaf.owner),
                     not held_too and id(leaf) in later,
                     None if leaf.reached else self._not_used(leaf),
-                    self._frames.site(leaf.thawed) if not unseen else thaws[0] if len(thaws) == 1 else None,
+                    thawing_line if unseen else self._frames.site(leaf.thawed),
                     unseen,
                 )
             )

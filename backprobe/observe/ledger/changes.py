@@ -52,7 +52,7 @@ class _Numbers(NamedTuple):
 
     :ivar unexplained: in how many elements rounding does not explain the rest. ``differing``: in how many the parts
         should change the weight.
-    :ivar rounded: the share of elements that stayed as they were among those that the parts should have changed.
+    :ivar rounded: of the elements that the parts should have changed, the share that stayed as they were.
     :ivar largest, largest_of_gradient: the largest change that all parts, or the gradient, should make in an element,
         in half units in the last place of the weight.
     """

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...records import NothingLoaded, Site, StateNotCopied
+from ...records import Site, StateNotCopied
 from ...source.frames import CodeLocation
 from ...source.state_dicts import keeps_for, other_name_of
 from ...torch_internals import private, state_dicts
@@ -25,9 +25,6 @@ from ..tracker_context import TrackerContext
 #: The most modules that are followed, parameters of one that are sampled, states of one that are remembered, and lines
 #: that load in vain.
 MAX_MODULES, MAX_SAMPLED, MAX_STATES, MAX_LOADS = 16, 4, 32, 50
-#: The most names of a state and of a module that are kept, and parts of a name that are a prefix, as two are in
-#: ``module._orig_mod.``.
-MAX_NAMES, MAX_PREFIX_PARTS = 3, 3
 #: How often a line loads a module's own state, or values that it has already, until it is reported.
 MIN_OWN_LOADS = MIN_EQUAL_LOADS = 3
 #: Maximum number of elements of a parameter that are compared with the loaded ones.
@@ -165,19 +162,6 @@ class _OwnLoad:
     count: int = 1
 
 
-@dataclass
-class _NothingLoaded:
-    """A line that loads a state of whose tensors the module has no name.
-
-    :ivar first: the step in which it did so first; ``given`` and ``own``: the names of the state and of the module.
-    """
-
-    first: int
-    given: list[str]
-    own: list[str]
-    count: int = 1
-
-
 class StateDictTracker(Tracker):
     """Tracker of calls of ``state_dict``, and of loads that change nothing."""
 
@@ -188,7 +172,6 @@ class StateDictTracker(Tracker):
         self._shared: dict[tuple[CodeLocation, int], _SharedLoad] = {}
         self._own: dict[tuple[CodeLocation, int], _OwnLoad] = {}
         self._equal: dict[tuple[CodeLocation, int], _EqualLoad] = {}
-        self._nothing: dict[tuple[CodeLocation, str], _NothingLoaded] = {}
         #: The last line that made the tensors of a state dict the parameters of a module.
         self._assigned: IdentityMap[CodeLocation] = IdentityMap()
         #: By optimizer: the number of its groups, of followed modules, and the weights that it holds.
@@ -238,7 +221,7 @@ class StateDictTracker(Tracker):
         if not self._is_observed():
             return
         try:
-            spot = self._frames.spot(_caller(frame))
+            spot = self._frames.spot(state_dicts.caller_of(frame))
             if spot is not None:
                 with private.measuring():
                     self._take(module, state, spot)
@@ -268,16 +251,12 @@ class StateDictTracker(Tracker):
     # State dicts that are loaded
 
     def loads(self, module: nn.Module, state: object, assign: bool, strict: bool, frame: FrameType) -> None:
-        if not (self._models or not strict) or not self._is_observed() or not isinstance(state, dict):
+        if not self._models or not self._is_observed() or not isinstance(state, dict):
             return
         try:
-            caller = _caller(frame)
+            caller = state_dicts.caller_of(frame)
             spot = self._frames.spot(caller) if caller is not None and self._frames.is_user(caller.f_code) else None
             with private.measuring():
-                if not strict and spot is not None:
-                    self._note_names(module, state, spot)
-                if not self._models:
-                    return
                 own = list(nn.Module.named_parameters(module, remove_duplicate=False))
                 is_own = _is_own(own, state)
                 if is_own and spot is not None:
@@ -290,18 +269,6 @@ class StateDictTracker(Tracker):
                     self._note_writes(own, state, is_own)
         except Exception as error:
             self._context.events.fault(self, error)
-
-    def _note_names(self, module: nn.Module, state: dict[str, object], spot: CodeLocation) -> None:
-        """Note a state of whose tensors the module has no name: nothing of it is taken over."""
-        given = [name for name, value in state.items() if isinstance(value, torch.Tensor)]
-        own = [name for name, _ in (*nn.Module.named_parameters(module), *nn.Module.named_buffers(module))]
-        if not given or not own or not set(own).isdisjoint(given) or not state_dicts.takes_names_as_they_are(module):
-            return
-        known = self._nothing.get((spot, type(module).__name__))
-        if known is not None:
-            known.count += 1
-        elif len(self._nothing) < MAX_LOADS:
-            self._nothing[spot, type(module).__name__] = _NothingLoaded(self._last_step, given, own)
 
     def _note_writes(self, own: Iterable[tuple[str, object]], state: dict[str, object], is_own: bool) -> None:
         """Note what the version counters of the weights will be when the state is loaded."""
@@ -401,22 +368,8 @@ class StateDictTracker(Tracker):
             known.step = known.step if known.count else self._last_step
             known.count, known.steps = known.count + 1, steps
 
-    def records(self) -> Iterator[StateNotCopied | NothingLoaded]:
+    def records(self) -> Iterator[StateNotCopied]:
         site = self._frames.site
-        for (spot, model), nothing in self._nothing.items():
-            prefix, in_state, matching = prefix_between(nothing.given, nothing.own)
-            yield NothingLoaded(
-                model,
-                step=nothing.first,
-                loads=nothing.count,
-                given=len(nothing.given),
-                names=tuple(nothing.given[:MAX_NAMES]),
-                own=tuple(nothing.own[:MAX_NAMES]),
-                prefix=prefix,
-                in_state=in_state,
-                matching=matching,
-                loaded=site(spot),
-            )
         for (spot, _), vain in self._vain.items():
             numbers = vain.step, vain.count, vain.taken_at, vain.steps, vain.loaded_over
             yield StateNotCopied(vain.model, *numbers, False, self._sites(vain.spots), vain.exact, site(spot))
@@ -430,42 +383,18 @@ class StateDictTracker(Tracker):
             if own.count >= MIN_OWN_LOADS and line is not None:
                 numbers = own.first, own.count, own.first, own.last - own.first, False
                 yield StateNotCopied(own.model, *numbers, False, (line,), True, line, own=True)
-        for (spot, _), shared in self._shared.items():
+        for (spot, _), one in self._shared.items():
             loaded = site(spot)
-            if not shared.count or loaded is None:
+            if not one.count or loaded is None:
                 continue
-            made = other_name_of(loaded) if shared.same else site(shared.assigned)
-            if made is not None or not shared.same:
-                numbers = shared.step, shared.count, shared.first, shared.steps, False
+            made = other_name_of(loaded) if one.same else site(one.assigned)
+            if made is not None or not one.same:
+                numbers = one.step, one.count, one.first, one.steps, False
                 cause = (made,) if made is not None else ()
-                yield StateNotCopied(shared.model, *numbers, True, cause, not shared.same and bool(cause), loaded)
+                yield StateNotCopied(one.model, *numbers, True, cause, not one.same and bool(cause), loaded)
 
     def _sites(self, spots: Iterable[CodeLocation]) -> tuple[Site, ...]:
         return tuple(dict.fromkeys(one for spot in spots if (one := self._frames.site(spot)) is not None))
-
-
-def prefix_between(given: list[str], own: list[str]) -> tuple[str, bool, int]:
-    """Return the prefix before all of `given`, or before all of `own`, without which most names are the same.
-
-    :returns: the prefix, empty if there is none; whether it is before those of `given`; how many names are the same.
-    """
-    for in_state, names, others in ((True, given, own), (False, own, given)):
-        for parts in range(1, MAX_PREFIX_PARTS + 1):
-            prefix = "".join(f"{part}." for part in names[0].split(".")[:parts])
-            if not all(name.startswith(prefix) for name in names):
-                break
-            same = len({name[len(prefix) :] for name in names} & set(others))
-            if 2 * same > min(len(names), len(others)):
-                return prefix, in_state, same
-    return "", True, 0
-
-
-def _caller(frame: FrameType) -> FrameType | None:
-    """Return the frame that calls a method, past overrides that call it for the same module."""
-    name, caller = frame.f_code.co_name, frame.f_back
-    while caller is not None and caller.f_code.co_name == name:
-        caller = caller.f_back
-    return caller
 
 
 def _version(weight: _Weight) -> int:

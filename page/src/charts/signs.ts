@@ -22,7 +22,7 @@ interface Word {
   word: string;
 }
 
-/** Words from left to right; those that would be printed over each other, being nearer than `width`, are one. */
+/** Words from left to right. Those nearer than `width` are joined, so that none is printed over another. */
 export function together(words: readonly Word[], width: number): Word[] {
   const found: Word[] = [];
   for (const one of words.toSorted((a, b) => a.x - b.x)) {

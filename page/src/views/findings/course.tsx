@@ -1,11 +1,13 @@
 import "../../charts/charts.css";
 import { useMemo } from "preact/hooks";
 import { Lines, type Series } from "../../charts/line";
-import { normCurve, type Curve as Points, plainCurve } from "../../charts/marks";
+import type { Curve as Points } from "../../charts/marks";
 import type { Marker } from "../../charts/signs";
 import type { Model } from "../../data/model";
 import { gradientSaid, lossSaid } from "../../data/said";
 import { number } from "../../parts/words";
+import { gradientSeries, isKnown, lossSeries } from "../steps/curves";
+import { flags, selectedMarker } from "../steps/markers";
 import type { ViewProps } from "../view";
 
 interface Curve {
@@ -13,7 +15,9 @@ interface Curve {
   /** How the values came about, in words; "". */
   said: string;
   log: boolean;
+  /** One curve: the same array for all renderings. */
   series: readonly Series[];
+  ends: [number, string][];
 }
 
 /** The run in one look: loss and gradient norm over all steps, with a flag at the step of each finding. */
@@ -21,37 +25,21 @@ export function Course({ model, set, step }: Pick<ViewProps, "model" | "set" | "
   const { doc } = model;
   const { index } = doc.steps;
   const curves = useMemo(() => curvesOf(model), [model]);
-  const markers = useMemo(
-    (): Marker[] => [
-      ...doc.findings.flatMap((finding, i): Marker[] =>
-        finding.step === null
-          ? []
-          : [
-              {
-                x: finding.step,
-                name: finding.title,
-                severity: finding.severity,
-                onPick: () => set({ finding: String(i), step: String(finding.step), call: "" }),
-              },
-            ],
-      ),
-      ...(doc.findings.some((finding) => finding.step === step)
-        ? []
-        : [{ x: step, name: "the selected step", severity: "info" as const, sign: "▲", onPick: () => undefined }]),
-    ],
-    [doc, set, step],
-  );
+  const markers = useMemo((): Marker[] => {
+    const found = flags(doc, (finding, n) => set({ finding: String(finding), step: String(n), call: "" }));
+    return found.some(({ x }) => x === step) ? found : [...found, selectedMarker(step)];
+  }, [doc, set, step]);
   if (index.length < 2 || curves.length === 0) return null;
   return (
     <section class="findings-course" aria-label="The run over its steps">
-      {curves.map(({ title, said, log, series }) => (
+      {curves.map(({ title, said, log, series, ends: known }) => (
         <figure key={title}>
           <figcaption>
             <span>
               {title} {said && <span class="quiet">{said}</span>}
             </span>
             <span class="findings-ends quiet">
-              {ends(series[0]!.curve).map(([i, value]) => (
+              {known.map(([i, value]) => (
                 <span key={i}>
                   step {index[i]}: {value}
                 </span>
@@ -59,9 +47,7 @@ export function Course({ model, set, step }: Pick<ViewProps, "model" | "set" | "
             </span>
           </figcaption>
           <Lines
-            label={`${title} over ${index.length} steps, from ${ends(series[0]!.curve)
-              .map(([, value]) => value)
-              .join(" to ")}.`}
+            label={`${title} over ${index.length} steps, from ${known.map(([, value]) => value).join(" to ")}.`}
             x={index}
             series={series}
             log={log}
@@ -89,23 +75,10 @@ export function ends({ values, stretches }: Points): [number, string][] {
 }
 
 /** The curves that have a value. */
-export function curvesOf({ doc }: Pick<Model, "doc">): Curve[] {
-  const { steps } = doc;
-  const made: Curve[] = [
-    {
-      title: "Loss",
-      said: lossSaid(steps),
-      log: false,
-      series: [{ name: "loss", curve: plainCurve(steps.loss, (i) => steps.known[i] === 1), colour: (p) => p.ink }],
-    },
-    {
-      title: "Gradient norm",
-      said: gradientSaid(steps),
-      log: true,
-      series: [{ name: "gradient norm", curve: normCurve(steps.gradient), colour: (p) => p.backward }],
-    },
+export function curvesOf({ doc: { steps } }: Pick<Model, "doc">): Curve[] {
+  const made = [
+    { title: "Loss", said: lossSaid(steps), log: false, series: [lossSeries(steps)] },
+    { title: "Gradient norm", said: gradientSaid(steps), log: true, series: [gradientSeries(steps)] },
   ];
-  return made.filter(({ series }) =>
-    series.some(({ curve }) => curve.stretches.length > 0 || curve.values.some((v) => v !== null)),
-  );
+  return made.filter(({ series }) => series.some(isKnown)).map((one) => ({ ...one, ends: ends(one.series[0]!.curve) }));
 }

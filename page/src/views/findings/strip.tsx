@@ -17,7 +17,7 @@ interface Props {
   link: ViewProps["link"];
 }
 
-/** The way from the cause to the loss, a node after the other; what was not finite is red. */
+/** The nodes from the cause to the loss; those that were not finite are red. */
 export function Strip({ model, finding, step, lit, light, link }: Props) {
   const nodes = useMemo(() => chain(model, finding), [model, finding]);
   if (nodes.length === 0) return null;

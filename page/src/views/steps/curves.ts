@@ -21,9 +21,22 @@ export interface ChartOf {
   series: Series[];
 }
 
+/** The losses that are known. */
+export function lossSeries({ loss, known }: Decoded["steps"]): Series {
+  return { name: "loss", curve: plainCurve(loss, (i) => known[i] === 1), colour: (p) => p.ink };
+}
+
+export function gradientSeries({ gradient }: Decoded["steps"]): Series {
+  return { name: "gradient", curve: normCurve(gradient), colour: (p) => p.backward };
+}
+
+/** Whether there is anything to draw of a curve. */
+export function isKnown({ curve }: Series): boolean {
+  return curve.stretches.length > 0 || curve.values.some((v) => v !== null);
+}
+
 /** Charts of the whole run. One that holds nothing is left out. */
 export function totals({ steps }: Decoded): ChartOf[] {
-  const known = (i: number): boolean => steps.known[i] === 1;
   const usual = usualMost(steps.seconds);
   const made: ChartOf[] = [
     {
@@ -33,7 +46,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       log: false,
       note: sentence("", lossSaid(steps)),
       most: null,
-      series: [{ name: "loss", curve: plainCurve(steps.loss, known), colour: (p) => p.ink }],
+      series: [lossSeries(steps)],
     },
     {
       key: "norms",
@@ -43,7 +56,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       note: sentence("The gradient is ", gradientSaid(steps)),
       most: null,
       series: [
-        { name: "gradient", curve: normCurve(steps.gradient), colour: (p) => p.backward },
+        gradientSeries(steps),
         { name: "weight", curve: normCurve(steps.weight), colour: (p) => p.forward, dash: [6, 3] },
         { name: "update", curve: normCurve(steps.update), colour: (p) => p.update, dash: [2, 3] },
       ],
@@ -67,9 +80,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       series: [{ name: "time", curve: plainCurve(steps.seconds), colour: (p) => p.quiet }],
     },
   ];
-  return made.filter((c) =>
-    c.series.some((s) => s.curve.stretches.length > 0 || s.curve.values.some((v) => v !== null)),
-  );
+  return made.filter((c) => c.series.some(isKnown));
 }
 
 /** Where an axis of times ends that a few steps (the first, with its loading; one that waited) would stretch until the

@@ -13,6 +13,7 @@ import { chosen, thinning, totals } from "./curves";
 import { around, events } from "./events";
 import { useExact } from "./exact";
 import { Heatmap } from "./heatmap";
+import { flags, selectedMarker } from "./markers";
 import { OneStep } from "./one";
 import { ParametersPanel, SeriesLegend, Total } from "./panels";
 import { Picker } from "./picker";
@@ -29,25 +30,11 @@ function Steps({ model, at, set, link, step }: ViewProps) {
   const found = useMemo(() => events(doc), [doc]);
   const markers = useMemo(
     (): Marker[] =>
-      doc.findings.flatMap((f, i) =>
-        f.step === null
-          ? []
-          : [
-              {
-                x: f.step,
-                name: f.title,
-                severity: f.severity,
-                onPick: () => (location.hash = link("findings", { finding: String(i), step: String(f.step) })),
-              },
-            ],
-      ),
+      flags(doc, (finding, n) => (location.hash = link("findings", { finding: String(finding), step: String(n) }))),
     [doc, link],
   );
-  const flags = useMemo(
-    (): Marker[] =>
-      step >= first && step <= last
-        ? [...markers, { x: step, name: "the chosen step", severity: "info", sign: "▲", onPick: () => undefined }]
-        : markers,
+  const shown = useMemo(
+    (): Marker[] => (step >= first && step <= last ? [...markers, selectedMarker(step)] : markers),
     [markers, step, first, last],
   );
   const metric = METRICS.find((m) => m === at.show) ?? "gradient";
@@ -79,7 +66,7 @@ function Steps({ model, at, set, link, step }: ViewProps) {
     range: range as readonly [number, number],
     onRange: brush,
     onStep: (n: number) => set({ step: String(n), call: "" }),
-    markers: flags,
+    markers: shown,
     sync: "steps",
   };
   const measured = useMemo(
